@@ -33,8 +33,8 @@ _INTRODUCTION = """\
 Generated from the code by `tools/reference.py`; do not edit. For every kind: the fields that weft acts on, those it
 accepts with a warning because it does not act on them, those it accepts although they have no effect in a mesh, and
 those it rejects. A field that is in none of these lists is unknown. An object with an unknown field is rejected, and
-the message suggests the field that was probably meant. While a new version of an object is rejected, the last valid version
-stays in effect.
+the message suggests the field that was probably meant. While a new version of an object is rejected, the last valid
+version stays in effect.
 
 `[]` is an item of a list, `*` any name. In brackets: the allowed values.
 """

@@ -29,7 +29,8 @@ async def test_alive_ready_or_why_not_and_in_numbers():
 
 
 async def test_kubelet_is_answered_on_addresses_of_both_families():
-    """It calls the pod's first address; where that is IPv6, an agent on IPv4 alone would be killed again and again."""
+    """kubelet calls the pod's first address. If that is IPv6, an agent that listens on IPv4 alone would be restarted
+    again and again."""
     port = free_port()
     health = HealthSite(str, ())
     await health.listen(None, port)

@@ -1,4 +1,4 @@
-"""A port that strangers reach."""
+"""An HTTP port that untrusted clients can reach."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ async def get(port):
 
 
 async def ends(reader):
-    """Whether the other side closes the connection, rather than anything else."""
+    """Return whether the server closes the connection without sending anything."""
     async with asyncio.timeout(30):
         try:
             return await reader.read() == b""

@@ -69,7 +69,7 @@ def test_files_are_told_by_name_and_the_key_is_not_shown(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "key").write_bytes(pem)
     (tmp_path / "other").write_text("nothing")
-    os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever
+    os.mkfifo(tmp_path / "pipe")  # reading the pipe would block
     searched = search(files_below(tmp_path, tmp_path / "other", tmp_path / "missing"))
     assert searched.places == 3
     assert searched.found == (f"{tmp_path}/deep/key: PEM", f"{tmp_path}/deep/key: P-256 in base64")

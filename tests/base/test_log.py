@@ -6,7 +6,7 @@ from weft.base.log import configure
 def test_writes_words_to_standard_error_only(capsys, monkeypatch):
     weft = logging.getLogger("weft")
     for attribute, value in {"handlers": [], "propagate": True, "level": logging.NOTSET}.items():
-        monkeypatch.setattr(weft, attribute, value)  # so that all of it is put back: other tests read logs
+        monkeypatch.setattr(weft, attribute, value)  # restored after the test: other tests read logs
     configure("info")
     logging.getLogger("weft.somewhere").info("hello")
     captured = capsys.readouterr()

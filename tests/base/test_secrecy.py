@@ -22,7 +22,7 @@ os.abort()
 
 
 def dies(how: str) -> tuple[str, bool]:
-    """What it said, and whether the kernel calls its death one with a core dump."""
+    """Return what the process printed, and whether the kernel reports a core dump."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, how],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""TLS connections as a client with Python's own TLS meets them."""
+"""TLS connections, tested with a client that uses Python's own TLS."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ LARGE = bytes(range(256)) * 20_000  # 5 MB: more than all buffers on the way
 
 
 class Recorder(asyncio.Protocol):
-    """Keeps what comes, and answers with it if `echo`."""
+    """Records received data, and sends it back if `echo`."""
 
     def __init__(self, *, echo=False, paused=False):
         self.echo, self.paused = echo, paused
@@ -72,7 +72,7 @@ def contexts(tmp_path):
 
 
 class Meeting:
-    """One client and what becomes of it at the server."""
+    """A client, and the server's side of its connection."""
 
     def __init__(self, server, client):
         self.server, self.client = server, client
@@ -181,7 +181,7 @@ async def test_closing_sends_what_was_written_and_says_goodbye(meeting):
     transport.close()
     transport.write(b"too late")
     assert transport.is_closing()
-    assert await reader.read() == LARGE  # an end without TLS' own goodbye would be an error
+    assert await reader.read() == LARGE  # an end without TLS' close_notify would be an error
     assert await protocol.lost is None
 
 

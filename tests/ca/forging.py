@@ -1,4 +1,4 @@
-"""Tokens put together by hand, piece by piece, as a forger would."""
+"""Forged tokens, built by hand piece by piece."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def encode(value) -> str:
 
 
 def es256(key, header, claims) -> str:
-    """With a good signature, whatever header and claims say. Both may be bytes."""
+    """Return a token with a valid signature, whatever the header and claims contain. Both may be bytes."""
     signed = f"{encode(header)}.{encode(claims)}"
     r, s = decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
     return f"{signed}.{encode(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"

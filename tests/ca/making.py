@@ -24,7 +24,7 @@ CALLER = Caller("shop", "web", "web-7d9f", "5f0c9d0e-uid")
 
 
 class Clock:
-    """Time in the test's hand; it begins at the real one, because verifiers look at that."""
+    """A clock that the test advances. It starts at the real time, because TLS verifiers use the real time."""
 
     def __init__(self) -> None:
         self.now = datetime.now(UTC).timestamp()
@@ -72,7 +72,8 @@ def verifies(chain, roots, *, at=None) -> bool:
 
 
 def handshake(server, client) -> str:
-    """Mutual TLS in memory between two (key, chain, roots); what the server saw as the client's URI name."""
+    """Do a mutual TLS handshake in memory between two (key, chain, roots), and return the URI name of the client's
+    certificate that the server got."""
     ours, theirs = _context(ssl.PROTOCOL_TLS_SERVER, *server), _context(ssl.PROTOCOL_TLS_CLIENT, *client)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     one = ours.wrap_bio(to_server, to_client, server_side=True)
@@ -106,8 +107,8 @@ def _context(protocol, key, chain, roots) -> ssl.SSLContext:
 
 
 def ca(name, key, *, by=None, by_key=None, begins=-1, ends=365, is_ca=True, path_length=None, signs=True):
-    """A CA certificate, self-signed if nobody signs it; `begins` and `ends` in days from now. `is_ca` and `signs` may be
-    None: then it does not say."""
+    """Return a CA certificate, self-signed without `by`. `begins` and `ends` are days from now. If `is_ca` or
+    `signs` is None, the certificate does not have that extension."""
     now = datetime.now(UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (

@@ -54,7 +54,7 @@ async def test_nobody_has_to_wait(directory, authority):
 
 async def test_says_what_stands_in_the_way(directory, authority):
     authority.rotate()
-    with pytest.raises(AuthorityError, match="under way") as error:
+    with pytest.raises(AuthorityError, match="a rotation is in progress") as error:
         await answers(directory, do="rotate")
     assert error.value.problem.hint
 
@@ -78,7 +78,7 @@ async def test_noise_and_silence_harm_nobody(directory):
         b'{"do": "rotate", "propagation": -1}\n',
         b'{"do": "rotate", "propagation": 1e300}\n',
     ):
-        assert b"not understood" in await asyncio.to_thread(noise, content)
+        assert b"invalid request" in await asyncio.to_thread(noise, content)
     await asyncio.to_thread(noise, b"")
     (status,) = await answers(directory, do="status")
     assert status.phase is RotationPhase.STEADY

@@ -24,7 +24,7 @@ def clock():
 
 
 def test_only_the_key_is_taken_from_a_request():
-    """Whatever else it asks for: another name, a host's name, to be a CA."""
+    """The CSR also requests another name, a host's name and a CA certificate."""
     key = making.p256()
     wanted = [x509.UniformResourceIdentifier("spiffe://cluster.local/ns/kube-system/sa/admin"), x509.DNSName("bank")]
     issued = Authority.in_memory(making.DOMAIN).sign(making.csr(key, name="admin", names=wanted), making.WEB)
@@ -97,7 +97,7 @@ def test_no_certificate_outlives_its_signer(clock):
 
 @pytest.mark.parametrize("identity", [Identity("other.org", "shop", "web"), Identity(making.DOMAIN, "a/sa/b", "c")])
 def test_signs_only_for_identities_of_its_own(identity):
-    with pytest.raises(ValueError, match=r"not of the trust domain|is not spiffe"):
+    with pytest.raises(ValueError, match=r"not in the trust domain|is not spiffe"):
         Authority.in_memory(making.DOMAIN).sign(making.csr(), identity)
 
 
@@ -138,12 +138,12 @@ def test_an_intermediate_of_somebody_elses_signs_with_its_chain(tmp_path):
     assert making.verifies(issued.chain, authority.bundle())
     assert not making.verifies(issued.chain[:1], authority.bundle())
     assert authority.phase is RotationPhase.STEADY
-    with pytest.raises(AuthorityError, match="yours to rotate"):
+    with pytest.raises(AuthorityError, match="weft does not rotate its roots"):
         authority.rotate()
 
 
 class Agent:
-    """A workload with a certificate, and the roots that it has heard of last."""
+    """A workload with a certificate and the latest roots that it has received."""
 
     def __init__(self, authority: Authority, name: str) -> None:
         self.identity = Identity(making.DOMAIN, "shop", name)
@@ -151,7 +151,7 @@ class Agent:
         self.renew(authority)
 
     def renew(self, authority: Authority) -> None:
-        """As one of Istio's agents: it learns of roots when it renews, and at no other time."""
+        """Renew the certificate as Istio's agents do: they get roots when they renew, and at no other time."""
         self.issued = authority.sign(making.csr(self.key), self.identity)
         self.roots = authority.bundle()
 
@@ -165,8 +165,8 @@ def both_trust(one: Agent, other: Agent, clock) -> bool:
 
 @pytest.mark.parametrize("restarted", ["never", "always"])
 def test_two_workloads_trust_each_other_all_through_a_rotation(tmp_path, clock, restarted):
-    """They renew at 80 % of an hour, at different times, and hear of roots only then; the CA restarts at any time."""
-    clock.advance(hours=-5)  # so that it ends now, when real TLS looks at the clock
+    """They renew at 80 % of an hour, at different times, and get roots only then; the CA restarts at any time."""
+    clock.advance(hours=-5)  # so that the rotation ends at the real time, which real TLS uses
     terms = Terms(lifetime=timedelta(hours=1), propagation=timedelta(hours=1), skew=timedelta(seconds=30))
     authority = Authority.open(tmp_path / "ca", making.DOMAIN, terms, clock=clock)
     old = authority.bundle()
@@ -239,7 +239,7 @@ def test_signing_alone_moves_a_rotation_on(clock):
 def test_one_rotation_at_a_time(clock):
     authority = Authority.in_memory(making.DOMAIN, SHORT, clock=clock)
     authority.rotate()
-    with pytest.raises(AuthorityError, match="under way"):
+    with pytest.raises(AuthorityError, match="a rotation is in progress"):
         authority.rotate()
 
 

@@ -68,7 +68,7 @@ async def test_a_ca_that_is_away_is_not_a_refusal(tmp_path):
 
 async def test_a_ca_of_another_root_is_not_told_the_token(served, caplog):
     impostor = CertificateClient(served.address, Authority.in_memory(making.DOMAIN).bundle()[0])
-    with pytest.raises(CaUnavailable, match="no certificate of a root that is trusted here"):
+    with pytest.raises(CaUnavailable, match="is not signed by a trusted root"):
         await impostor.create(served.token(), making.csr())
     await impostor.close()
     assert served.service.authority.issued == 0
@@ -139,7 +139,7 @@ async def test_follows_the_roots_of_a_ca_that_comes_back(served, tmp_path):
 
 @pytest.fixture
 async def lied_to(tmp_path):
-    """A client of a CA that answers whatever it is told to."""
+    """A client of a fake CA that returns whatever the test sets."""
     answers: list[bytes] = []
 
     async def create(_request, _context):
@@ -173,7 +173,9 @@ async def test_answers_that_do_not_fit_the_question_are_not_believed(lied_to):
     other = authority.sign(making.csr(), making.WEB).chain[0]
     for answer in (b"", b"\xff", chain(), chain("nonsense"), chain(other, *authority.bundle())):
         answers.append(answer)
-        with pytest.raises(CaUnavailable, match="another key" if other.encode() in answer else "not a chain"):
+        with pytest.raises(
+            CaUnavailable, match="another key" if other.encode() in answer else "not a certificate chain"
+        ):
             await client.create("token", making.csr())
 
 
@@ -189,7 +191,7 @@ async def test_roots_that_are_none_are_passed_over(lied_to):
 
 
 async def test_a_ca_with_another_root_is_known_again_when_the_roots_are_given_anew(served):
-    """The file that says them has changed, while the CA could not be asked."""
+    """The file with the roots has changed while the CA was unreachable."""
     client = CertificateClient(served.address, served.roots)
     bundles = client.bundles()
     assert await anext(bundles) == served.authority.bundle()
@@ -211,7 +213,7 @@ async def test_a_ca_with_another_root_is_known_again_when_the_roots_are_given_an
 
 
 async def test_what_the_ca_says_counts_more_than_what_was_given(served):
-    """Roots that were given anew are good for as long as it takes to hear from the CA."""
+    """New initial roots are used only until the CA sends its own."""
     client = CertificateClient(served.address, served.roots)
     bundles = client.bundles()
     await anext(bundles)

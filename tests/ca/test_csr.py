@@ -58,7 +58,8 @@ def test_refuses_kinds_of_keys_that_no_certificate_is_for():
 
 
 def test_refuses_an_rsa_key_that_is_too_large_before_it_verifies_with_it():
-    """4097 bits and more cost time that the caller does not pay. The signature here is nonsense, and is not reached."""
+    """Verifying with 4097 bits or more would cost the CA too much time. The signature here is invalid, and must not
+    be reached."""
     huge = rsa.RSAPublicNumbers(65_537, (1 << 8191) + 1).public_key()
     spki = huge.public_bytes(DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     info = _der(0x30, b"\x02\x01\x00" + _der(0x30, b"") + spki + b"\xa0\x00")
@@ -76,7 +77,7 @@ def _der(tag: int, content: bytes) -> bytes:
 
 
 def test_refuses_a_request_that_is_signed_by_another_key():
-    """The thief has seen the public key, and has not the private one."""
+    """An attacker knows the public key, but not the private key."""
     honest, thief = making.p256(), making.p256()
     der = making.csr(honest, encoding=DER)
     spki = [
@@ -90,7 +91,7 @@ def test_refuses_a_request_that_is_signed_over_sha1():
     signature = RSA.sign(ours.tbs_certrequest_bytes, _pkcs1(), hashes.SHA1())
     sha1_with_rsa = bytes.fromhex("300d06092a864886f70d0101050500")
     request = _der(0x30, ours.tbs_certrequest_bytes + sha1_with_rsa + _der(0x03, b"\x00" + signature))
-    with pytest.raises(CsrRefused, match="over sha1, which is too weak") as refused:
+    with pytest.raises(CsrRefused, match="the CSR's signature uses sha1, which is too weak") as refused:
         read_public_key(pem(request))
     assert refused.value.reason is CsrReason.SIGNATURE
 
@@ -123,7 +124,7 @@ def test_refuses_what_is_no_request(csr, why):
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(VALID), st.data())
 def test_a_changed_request_is_refused_and_crashes_nothing(der, data):
-    """Any change breaks the signature over it, or the signature itself; what is left says nothing that is not so."""
+    """Any change invalidates the signature. If a changed CSR is accepted, its key must be unchanged."""
     broken = bytearray(der)
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(broken) - 1))

@@ -57,7 +57,7 @@ def test_refuses_a_token_that_says_it_needs_no_signature(none):
 
 @pytest.mark.parametrize("secret", ["PEM", "DER", "raw", "empty"])
 def test_a_public_key_is_not_taken_for_a_shared_secret(secret):
-    """The classical confusion: HMAC with what everybody knows."""
+    """The classical algorithm confusion: an HMAC with the public key as the secret."""
     info = serialization.PublicFormat.SubjectPublicKeyInfo
     public = KEY.public_key()
     known = {
@@ -97,7 +97,7 @@ def forged_jwk() -> tuple:
 
 @pytest.mark.parametrize("name", ["jwk", "jku", "x5u", "x5c", "crit", "b64", "zip", "enc", "cty", "x5t"])
 def test_a_header_that_brings_its_own_key_or_rules_is_refused(name):
-    """Even if the signature is good: nobody who issues tokens for us has a use for it."""
+    """Rejected even if the signature is valid: no issuer that weft supports uses such a header."""
     forger, jwk = forged_jwk()
     value = {"jwk": jwk, "jku": "http://127.0.0.1:1/keys", "crit": ["exp"], "b64": False}.get(name, "x")
     for key in (forger, KEY):
@@ -128,7 +128,7 @@ ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 @pytest.mark.parametrize("r", [0, 1, ORDER, ORDER + 1, 2**256 - 1])
 @pytest.mark.parametrize("s", [0, 1, ORDER, 2**256 - 1])
 def test_signatures_from_outside_the_range_prove_nothing(r, s):
-    """Zero for both once proved anything to some: CVE-2022-21449."""
+    """Some verifiers once accepted a signature of two zeros for everything: CVE-2022-21449."""
     header, claims, _ = GOOD.split(".")
     signature = r.to_bytes(32, "big") + s.to_bytes(32, "big")
     assert reason(f"{header}.{claims}.{forging.encode(signature)}") is TokenReason.SIGNATURE

@@ -62,12 +62,12 @@ def test_the_key_must_be_the_certificates(tmp_path):
 def test_a_key_that_others_may_read_is_not_used(tmp_path):
     making.plug_in(tmp_path, certificate=ROOT, key=ROOT_KEY)
     (tmp_path / "ca-key.pem").chmod(0o644)
-    assert "others may read it" in str(refused(tmp_path))
+    assert "other users may read it" in str(refused(tmp_path))
 
 
 def test_an_intermediate_needs_its_root(tmp_path):
     making.plug_in(tmp_path, certificate=MIDDLE, key=MIDDLE_KEY)
-    assert "give its root here" in str(refused(tmp_path))
+    assert "put its root into this file" in str(refused(tmp_path))
 
 
 def test_every_step_up_to_the_root_is_needed(tmp_path):
@@ -83,7 +83,7 @@ def test_every_step_up_to_the_root_is_needed(tmp_path):
     [
         ({"ends": -0.5}, "expired on"),
         ({"begins": 1}, "is valid only from"),
-        ({"is_ca": False}, "is not a CA: its basic constraints say CA:FALSE"),
+        ({"is_ca": False}, "is not a CA: its basic constraints have CA:FALSE"),
         ({"is_ca": None}, "is not a CA: it has no basic constraints"),
         ({"signs": False}, "may not sign certificates: its key usage lacks keyCertSign"),
     ],
@@ -95,7 +95,7 @@ def test_what_cannot_sign_is_refused(tmp_path, how, why):
 
 
 def test_a_root_that_does_not_say_what_its_key_is_for_may_sign(tmp_path):
-    """As `openssl req -x509` makes it."""
+    """`openssl req -x509` creates such a root."""
     root = making.ca("root", ROOT_KEY, signs=None)
     making.plug_in(tmp_path, certificate=root, key=ROOT_KEY)
     assert read_plugged(tmp_path, NOW).signing.certificate == root
@@ -112,7 +112,7 @@ def test_a_path_length_is_kept(tmp_path):
     short = making.ca("short", ROOT_KEY, path_length=0)
     below = making.ca("below", SIGNER_KEY, by=short, by_key=ROOT_KEY)
     making.plug_in(tmp_path, certificate=below, key=SIGNER_KEY, roots=[short])
-    assert "allows 0 CAs below it, and there are 1" in str(refused(tmp_path))
+    assert "allows 0 CAs below it, but there are 1" in str(refused(tmp_path))
     making.plug_in(tmp_path, certificate=short, key=ROOT_KEY)
     assert read_plugged(tmp_path, NOW)
 
@@ -120,12 +120,20 @@ def test_a_path_length_is_kept(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("ca-cert.pem", b"noise", "holds no certificates"),
-        ("root-cert.pem", b"\xff" * 100, "holds no certificates"),
-        ("cert-chain.pem", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "holds no certificates"),
+        ("ca-cert.pem", b"noise", "contains no certificates"),
+        ("root-cert.pem", b"\xff" * 100, "contains no certificates"),
+        (
+            "cert-chain.pem",
+            b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            "contains no certificates",
+        ),
         ("ca-key.pem", b"noise", "is not a private key"),
         ("ca-key.pem", key_pem(rsa.generate_private_key(65_537, 1024)).encode(), "is too weak"),
-        ("ca-key.pem", key_pem(ec.generate_private_key(ec.SECP521R1())).encode(), "is too weak or of another kind"),
+        (
+            "ca-key.pem",
+            key_pem(ec.generate_private_key(ec.SECP521R1())).encode(),
+            "is too weak, or of a kind that is not supported",
+        ),
         (
             "ca-key.pem",
             ROOT_KEY.private_bytes(
@@ -159,7 +167,7 @@ def test_changed_files_are_used_at_once_if_they_are_good_together(tmp_path):
     assert kept.tick(NOW)
     assert kept.bundle() == (certificate_pem(ROOT), certificate_pem(new))
     assert kept.signing.certificate == MIDDLE
-    making.plug_in(tmp_path, certificate=new)  # the key comes a moment later
+    making.plug_in(tmp_path, certificate=new)  # the key file is replaced a moment later
     assert not kept.tick(NOW)
     assert "is not the key of ca-cert.pem" in kept.problem
     assert kept.signing.certificate == MIDDLE
@@ -183,6 +191,6 @@ def test_files_that_have_gone_change_nothing(tmp_path):
 def test_says_how_a_plugged_in_ca_is_rotated(tmp_path):
     making.plug_in(tmp_path, certificate=ROOT, key=ROOT_KEY)
     for rotate in (lambda kept: kept.rotate(NOW, 0.0), lambda kept: kept.switch(NOW)):
-        with pytest.raises(AuthorityError, match="yours to rotate") as error:
+        with pytest.raises(AuthorityError, match="weft does not rotate its roots") as error:
             rotate(PluggedIn(tmp_path, NOW))
-        assert "root-cert.pem hold the old and the new root" in error.value.problem.hint
+        assert "put the old and the new root into root-cert.pem" in error.value.problem.hint

@@ -26,7 +26,7 @@ def test_the_new_root_signs_when_the_wait_is_over_and_the_old_key_is_forgotten()
     assert state.bundle() == ("new", "old")
     assert state.previous == "old"
     assert b"old key" not in msgspec.json.encode(state)
-    assert state.due_at == 505.0  # when the last certificate of the old one has expired, and clocks have agreed
+    assert state.due_at == 505.0  # the old root's last certificate has expired, plus the clock skew
 
 
 def test_the_old_root_is_dropped_when_what_it_signed_has_expired():
@@ -41,7 +41,7 @@ def test_the_old_root_is_dropped_when_what_it_signed_has_expired():
 def test_one_rotation_at_a_time():
     state = announce(STEADY, NEW, now=100.0, propagation=60.0)
     for each in (state, step(state, 160.0, skew=5.0)):
-        with pytest.raises(ValueError, match="under way"):
+        with pytest.raises(ValueError, match="a rotation is in progress"):
             announce(each, NEW, now=200.0, propagation=60.0)
     with pytest.raises(ValueError, match="no root has been announced"):
         switch(STEADY, 100.0, skew=5.0)
@@ -67,7 +67,7 @@ def test_phases_come_in_order_whatever_the_clock_does(pauses, propagation, issue
     for pause in pauses:
         now += pause
         following = step(state, now, skew=1.0)
-        assert set(following.bundle()) & set(state.bundle())  # never all trust at once for another
+        assert set(following.bundle()) & set(state.bundle())  # two successive bundles always share a root
         if following.phase is RotationPhase.FADING:
             assert now >= propagation
         if following.phase is RotationPhase.STEADY:

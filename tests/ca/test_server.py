@@ -146,7 +146,7 @@ def test_watchers_are_counted_by_host(peer, host):
 
 
 def hello(address: str, roots: str, **how) -> str | None:
-    """A TLS handshake from outside; the version it came to."""
+    """Do a TLS handshake as an external client, and return the negotiated version."""
     host, _, port = address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=roots)

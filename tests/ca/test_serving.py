@@ -17,7 +17,7 @@ from weft.ca.serving import ServingCertificate
 
 @pytest.fixture
 async def listening():
-    """Serves with the certificate; gives the port."""
+    """A server with the certificate; returns the port."""
     opened = []
 
     async def listen(serving):

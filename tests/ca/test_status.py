@@ -86,13 +86,13 @@ def test_what_signs_no_more_or_not_yet_may_end(tmp_path):
 def test_an_expired_signer_is_not_said_to_sign():
     status = Authority.in_memory(making.DOMAIN).status()
     root = msgspec.structs.replace(status.certificates[0], expires=datetime.now(UTC))
-    assert "signs nothing" in msgspec.structs.replace(status, certificates=(root,)).next_step
+    assert "the CA cannot sign" in msgspec.structs.replace(status, certificates=(root,)).next_step
 
 
 def test_files_that_are_not_used_are_a_problem():
     status = msgspec.structs.replace(Authority.in_memory(making.DOMAIN).status(), problem="ca-key.pem: is gone")
     (problem,) = status.problems(datetime.now(UTC))
-    assert "not used, the old ones go on: ca-key.pem: is gone" in str(problem)
+    assert "the changed CA files are invalid; the old ones stay in use: ca-key.pem: is gone" in str(problem)
 
 
 def test_says_when_there_is_none(tmp_path):

@@ -47,14 +47,14 @@ def test_only_the_owner_can_read_what_is_secret_whatever_the_umask(tmp_path):
 
 @pytest.fixture
 def public():
-    """A directory that every user can enter; pytest's own are root's alone."""
+    """A directory that every user can enter; pytest's own directories belong to root."""
     with tempfile.TemporaryDirectory() as made:
         Path(made).chmod(0o755)
         yield Path(made)
 
 
 def read_as(uid, gid, file):
-    """What a process of that user and group gets: the text, or why not."""
+    """Return what a process of that user and group reads: the content, or the error."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -83,17 +83,17 @@ def test_a_secret_that_kubernetes_hands_to_our_group_is_read_and_no_other(public
     file.chmod(0o440)
     assert read_as(1337, 1337, file) == b"a key"
     file.chmod(0o460)
-    assert b"others may read it" in read_as(1337, 1337, file)
+    assert b"other users may read it" in read_as(1337, 1337, file)
     file.chmod(0o440)
     os.chown(file, 2000, 1337)
-    assert b"others may read it" in read_as(1337, 1337, file)
+    assert b"other users may read it" in read_as(1337, 1337, file)
 
 
 @pytest.mark.parametrize("bits", [0o640, 0o604, 0o660, 0o644, 0o610])
 def test_a_key_that_others_may_read_is_not_used(store, bits):
     store.save(SAVED)
     (store.directory / STATE).chmod(bits)
-    with pytest.raises(AuthorityError, match="others may read it") as error:
+    with pytest.raises(AuthorityError, match="other users may read it") as error:
         store.load()
     assert "chmod 600" in error.value.problem.hint
 
@@ -108,7 +108,7 @@ def test_a_key_of_another_user_is_not_used(store):
 
 def test_a_directory_that_others_may_write_to_is_not_used(tmp_path):
     tmp_path.chmod(0o777)
-    with pytest.raises(AuthorityError, match="others may write to it"):
+    with pytest.raises(AuthorityError, match="other users may write to it"):
         Store(tmp_path)
 
 
@@ -125,7 +125,7 @@ def test_a_broken_state_is_said_and_shows_no_key(store, text):
     path = store.directory / STATE
     path.touch(mode=0o600)
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(AuthorityError, match="is not a state that weft wrote"):
+    with pytest.raises(AuthorityError, match="is not a valid state of weft's CA"):
         read_state(store.directory)
 
 
@@ -166,5 +166,5 @@ def test_what_is_not_there_is_none(tmp_path):
 
 def test_says_when_nothing_can_be_kept(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(AuthorityError, match="cannot keep a root here"):
+    with pytest.raises(AuthorityError, match="cannot store a root here"):
         Store(tmp_path / "file" / "ca")

@@ -1,4 +1,4 @@
-"""One small real mesh for all tests of commands that ask a running one: two pods that print, and a job."""
+"""One small real mesh for all tests of commands that query a running mesh: two pods that print, and a job."""
 
 import os
 import shutil
@@ -66,7 +66,8 @@ def mesh(weft, mesh_directory):
 
 @pytest.fixture
 def cluster_cli(own_api_server, weft):
-    """The command line, speaking to a real API server on which weft is not installed; afterwards it is not, again."""
+    """The command line with a real API server on which weft is not installed. What a test installs is removed
+    afterwards."""
     from cli.installing import Installed
 
     found = Installed(own_api_server, weft)

@@ -11,7 +11,7 @@ LABELS = "?labelSelector=app.kubernetes.io%2Fname%3Dweft"
 
 
 class Installed:
-    """The API server, and the command line that speaks to it."""
+    """The API server, and the command line that uses it."""
 
     def __init__(self, server, weft):
         self.server, self._weft = server, weft

@@ -1,4 +1,4 @@
-"""A mesh's status to look at: everything in it that a table shows."""
+"""The status of a mesh for tests of tables, with a value for everything that a table shows."""
 
 from weft.base.problem import Problem, Where
 from weft.local.status import EdgeStatus, MeshStatus, PodPhase, PodStatus, PodSync, WorkloadStatus

@@ -44,11 +44,11 @@ def test_every_command_can_be_loaded_under_its_name():
         assert load(command).name == name
 
 
-def test_what_runs_in_pods_is_there_and_hidden():
+def test_commands_for_pods_exist_and_are_hidden():
     assert {command.name: command.hidden for command in COMMANDS["In pods"]} == dict.fromkeys(IN_PODS, True)
 
 
-# One mesh, one way to name it. Which commands ask one, and with which words.
+# Commands that query one mesh, which all of them name in the same way, with their other arguments.
 ASKS = {
     "pc listeners": ["talker"],
     "pc routes": ["talker"],
@@ -73,7 +73,7 @@ ASKS = {
     "history": [],
     "version": [],
 }
-# They ask one too, and need more than a mesh of two pods to answer: a service, a file, a place to write to.
+# These commands query a mesh, too, but need more than a mesh of two pods: a service, a file, a file to write.
 OTHERS = ("authn tls-check", "diff", "bug-report")
 
 
@@ -113,7 +113,7 @@ def test_all_answer_people_and_programs(words):
     forms = set(output.type.choices)
     assert output.opts == ["-o", "--output"]
     assert {"json", "yaml"} <= forms and forms & {"text", "table"}
-    if words not in ("ps", "status"):  # which have `wide`, and no istioctl to be like
+    if words not in ("ps", "status"):  # these have `wide`, and no counterpart in istioctl
         assert "short" in forms
 
 
@@ -123,7 +123,7 @@ def every(command, words):
         yield from every(command.get_command(None, name), f"{words} {name}")
 
 
-def test_help_names_every_form_in_which_an_answer_comes():
+def test_help_names_every_output_format():
     commands = dict(each for name, command in by_name().items() for each in every(load(command), name))
     asked = 0
     for words, command in commands.items():
@@ -137,7 +137,7 @@ def test_help_names_every_form_in_which_an_answer_comes():
 
 @pytest.mark.root
 @pytest.mark.parametrize("words", ASKS)
-def test_data_goes_to_standard_output_alone_and_without_colour(weft, mesh, words):
+def test_data_is_printed_on_standard_output_only_and_without_colour(weft, mesh, words):
     command = [*words.split(), *ASKS[words], "--mesh", mesh]
     said = {form: weft(*command, "-o", form) for form in ("json", "yaml", "short")}
     for form, done in said.items():
@@ -150,10 +150,10 @@ def test_data_goes_to_standard_output_alone_and_without_colour(weft, mesh, words
         assert type(yaml.safe_load(said["yaml"].stdout)) is type(told)
 
 
-# What they say changes from one moment to the next: times, memory, how often something was tried.
+# The output of these commands changes over time: times, memory, counters.
 MOVING = ("audit", "explain", "pc endpoints", "proxy-status", "describe", "x describe")
 
-ANSWERING = ("analyze",)  # whose 1 is an answer
+ANSWERING = ("analyze",)  # commands whose exit code 1 is a result
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def nowhere(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("words", [words for words in ASKS if words != "version"])
-def test_without_a_mesh_each_says_so_with_a_hint(nowhere, words):
+def test_without_a_mesh_each_command_fails_with_a_hint(nowhere, words):
     done = nowhere(*words.split(), *ASKS[words])
     assert (done.exit_code, done.stdout) == (2 if words in ANSWERING else 1, "")
     assert done.stderr.startswith("error: no mesh is running\nhint: ")
@@ -180,8 +180,8 @@ def test_without_a_mesh_each_says_so_with_a_hint(nowhere, words):
     ],
 )
 def test_without_a_mesh_files_are_offered_where_they_will_do(nowhere, words, files):
-    assert f"hint: or look at files: {files}\n" in nowhere(*words).output
-    assert "look at files" not in nowhere("history").output
+    assert f"hint: or use files: {files}\n" in nowhere(*words).output
+    assert "use files" not in nowhere("history").output
 
 
 @pytest.mark.parametrize("words", [words for words in ASKS if words != "version"])
@@ -202,7 +202,7 @@ def test_a_mesh_here_and_a_cluster_cannot_both_be_meant(nowhere, words):
 @pytest.mark.parametrize(
     "words", [*ASKS, *OTHERS, "test", "validate", "ps", "status", "logs", "up", "install", "ca show", "manifest values"]
 )
-def test_a_flag_that_nobody_knows_is_a_usage_error_with_a_hint(words):
+def test_an_unknown_flag_is_a_usage_error_with_a_hint(words):
     result = CliRunner().invoke(app, [*words.split(), "--bogus"], prog_name="weft")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("error: no such option: --bogus")

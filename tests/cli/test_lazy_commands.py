@@ -1,4 +1,4 @@
-"""Commands of a group are loaded when they are called, and all groups speak alike."""
+"""Commands of a group are imported when they are called, and all groups report errors in the same way."""
 
 import os
 import subprocess

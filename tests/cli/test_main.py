@@ -43,7 +43,7 @@ def test_each_commands_help_teaches_with_an_example(command):
     assert f"Example: weft {command}" in result.stdout
 
 
-def test_a_mistyped_command_is_answered_with_the_one_that_was_meant():
+def test_a_mistyped_command_gets_a_suggestion():
     result = run("stauts")
     assert result.exit_code == 2
     assert "status" in result.stderr
@@ -101,7 +101,7 @@ def _broken():
     return broken
 
 
-# What takes longer to load than the rest of an answer together.
+# Modules that take longer to import than the rest of a command takes.
 HEAVY = {
     "aiohttp",
     "asyncio",
@@ -119,7 +119,7 @@ SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
 
 
 def loaded(environment, *arguments, names=HEAVY):
-    """Which of these modules a command has loaded when it ends."""
+    """Return which of these modules a command has imported when it ends."""
     code = (
         "import os, sys\nfrom weft.cli.main import main\nkept = os.dup(2)\nos.dup2(os.open(os.devnull, os.O_RDWR), 2)\n"
         f"sys.argv = {['weft', *arguments]}\ntry:\n    main()\nexcept SystemExit as ended:\n    code = ended.code\n"
@@ -163,7 +163,7 @@ def test_files_are_looked_at_without_what_serves_a_mesh(nowhere, arguments, need
     assert loaded(nowhere, *arguments, names=HEAVY) == needed
 
 
-# What a what-if has to do with only where there are Deployments, or where somebody asks for more than a verdict.
+# Modules that `weft diff` needs only for Deployments, or for more than a verdict.
 OF_OTHERS = {
     "google.protobuf.json_format",
     "weft.analyze.pods",
@@ -219,7 +219,7 @@ def test_nor_does_it_take_more_to_compare_with_what_runs(weft, mesh, mesh_direct
     ],
     ids=lambda value: " ".join(value[:3]) if isinstance(value, list) else "",
 )
-def test_asking_a_mesh_needs_none_of_what_running_one_needs(weft, mesh, arguments, needed):
+def test_a_query_of_a_mesh_imports_no_module_that_runs_one(weft, mesh, arguments, needed):
     assert loaded({**weft.environment, "KUBECONFIG": ""}, *arguments, "--mesh", mesh) == needed
 
 

@@ -40,7 +40,7 @@ def test_every_other_command_is_found_as_before():
 @pytest.mark.parametrize(
     ("command", "collects"), [("diff", False), ("--help", False), ("control", True), ("node", True), ("up", True)]
 )
-def test_who_only_answers_does_not_look_for_garbage_on_the_way(command, collects):
+def test_a_short_command_runs_no_garbage_collection(command, collects):
     code = (
         "import gc, sys\nusual = gc.get_threshold()[0]\nimport weft.cli.main as every\n"
         "every.main = lambda: print(gc.get_threshold()[0] == usual)\n"
@@ -48,7 +48,7 @@ def test_who_only_answers_does_not_look_for_garbage_on_the_way(command, collects
         "print(gc.isenabled(), gc.get_freeze_count() > 10_000)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)
-    assert found.stdout.split() == [str(collects), "True", "True"]  # and at its end, nobody takes it all apart
+    assert found.stdout.split() == [str(collects), "True", "True"]  # and nothing is freed at the end
 
 
 @pytest.mark.parametrize("command", [["--help"], ["crds"], ["version"]])
@@ -68,8 +68,8 @@ def test_a_full_disk_is_an_error_and_no_traceback(command):
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 @pytest.mark.parametrize("command", ["crds", "--help", "ps --mesh nobodys", "nothing-such"])
-def test_who_hears_nothing_does_not_matter(closed, command):
-    """Python has no sys.stdout then, and no sys.stderr."""
+def test_a_closed_output_stream_does_not_matter(closed, command):
+    """Python's sys.stdout or sys.stderr is None then."""
     weft = f"{sys.executable} -m weft.cli {command}"
     usual, done = (
         subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=ENVIRONMENT, check=False)
@@ -79,7 +79,7 @@ def test_who_hears_nothing_does_not_matter(closed, command):
     assert done.stderr == ("" if "2>" in closed else usual.stderr)
 
 
-def test_who_is_interrupted_before_it_has_begun_ends_without_a_traceback():
+def test_an_interrupt_before_a_command_starts_gives_no_traceback():
     code = (
         "import sys, weft.cli.start as start\n"
         "def interrupted(): raise KeyboardInterrupt\n"
@@ -89,7 +89,7 @@ def test_who_is_interrupted_before_it_has_begun_ends_without_a_traceback():
     assert (done.returncode, done.stderr) == (130, b"")
 
 
-def test_a_reader_who_has_gone_hears_no_complaint():
+def test_a_closed_pipe_gives_no_error_message():
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "weft.cli", "crds"]

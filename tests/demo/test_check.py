@@ -9,7 +9,7 @@ from weft.demo.mesh_process import ShopAnswer, StepFailed
 
 
 class FakeMesh:
-    """Answers in place of a mesh, so that each judgement can be wrong."""
+    """Responds in place of a mesh, so that each step of the check can be made to fail."""
 
     def __init__(self, *answers, status=None):
         self.answers, self._status = list(answers), status

@@ -15,7 +15,7 @@ def test_reads_an_answer_and_refuses_what_is_none():
     assert mesh_process._answer(b'{"status": 200, "body": {"version": "v1"}, "at": 1.5}') == ShopAnswer(
         200, {"version": "v1"}, 1.5
     )
-    with pytest.raises(StepFailed, match="not an answer"):
+    with pytest.raises(StepFailed, match="not a response"):
         mesh_process._answer(b"Traceback (most recent call last):")
 
 
@@ -49,12 +49,12 @@ def test_what_another_mesh_has_is_not_taken_for_ours(tmp_path):
 @pytest.mark.root
 def test_a_namespace_and_a_process_left_behind_are_told(tmp_path):
     name = f"rig-{os.getpid()}"
-    left = namespace.make(f"weft-{name}@0.left")  # which `weft down` does not know
+    left = namespace.make(f"weft-{name}@0.left")  # a namespace that `weft down` does not remove
     stray = subprocess.Popen(["ip", "netns", "exec", left.name, "sleep", "100"])
     try:
         broken = MeshProcess(tmp_path, name=name, log=tmp_path / "log", until=time.monotonic() + 30)
         broken._mesh = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
-        while "sleep" not in Path(f"/proc/{stray.pid}/comm").read_text():  # it begins as `ip`
+        while "sleep" not in Path(f"/proc/{stray.pid}/comm").read_text():  # the process begins as `ip`
             time.sleep(0.01)
         traces = broken.stop()
         assert broken.most_processes == 1

@@ -67,7 +67,7 @@ def test_the_commands_to_try_do_what_they_say(copy, monkeypatch):
 
 
 def accounts(directory: Path) -> list[list[str]]:
-    """Whom the policies of payments name."""
+    """Return the service accounts that the policies of payments name."""
     documents = yaml.safe_load_all((directory / "payments.yaml").read_text())
     policies = [each["spec"] for each in documents if each["kind"] == "AuthorizationPolicy"]
     sources = [policy["rules"][0]["from"][0]["source"] for policy in policies]

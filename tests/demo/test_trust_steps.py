@@ -18,7 +18,7 @@ PLAIN = '"- - -" 0 NR filter_chain_not_found'
 
 
 class FakeMesh:
-    """A shop that answers each caller as a test wants it, so that each judgement can be wrong."""
+    """A shop with a chosen response for each caller, so that each step of the check can be made to fail."""
 
     def __init__(self, directory, answers=None, line="", statuses=(), keys=()):
         self.directory, self.answers, self.line = directory, answers or {}, line
@@ -71,7 +71,7 @@ def test_plaintext_must_get_no_answer_and_the_log_must_say_why(copy):
     assert seen == "50 of 50 got no answer (reset); the log: 50 times NR"
     with pytest.raises(StepFailed, match="50 of 50 were answered; for example 200"):
         trust_steps.plaintext_is_refused(FakeMesh(copy, {"outsider": 200}, PLAIN, [OUTSIDER]))
-    with pytest.raises(StepFailed, match="the log has 0 lines of 50 refusals"):
+    with pytest.raises(StepFailed, match="the log has 0 of 50 lines about rejected requests"):
         trust_steps.plaintext_is_refused(FakeMesh(copy, {"outsider": 0}, "nothing", [OUTSIDER]))
     assert not (copy / "outsider.yaml").exists()
 
@@ -83,7 +83,7 @@ def test_frontend_must_be_served_and_snoop_refused_by_name_of_the_rule(copy):
         ({"frontend": 403, "snoop": 403}, DENIED, "frontend was not served"),
         ({"frontend": 200, "snoop": 200}, DENIED, "50 of 50 requests of snoop were not refused: 200"),
         ({"frontend": 200, "snoop": 403}, DENIED.replace(RULE, "none"), "does not name"),
-        ({"frontend": 200, "snoop": 403}, DENIED.replace("snoop", "frontend"), "0 lines of 50"),
+        ({"frontend": 200, "snoop": 403}, DENIED.replace("snoop", "frontend"), "0 of 50 lines"),
     ):
         with pytest.raises(StepFailed, match=what):
             trust_steps.one_is_served_the_other_is_not(FakeMesh(copy, answers, line))

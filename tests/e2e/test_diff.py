@@ -61,7 +61,7 @@ async def test_a_change_is_judged_by_what_was_really_called(mesh, tmp_path):
     assert "s3cr3t" not in str(said)
     shown = await weft("diff", "-f", str(change), code=1, both=True)
     assert "3× client.shop POST http://app/orders/* (200)\n  - delivered" in shown
-    assert re.search(r"\d+ recent requests judged, 3 change", shown)
+    assert re.search(r"\d+ recent requests compared, 3 with another result", shown)
     # And so it is, once it is applied.
     await mesh.edit({"test.yaml": text(NO_POSTS)})
 

@@ -183,15 +183,15 @@ async def lose_the_ca_for_longer_than_a_certificate_lives(mesh: Separate, journa
     journal.note("the CA goes for longer than a certificate lives")
     since = mesh.agent.mark
     killed = mesh.control.kill()
-    await mesh.agent.until_said("its certificate is not renewed since", since)
-    await mesh.agent.until_said("its certificate ended at", since)
+    await mesh.agent.until_said("renewal of its certificate has failed since", since)
+    await mesh.agent.until_said("its certificate expired at", since)
     begins = min(pod.presented[-1].ends for pod in mesh.pods.values())
     await eventually(lambda: failed_since(mesh, killed))
     journal.note("the CA is back")
     await mesh.start_control(skew=SKEW)
     await eventually(lambda: all(pod.presented[-1].left > 1 for pod in mesh.pods.values()), limit=30)
     ends = journal.note("every proxy has a certificate again")
-    await mesh.agent.until_said("has a certificate again", since)
+    await mesh.agent.until_said("has a new certificate, after", since)
     await answers(mesh, "2")
     return Window(begins, ends)
 

@@ -366,8 +366,8 @@ async def test_a_taken_port_is_a_problem_with_its_line_and_the_rest_runs(mesh):
         number = taken.getsockname()[1]
         mesh.write("second.yaml", text(edge({"port": 80, "hostPort": number}, name="second")))
         problem = await eventually(lambda: next((each for each in mesh.problems() if str(number) in each), None))
-        assert "second.yaml:" in problem and "another program of this machine has it" in problem
-        assert "hint: give it another hostPort" in problem
+        assert "second.yaml:" in problem and "another program on this machine uses it" in problem
+        assert "hint: use another hostPort" in problem
         assert (await call())[0] == 200
     await eventually(lambda: served(number))
     assert not [each for each in mesh.problems() if str(number) in each]

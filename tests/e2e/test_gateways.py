@@ -205,10 +205,10 @@ async def test_a_change_is_judged_by_what_came_in_from_outside(mesh, tmp_path):
 
     async def judged():
         told = await weft(f"weft diff -f {change} --mesh {mesh.engine.name}", mesh.directory)
-        return told if "2 recent requests judged" in told else None
+        return told if "2 recent requests compared" in told else None
 
     told = await eventually(judged)
-    assert "2 recent requests judged, 1 change" in told and "s3cr3t" not in told
+    assert "2 recent requests compared, 1 with another result" in told and "s3cr3t" not in told
     assert f"1× edge.shop GET https://{HOST}:{HTTPS}/admin/* (200)\n  - delivered" in told
     assert "  + denied 403" in told
 

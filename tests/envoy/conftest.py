@@ -1,4 +1,4 @@
-"""Real Envoys in real namespaces, and a control plane that answers every question with: nothing."""
+"""Real Envoys in real network namespaces, and a control plane that answers every request with an empty response."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ async def control_plane(pod_directory):
 
 @pytest.fixture
 async def start_envoy(namespace, pod_directory):
-    """Starts an Envoy as user 1337 in the namespace; gives (admin, process, log file)."""
+    """Starts an Envoy as user 1337 in the namespace; returns (admin, process, log file)."""
     async with contextlib.AsyncExitStack() as cleanup:
 
         async def start(xds_path, **options):

@@ -45,7 +45,7 @@ async def test_reads_counters_and_histograms(ready_envoy, namespace):
     stats = await admin.stats(r"^cluster\.own-admin\.")
     assert stats.values["cluster.own-admin.upstream_rq_200"] == 1
     assert stats.values["cluster.own-admin.upstream_rq_total"] == 1
-    # Workers' histograms are merged after each question.
+    # Envoy merges the workers' histograms after each request for stats.
     stats = await eventually(
         lambda: admin.stats(r"^cluster\.own-admin\."),
         lambda stats: stats.histograms.get("cluster.own-admin.upstream_rq_time") is not None,
@@ -66,7 +66,7 @@ async def test_changes_the_log_level_drains_and_quits(ready_envoy):
 
 async def test_what_envoy_refuses_is_an_error_with_its_words(ready_envoy):
     admin, _, _ = ready_envoy
-    with pytest.raises(EnvoyError, match="Envoy web-0: error: it answered POST /logging with 400"):
+    with pytest.raises(EnvoyError, match="Envoy web-0: error: Envoy answered POST /logging with 400"):
         await admin.post("/logging", {"level": "loud"})
 
 
@@ -74,7 +74,7 @@ async def test_what_envoy_refuses_is_an_error_with_its_words(ready_envoy):
     ("body", "message"),
     [
         (b"not json", "is not JSON"),
-        (b"[]", "is not an object"),
+        (b"[]", "is not a JSON object"),
         (b'{"stats": [{"name": 1}]}', "unknown form"),
         (b'{"stats": [{"histograms": {"computed_quantiles": [{"name": "x"}]}}]}', "unknown form"),
     ],

@@ -1,4 +1,4 @@
-"""A real Envoy with an inbound side, and callers in the middle of something when it shall end."""
+"""A real Envoy with an inbound listener, and clients with requests in flight when the drain begins."""
 
 import asyncio
 import contextlib
@@ -90,7 +90,7 @@ CLUSTER = {
 
 
 class Pod:
-    """What runs in it: an app that answers when told to, and callers."""
+    """The content of the pod: an app that answers when the test allows it, and clients."""
 
     def __init__(self, namespace, cleanup):
         self.namespace = namespace
@@ -120,7 +120,7 @@ class Pod:
         return reader, writer
 
     async def draining(self, **options):
-        """Begins, and returns the task that ends with it, once Envoy has been told."""
+        """Start a drain. Return its task once Envoy has received the request."""
         said = []
         task = asyncio.create_task(
             asyncio.to_thread(netns.run_in, self.namespace, lambda: drain(tell=said.append, **options))
@@ -186,7 +186,7 @@ async def test_callers_are_served_and_sent_away_with_their_answer(pod):
     assert "connection: close" not in await ask(reader, writer)
     task, _ = await pod.draining(least=2.0)
     await eventually(lambda: ask(reader, writer), lambda value: "connection: close" in value)
-    # Who does not know yet that this pod ends still comes in.
+    # A client that has not been notified yet can still connect.
     assert "200 ok" in await ask(*(await pod.connect(HTTP)))
     assert not task.done()
     await asyncio.wait_for(task, 30)
@@ -230,7 +230,7 @@ async def test_kubelet_and_prometheus_are_nobody_to_wait_for(pod):
     task, said = await pod.draining(least=0.0, until_idle=True)
     await asyncio.wait_for(task, 30)
     assert said == []
-    # And they are still answered.
+    # Probes are still answered.
     reader, writer = await pod.connect(15021)
     writer.write(b"GET /healthz/ready HTTP/1.1\r\nhost: app\r\n\r\n")
     assert b"200" in await reader.readuntil(b"\r\n")
@@ -290,6 +290,6 @@ async def test_whoever_waits_in_vain_learns_what_envoy_said(start_envoy, namespa
     await start_envoy(str(tmp_path / "nobody"))
     said = ""
     async with asyncio.timeout(20):
-        while "503" not in said:  # its admin API answers a moment after it has started
+        while "503" not in said:  # the admin API answers a moment after Envoy's start
             said = await asyncio.to_thread(netns.run_in, namespace, lambda: wait_until_ready(most=0))
     assert "INITIALIZING" in said

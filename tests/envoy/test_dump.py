@@ -7,7 +7,7 @@ from envoy_dumps import ADMIN, dump
 from weft.envoy.binary import EnvoyError
 from weft.envoy.dump import CLUSTERS, SECRETS, at, items, managed_by, number, read, text, without_keys, words
 
-# Built here, so that no scanner of files takes it for somebody's.
+# Built here, so that scanners for secrets do not report this file.
 KEY = "\n".join(["-----BEGIN " + "PRIVATE KEY-----", "MC4CAQAwBQYDK2VwBCIEIN", "-----END " + "PRIVATE KEY-----", ""])
 
 

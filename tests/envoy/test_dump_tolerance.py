@@ -1,5 +1,5 @@
-"""Dumps come from any Envoy of any version, or from a file that somebody has edited: whatever stands where, there are
-rows or an EnvoyError, and never a key."""
+"""Dumps come from any version of Envoy, or from a file that a user has edited: for any content the result is rows or
+an EnvoyError, and never a private key."""
 
 import contextlib
 import copy

@@ -11,7 +11,7 @@ DOORS = (HostPort("127.0.0.1", 8443, ("10001/published-443.sock",)), HostPort(":
 
 def test_each_door_leads_to_the_sockets_of_its_gateway_and_says_who_comes():
     files = front_door.files("/run/x", DOORS)
-    assert list(files)[-2:] == ["clusters.json", "listeners.json"]  # a listener never leads nowhere
+    assert list(files)[-2:] == ["clusters.json", "listeners.json"]  # the cluster of a listener is written first
     listener = json.loads(files["listeners.json"])["resources"][0]
     assert listener["address"] == {"socket_address": {"address": "127.0.0.1", "port_value": 8443}}
     assert listener["enable_reuse_port"] is False
@@ -40,7 +40,7 @@ def test_envoy_takes_what_is_made(tmp_path):
     found = {name: json.loads(text)["resources"] for name, text in front_door.files(str(tmp_path), DOORS).items()}
     for name, text in front_door.files(str(tmp_path), DOORS).items():
         (tmp_path / name).write_text(text)
-    # Envoy looks at files only when it runs; what stands in them is validated as what it knows from the beginning.
+    # `envoy --mode validate` does not read xDS files, so their resources are validated as static resources.
     del document["dynamic_resources"]
     strip = [{k: v for k, v in each.items() if k != "@type"} for each in found["clusters.json"]]
     doors = [{k: v for k, v in each.items() if k != "@type"} for each in found["listeners.json"]]

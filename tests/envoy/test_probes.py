@@ -1,5 +1,6 @@
-"""A real Envoy in a pod of its own: kubelet asks from outside, and the redirect takes whatever does not speak mutual TLS
-to an inbound side that turns it away. The verdict must be the application's all the same."""
+"""A real Envoy in a pod of its own. kubelet probes from outside, and the interception rules redirect every
+connection without mutual TLS to an inbound listener that rejects it. The result of a probe must still be the
+application's."""
 
 import asyncio
 import contextlib
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.root
 
 POD, KUBELET = "10.96.7.2", "10.96.7.1"
 STATUS = 15020
-# Nothing but TLS finds a chain: what STRICT is to a caller without a certificate.
+# Only TLS matches a filter chain, as with STRICT mutual TLS for a client without a certificate.
 STRICT = {
     "name": "virtualInbound",
     "address": {"socket_address": {"address": "0.0.0.0", "port_value": 15006}},
@@ -66,7 +67,7 @@ STRICT = {
 
 
 class World:
-    """The pod, the node beside it, and what kubelet hears."""
+    """The pod, the node beside it, and the answers that kubelet gets."""
 
     def __init__(self, pod, node, cleanup):
         self.pod, self.node, self._cleanup = pod, node, cleanup
@@ -79,7 +80,7 @@ class World:
         return made
 
     async def http(self, port, handle, *, tls=None):
-        """An application that answers whatever `handle` says, on the pod's own address only."""
+        """An application that answers with the result of `handle`, on the pod's own address only."""
         runner = web.ServerRunner(web.Server(handle), handle_signals=False, shutdown_timeout=0.1)
         await runner.setup()
         site = web.SockSite(runner, self.listening(port), ssl_context=tls)
@@ -179,7 +180,7 @@ async def test_the_applications_own_answer_reaches_kubelet_under_strict(world, e
         probe("livez", HttpCheck(port=8080, path="/bad", host=f"{POD}:8080")),
     )
     with pytest.raises((aiohttp.ClientError, OSError)):
-        await world.kubelet("/ok", port=8080)  # else nothing below proves anything
+        await world.kubelet("/ok", port=8080)  # without this failure the assertions below prove nothing
     headers = {"User-Agent": "kube-probe/1.34", "X-Custom": "yes"}
     status, text, _ = await world.kubelet("/app-health/web/readyz", headers=headers)
     assert (status, text) == (200, "/ok?deep=1&x=%20y")
@@ -269,7 +270,7 @@ async def test_grpc_health_is_asked_for_the_service_that_the_probe_names(world, 
     server = grpc.aio.server()
     handlers = grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": handler})
     server.add_generic_rpc_handlers([handlers])
-    # gRPC opens its own sockets, in the namespace of the thread that asks for it.
+    # gRPC opens its own sockets, in the network namespace of the calling thread.
     assert netns.run_in(world.pod, lambda: _bound(server, f"{POD}:50051"))
     await server.start()
     try:
@@ -309,7 +310,7 @@ def _self_signed(directory):
         .public_key(key.public_key())
         .serial_number(1)
         .not_valid_before(now - datetime.timedelta(days=2))
-        .not_valid_after(now - datetime.timedelta(days=1))  # not even valid any more
+        .not_valid_after(now - datetime.timedelta(days=1))  # expired
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("192.0.2.1"))]), critical=False)
         .sign(key, hashes.SHA256())
     )

@@ -11,13 +11,13 @@ from google.protobuf import json_format
 from weft.envoy.binary import EnvoyError
 from weft.envoy.validate import bootstrap, validate
 
-# Importing a type is what lets the JSON parser know it.
+# The JSON parser knows a message type only after its module has been imported.
 MANAGER = http_connection_manager_pb2.HttpConnectionManager.DESCRIPTOR.full_name
 ROUTER = router_pb2.Router.DESCRIPTOR.full_name
 
 
 def listener(route="80", default_chain=False):
-    """As a control plane sends it: the routes are named, not contained."""
+    """A listener as a control plane sends it: it refers to its routes by name."""
     chain = {
         "filters": [
             {
@@ -133,5 +133,5 @@ async def test_secrets_may_come_from_the_cluster_that_every_proxy_has():
     json_format.ParseDict(secured("UpstreamTlsContext"), upstream.transport_socket)
     json_format.ParseDict(secured("DownstreamTlsContext"), downstream.filter_chains[0].transport_socket)
     assert await validate(listeners=[downstream], routes=[routes()], clusters=[upstream]) == []
-    # Envoy's validation does not look whether it is there; a running one would refuse.
+    # Envoy's validation does not check that the cluster exists; a running Envoy would reject the resource.
     assert "sds-grpc" in [each.name for each in bootstrap(clusters=[upstream]).static_resources.clusters]

@@ -79,7 +79,7 @@ def test_a_policy_that_was_never_readable_shuts_the_door_until_it_is_mended(kind
     assert closed.selector == ()
     assert getattr(closed, "refused", True) and getattr(closed, "mode", "STRICT") == "STRICT"
     assert directory.problems()
-    assert load("[") == (closed,)  # now it could be anything
+    assert load("[") == (closed,)  # now the file may contain any object
     (mended,) = load("")
     assert mended != closed
     assert load("selector: {}, selector: {}") == (mended,)
@@ -191,7 +191,7 @@ def test_of_two_files_the_first_by_path_wins_and_the_other_takes_over():
         "a": 1
     }
     assert [str(problem) for problem in directory.problems()] == [
-        f"{name}.yaml:1: Service shop/a: error: Service shop/a also stands at a.yaml:1, which holds "
+        f"{name}.yaml:1: Service shop/a: error: Service shop/a is also defined at a.yaml:1, which is used "
         "(hint: remove one of them)"
         for name in "bc"
     ]
@@ -215,7 +215,7 @@ def test_an_object_that_would_be_refused_takes_no_place_from_one_that_would_not(
     said = [str(problem) for problem in directory.problems()]
     assert said == [
         'a.yaml:4: Service shop/x: spec.ports[0].port: error: `port` must be a whole number, not "eighty"',
-        "a.yaml:1: Service shop/x: error: Service shop/x also stands at b.yaml:1, which holds (hint: remove one of them)",
+        "a.yaml:1: Service shop/x: error: Service shop/x is also defined at b.yaml:1, which is used (hint: remove one of them)",
     ]
     assert changed(directory.apply({"a.yaml": service("x", 80).encode()})) == {"x": 80}
 
@@ -227,7 +227,7 @@ def test_a_good_copy_that_comes_later_takes_the_place_of_a_refused_one():
 
 
 class Taken:
-    """A directory whose changes are taken in, as a control plane does."""
+    """A directory whose changes are applied, as in a control plane."""
 
     def __init__(self, domain="cluster.local"):
         self.mesh, self.problems = Mesh(), Problems()
@@ -245,7 +245,7 @@ def test_what_was_good_before_stays_in_force_whatever_a_copy_says():
     directory = Taken()
     directory.apply({"a.yaml": service("x", 80).encode()})
     directory.apply({"b.yaml": service("x", 81).encode()})
-    assert changed(directory.apply({"a.yaml": REFUSED.encode()})) == {"x": "eighty"}  # refused, so 80 stays
+    assert changed(directory.apply({"a.yaml": REFUSED.encode()})) == {"x": "eighty"}  # rejected, so 80 stays
     assert directory.apply({"b.yaml": service("x", 82).encode()}) == []
     assert changed(directory.apply({"a.yaml": None})) == {"x": 82}
 
@@ -304,8 +304,8 @@ PARTS = st.lists(st.tuples(st.sampled_from(["good", "broken", "named"]), NAMES, 
 
 
 class Reference(RuleBasedStateMachine):
-    """The rules once more, in the plainest words: per file what it says and what is kept, per object the first file.
-    What is in no file, and not settled yet, still belongs to the file that held it last."""
+    """A simple model of the rules: for each file its objects and the kept ones, for each object the first file. An
+    object that is in no file and not settled yet still belongs to the file that contained it last."""
 
     def __init__(self):
         super().__init__()

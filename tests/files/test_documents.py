@@ -81,13 +81,13 @@ def test_a_duplicate_key_breaks_only_its_own_object():
         ("kind: Service\nmetadata: {name: a}\n", "1 `apiVersion` is missing (for example networking.istio.io/v1)"),
         (
             "apiversion: v1\nkind: Service\nmetadata: {name: a}\n",
-            "1 `apiVersion` is missing (did you mean `apiVersion` where it says `apiversion`?)",
+            "1 `apiVersion` is missing (did you mean `apiVersion` instead of `apiversion`?)",
         ),
         ("apiVersion: v1\nmetadata: {name: a}\n", "1 `kind` is missing (for example VirtualService)"),
-        ("apiVersion: v1\nkind: Service\n", "1 `metadata` is missing (every object needs it)"),
+        ("apiVersion: v1\nkind: Service\n", "1 `metadata` is missing (every object needs this field)"),
         (
             "apiVersion: v1\nkind: Service\nmetadata:\n  namespace: a\n",
-            "3 `metadata.name` is missing (every object needs it)",
+            "3 `metadata.name` is missing (every object needs this field)",
         ),
         (
             "apiVersion: v1\nkind: Service\nmetadata:\n  name: 5\n",
@@ -112,7 +112,7 @@ def test_says_what_keeps_an_object_from_being_identified(text, problem):
 def test_the_same_object_twice_in_a_file_the_first_holds():
     reading = read(GOOD % "a" + "---\n" + (GOOD % "a").replace("80", "81"))
     assert reading.documents[0].body["spec"]["ports"] == [{"port": 80}]
-    assert told(reading) == ["6 Service shop/a stands twice in this file; the one on line 1 holds (remove one)"]
+    assert told(reading) == ["6 Service shop/a is defined twice in this file; the one on line 1 is used (remove one)"]
 
 
 def test_namespaces_default_and_cluster_scoped_kinds_have_none():

@@ -23,7 +23,7 @@ def test_looks_into_directories_and_through_links(tmp_path):
     (tmp_path / "sub/.git").mkdir(parents=True)
     for name in ("a.yaml", "sub/b.yml", "sub/.git/c.yaml", "d.txt"):
         (tmp_path / name).write_text("")
-    (tmp_path / "sub/up").symlink_to(tmp_path)  # a circle
+    (tmp_path / "sub/up").symlink_to(tmp_path)  # a cycle
     (tmp_path / "l.yaml").symlink_to("d.txt")
     assert set(look(str(tmp_path), "mesh").files) == {"a.yaml", "sub/b.yml", "l.yaml"}
 
@@ -48,7 +48,7 @@ def test_a_ca_among_the_files_is_passed_over_with_one_warning(tmp_path, below):
     assert set(seen.files) == {f"{below}/a.yaml".lstrip("/")}
     (problem,) = problems_of(seen)
     assert problem.severity is Severity.WARNING and problem.where.file == f"mesh/{below}".rstrip("/")
-    (kept / "authority.lock").unlink()  # then it is anybody's file of that name
+    (kept / "authority.lock").unlink()  # without the lock it is an ordinary file with that name
     assert len(look(str(tmp_path), "mesh").files) == 2
 
 
@@ -75,8 +75,8 @@ def test_reads_what_is_there_and_tells_what_is_not(tmp_path):
         assert isinstance(found, Unreadable)
         told[name] = str(found.problem)
     assert told["nowhere"] == (
-        "mesh/nowhere.yaml:1: error: the file cannot be read: it is a link to nowhere; what it held before "
-        "stays in effect "
+        "mesh/nowhere.yaml:1: error: the file cannot be read: it is a dangling symbolic link; its previous objects "
+        "stay in effect "
         "(hint: repair or remove the link)"
     )
     assert "Input/output error" in told["sick"]
@@ -101,13 +101,13 @@ def test_what_is_below_a_blind_spot_may_still_be_there(tmp_path, monkeypatch):
             raise PermissionError(13, "Permission denied")
         return real(path)
 
-    monkeypatch.setattr(os, "scandir", scandir)  # root may read everything, so this cannot be had for real
+    monkeypatch.setattr(os, "scandir", scandir)  # root may read every directory, so the error is simulated
     seen = look(str(tmp_path), "mesh")
     assert seen.hides("sub/a.yaml")
     assert not seen.hides("a.yaml")
     assert [str(problem) for problem in problems_of(seen)] == [
-        "mesh/sub: error: the directory cannot be read: Permission denied (hint: what was read from it before "
-        "stays in effect)"
+        "mesh/sub: error: the directory cannot be read: Permission denied (hint: objects that were read from it before "
+        "stay in effect)"
     ]
     assert list(problems_of(None)) == []
 

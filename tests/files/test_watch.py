@@ -18,7 +18,7 @@ def service(name, port=80):
 
 
 class Mesh:
-    """A directory being watched, and the objects that the batches so far add up to."""
+    """A watched directory, and the objects that result from all batches so far."""
 
     def __init__(self, root, batches):
         self.root, self._batches = root, batches
@@ -40,7 +40,7 @@ class Mesh:
         return batch
 
     async def until(self, live=None, problem=None):
-        """Take batches until the objects are these, or a problem says this."""
+        """Take batches until the objects are `live`, or until a problem contains the text `problem`."""
         while (live is not None and self.live != live) or (problem is not None and not self.says(problem)):
             await self.batch()
 
@@ -50,7 +50,7 @@ class Mesh:
 
 @pytest.fixture
 async def mesh(tmp_path, monkeypatch):
-    monkeypatch.setattr(watching, "SWEEP", 1e9)  # what is seen here is seen by events, not by luck
+    monkeypatch.setattr(watching, "SWEEP", 1e9)  # no sweeps: changes must be found by events
     root = tmp_path / "mesh"
     root.mkdir()
     async with contextlib.aclosing(watch(root, settle=0.2)) as batches:
@@ -114,7 +114,7 @@ async def test_renaming_a_file_deletes_nothing(mesh):
     mesh.write("marker.yaml", service("marker"))
     await mesh.until({"a": 80, "marker": 80})
     (mesh.root / "marker.yaml").unlink()
-    await mesh.until({"a": 80})  # by then `a`, had it been leaving, would be gone
+    await mesh.until({"a": 80})  # if `a` had been missing, it would be deleted by then
     assert ("a", None) not in mesh.history
 
 
@@ -159,7 +159,7 @@ async def test_an_empty_moment_between_truncating_and_writing_removes_nothing(me
     mesh.write("a.yaml", service("a"))
     await mesh.until({"a": 80})
     with (mesh.root / "a.yaml").open("w") as file:
-        mesh.write("b.yaml", service("b"))  # a look is certain to happen while a.yaml is empty
+        mesh.write("b.yaml", service("b"))  # this event causes a scan while a.yaml is empty
         await mesh.until({"a": 80, "b": 80})
         file.write(service("a", 81))
     await mesh.until({"a": 81, "b": 80})
@@ -171,7 +171,7 @@ async def test_a_directory_that_goes_away_keeps_everything_until_it_is_back(mesh
     mesh.write("b.yaml", service("b"))
     await mesh.until({"a": 80, "b": 80})
     shutil.rmtree(mesh.root)
-    await mesh.until(problem="the directory is gone")
+    await mesh.until(problem="the directory does not exist any more")
     assert mesh.live == {"a": 80, "b": 80}
     mesh.root.mkdir()
     mesh.write("a.yaml", service("a", 81))
@@ -185,9 +185,9 @@ async def test_a_directory_that_is_filled_slowly_after_it_was_away_loses_nothing
     await mesh.until({"a": 80})
     (mesh.root / "a.yaml").unlink()
     mesh.write("b.yaml", service("b"))
-    await mesh.until({"a": 80, "b": 80})  # `a` is now known to be in no file
+    await mesh.until({"a": 80, "b": 80})  # the watcher knows that `a` is in no file
     shutil.rmtree(mesh.root)
-    await mesh.until(problem="the directory is gone")
+    await mesh.until(problem="the directory does not exist any more")
     mesh.root.mkdir()
     await mesh.until(problem="")
     mesh.write("a.yaml", service("a", 81))
@@ -208,7 +208,7 @@ async def test_links_out_of_the_directory_are_looked_at_now_and_then(mesh, monke
 
 async def test_without_kernel_events_the_directory_is_still_looked_at(tmp_path, monkeypatch):
     def none_left(*_, **__):
-        raise OSError(28, "No space left on device")  # what the kernel says when its watches are used up
+        raise OSError(28, "No space left on device")  # the kernel's error when all watches are in use
 
     monkeypatch.setattr(watching, "FileEvents", none_left)
     async with contextlib.aclosing(watch(tmp_path, settle=0.2)) as batches:
@@ -265,7 +265,7 @@ async def test_two_writers_end_with_what_was_written_last(mesh):
     writers = [threading.Thread(target=write, args=(name,)) for name in ("a", "b")]
     for writer in writers:
         writer.start()
-    await mesh.until({"a": 39, "b": 39, "both": 39}, problem="also stands at")
+    await mesh.until({"a": 39, "b": 39, "both": 39}, problem="is also defined at")
     for writer in writers:
         writer.join()
 
@@ -280,7 +280,7 @@ async def test_a_name_that_is_not_utf8_is_no_obstacle(mesh):
 async def test_a_change_while_the_last_batch_is_still_worked_on_is_not_missed(mesh):
     mesh.write("a.yaml", service("a"))
     await mesh.until({"a": 80})
-    mesh.write("a.yaml", service("a", 81))  # nobody is waiting for events now
+    mesh.write("a.yaml", service("a", 81))  # no wait for events is running now
     mesh.write("b.yaml", service("b"))
     await mesh.until({"a": 81, "b": 80})
 

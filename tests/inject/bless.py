@@ -1,4 +1,4 @@
-"""The golden pods: what injection makes of them, as people read it. `make bless` writes them anew."""
+"""The golden pods: the results of injection in readable form. `make bless` writes them again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def cases() -> list[Path]:
 
 
 def written(case: Path) -> str:
-    """The injected pod; Envoy's bootstrap, which is one long argument, as YAML for people."""
+    """Return the injected pod, with Envoy's bootstrap, one long argument, as readable YAML."""
     given = yaml.safe_load((case / "pod.yaml").read_text())
     settings = msgspec.convert(given.get("settings", {}), InjectionSettings)
     native = given.get("nativeSidecars", True)

@@ -1,4 +1,4 @@
-"""Pods to inject, what does it, and what the API server does with a patch."""
+"""Pods to inject, the injection, and a JSON Patch implementation in place of the API server's."""
 
 from weft.cluster.sidecar_arguments import arguments
 from weft.inject.json_patch import copied
@@ -37,7 +37,7 @@ def variables(result):
 
 
 def apply(document, operations):
-    """RFC 6902, as much of it as is used; strict about what must be there."""
+    """Apply a JSON Patch (RFC 6902), as far as weft uses it; a missing path is an error."""
     document = copied(document)
     for operation in operations:
         *way, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]

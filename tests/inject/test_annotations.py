@@ -16,7 +16,7 @@ def wishes(**settings):
     return of
 
 
-def test_a_pod_that_says_nothing_has_what_the_installation_says():
+def test_a_pod_without_annotations_gets_the_installations_settings():
     found = wishes(image="weft:9", log_level="info", concurrency=3, drain_duration="7s")({})
     assert (found.image, found.log_level, found.concurrency, found.drain_seconds) == ("weft:9", "info", 3, 7)
     assert found.redirected and found.rewrite_probes and found.status_port == 15020
@@ -24,7 +24,7 @@ def test_a_pod_that_says_nothing_has_what_the_installation_says():
     assert found.warnings == ()
 
 
-def test_each_annotation_is_heard():
+def test_each_annotation_has_an_effect():
     found = wishes()(
         {
             f"{SIDECAR}proxyImage": "registry.example/weft:2",
@@ -72,7 +72,7 @@ def test_one_amount_alone_keeps_the_others_as_far_as_they_go_together(said, requ
 @pytest.mark.parametrize(
     ("annotation", "value", "words"),
     [
-        (f"{SIDECAR}interceptionMode", "TPROXY", "not supported: write REDIRECT"),
+        (f"{SIDECAR}interceptionMode", "TPROXY", "not supported: use REDIRECT"),
         (f"{SIDECAR}interceptionMode", "redirect", "unknown"),
         (f"{SIDECAR}rewriteAppHTTPProbers", "maybe", "neither true nor false"),
         (f"{SIDECAR}proxyCPU", "much", "not an amount"),
@@ -82,8 +82,8 @@ def test_one_amount_alone_keeps_the_others_as_far_as_they_go_together(said, requ
         (f"{SIDECAR}userVolume", "{", "not JSON"),
         (f"{SIDECAR}userVolume", '["certs"]', "must be JSON such as"),
         (f"{SIDECAR}userVolumeMount", "[" * 5000, "not JSON"),
-        ("status.sidecar.istio.io/port", "x", "not a port"),
-        ("status.sidecar.istio.io/port", "15006", "proxy's own"),
+        ("status.sidecar.istio.io/port", "x", "is neither a port nor 0"),
+        ("status.sidecar.istio.io/port", "15006", "already uses port 15006"),
         ("readiness.status.sidecar.istio.io/failureThreshold", "-1", "whole number"),
         ("prometheus.istio.io/merge-metrics", "x", "neither true nor false"),
         ("traffic.sidecar.istio.io/excludeInboundPorts", "http", "not a port"),
@@ -91,7 +91,7 @@ def test_one_amount_alone_keeps_the_others_as_far_as_they_go_together(said, requ
         ("proxy.istio.io/config", "a: [", "not YAML"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_annotation(annotation, value, words):
+def test_an_invalid_value_is_rejected_with_its_annotation(annotation, value, words):
     with pytest.raises(InjectionRefused) as refusal:
         wishes()({annotation: value})
     (problem,) = refusal.value.problems
@@ -113,7 +113,7 @@ def test_a_request_above_its_own_limit_is_refused():
         wishes()({f"{SIDECAR}proxyCPU": "2", f"{SIDECAR}proxyCPULimit": "1"})
 
 
-def test_what_is_not_read_is_told():
+def test_unused_annotations_are_warned_about():
     found = wishes()(
         {
             f"{SIDECAR}bootstrapOverride": "x",
@@ -125,11 +125,11 @@ def test_what_is_not_read_is_told():
     )
     assert sorted(found.warnings) == [
         "proxy.istio.io/config: unknown field `concurency`: did you mean `concurrency`?",
-        "proxy.istio.io/config: weft makes no use of `tracing`",
+        "proxy.istio.io/config: weft does not use `tracing`",
         "unknown annotation sidecar.istio.io/proxyCpu: did you mean `sidecar.istio.io/proxyCPU`?",
         "unknown annotation traffic.sidecar.istio.io/excludeInboundPort: did you mean"
         " `traffic.sidecar.istio.io/excludeInboundPorts`?",
-        "weft makes no use of the annotation sidecar.istio.io/bootstrapOverride",
+        "weft does not use the annotation sidecar.istio.io/bootstrapOverride",
     ]
 
 
@@ -140,8 +140,8 @@ def test_volumes_may_be_one_object_by_name_or_a_list():
         assert wishes()({f"{SIDECAR}userVolume": text}).volumes == tuple(volumes)
 
 
-def test_of_very_many_problems_and_doubts_only_the_first_are_told():
-    """A pod's author decides how many there are, and everybody waits while they are looked at."""
+def test_only_the_first_of_many_problems_and_warnings_are_reported():
+    """A pod's author decides how many there are, and must not slow down the webhook."""
     with pytest.raises(InjectionRefused) as refusal:
         wishes()({"traffic.sidecar.istio.io/excludeInboundPorts": ",".join(["x"] * 5_000)})
     assert len(refusal.value.problems) == 20

@@ -26,7 +26,7 @@ def test_the_proxy_runs_envoy_itself_as_a_user_of_its_own():
     assert {"name": "A", "value": "1"} in container["env"]
 
 
-def test_readiness_is_asked_as_the_pod_says():
+def test_the_readiness_probe_follows_the_pods_annotations():
     said = {f"readiness__status__sidecar__istio__io/{name}": value for name, value in
             (("initialDelaySeconds", "2"), ("periodSeconds", "0"), ("failureThreshold", "9"))}  # fmt: skip
     found = made(**said)["readinessProbe"]
@@ -48,7 +48,7 @@ def test_a_bad_minimum_for_draining_is_five_seconds():
     assert container["lifecycle"]["preStop"]["exec"]["command"] == ["weft", "drain", "--until-idle", "5s"]
 
 
-def test_whoever_sets_up_the_redirect_has_the_proxys_image():
+def test_the_redirect_container_has_the_proxys_image():
     settings = InjectionSettings(image="mirror.example/weft:1")
     container = redirecting(wishes(settings), settings)
     assert container["image"] == "mirror.example/weft:1"

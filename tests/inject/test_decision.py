@@ -37,7 +37,7 @@ def test_a_pod_without_metadata_or_spec_is_judged_too(pod):
     assert not decide(pod, "shop", {}, InjectionSettings()).inject
 
 
-def test_no_pod_is_asked_about_by_two_revisions():
+def test_no_pod_is_selected_by_two_revisions():
     for case in CASES:
         asked = [
             decide(pod_of(case), "shop", case.namespace_labels, InjectionSettings(revision=revision)).inject

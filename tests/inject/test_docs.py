@@ -1,4 +1,4 @@
-"""What docs/injection.md says is there is there, and what is there it says."""
+"""docs/injection.md lists every setting of injection, and no other."""
 
 import re
 from pathlib import Path

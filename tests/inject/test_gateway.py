@@ -45,19 +45,19 @@ def test_the_gateways_own_container_is_completed_and_nothing_else_is_added(nativ
     assert result["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"] == "istio-proxy"
 
 
-def test_it_says_that_it_is_a_router():
+def test_a_gateways_node_type_is_router():
     result = injected(gateway())
     assert bootstrap(result)["node"]["id"].startswith("router~")
     assert variables(result)["ISTIO_META_INTERCEPTION_MODE"] == "NONE"
 
 
-def test_nobody_takes_it_for_one_that_speaks_the_meshs_tls():
+def test_a_gateway_has_no_label_for_mesh_tls():
     labels = injected(gateway())["metadata"]["labels"]
     assert "security.istio.io/tlsMode" not in labels
     assert labels["service.istio.io/canonical-name"] == "edge"
 
 
-def test_low_ports_are_open_in_its_network_unless_the_pod_says_otherwise():
+def test_low_ports_are_allowed_unless_the_pod_sets_the_sysctl():
     assert injected(gateway())["spec"]["securityContext"] == {"sysctls": [LOW_PORTS]}
     written = {"sysctls": [{**LOW_PORTS, "value": "80"}], "fsGroup": 1}
     assert injected(gateway(securityContext=written))["spec"]["securityContext"] == written
@@ -86,14 +86,14 @@ def test_the_template_sidecar_is_what_every_pod_gets():
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
-        (gateway({"inject.istio.io/templates": "grpc-agent"}), "template grpc-agent is not known"),
-        (gateway({"inject.istio.io/templates": "sidecar,gateway"}), "a pod has one template"),
-        (gateway(containers=[{"name": "web", "image": "web:1"}]), "a gateway has a container named istio-proxy"),
-        (gateway({}), "no container of its own"),
-        (gateway(containers=[{**CHART, "securityContext": {"runAsUser": 0}}]), "the proxy cannot run as 0"),
+        (gateway({"inject.istio.io/templates": "grpc-agent"}), "unknown template grpc-agent"),
+        (gateway({"inject.istio.io/templates": "sidecar,gateway"}), "a pod can have only one template"),
+        (gateway(containers=[{"name": "web", "image": "web:1"}]), "a gateway needs a container named istio-proxy"),
+        (gateway({}), "no application container"),
+        (gateway(containers=[{**CHART, "securityContext": {"runAsUser": 0}}]), "the proxy cannot run as user 0"),
     ],
 )
-def test_refuses_what_is_no_gateway(wanted, why):
+def test_rejects_an_invalid_gateway(wanted, why):
     with pytest.raises(InjectionRefused, match=why):
         injected(wanted)
 
@@ -106,7 +106,7 @@ def test_the_node_agent_and_the_control_plane_know_it_by_what_is_written_there()
 
 
 @pytest.mark.parametrize(("limits", "bytes_"), [({"memory": "512Mi"}, 512 << 20), ({}, 1 << 30)])
-def test_it_turns_requests_away_before_its_container_is_killed(limits, bytes_):
+def test_a_gateway_rejects_requests_before_its_container_is_oom_killed(limits, bytes_):
     document = bootstrap(injected(gateway(containers=[{**CHART, "resources": {"limits": limits}}])))
     _, heap = document["overload_manager"]["resource_monitors"]
     assert heap["typed_config"]["max_heap_size_bytes"] == int(bytes_ * 0.9)
@@ -123,7 +123,7 @@ def test_it_turns_requests_away_before_its_container_is_killed(limits, bytes_):
         ({"cpu": "4"}, "concurrency: 0", None),
     ],
 )
-def test_it_has_a_worker_for_each_cpu_unless_it_says_how_many(limits, config, workers):
+def test_a_gateway_has_a_worker_for_each_cpu_unless_concurrency_is_set(limits, config, workers):
     annotations = {**TEMPLATE, **({"proxy.istio.io/config": config} if config else {})}
     result = injected(gateway(annotations, [{**CHART, "resources": {"limits": limits}}]))
     arguments = container(result)["args"]

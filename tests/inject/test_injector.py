@@ -23,7 +23,7 @@ def test_the_patch_makes_the_injected_pod():
     assert names(apply(pod(), answer.patch), "initContainers") == ["istio-init", "istio-proxy"]
 
 
-def test_who_wants_none_gets_none(caplog):
+def test_a_pod_that_disables_injection_gets_no_sidecar(caplog):
     with caplog.at_level("INFO", "weft.inject"):
         answer = injector().answer(asked(pod(labels={"sidecar.istio.io/inject": "no"})))
     assert (answer.allowed, answer.patch) == (True, ())
@@ -31,7 +31,7 @@ def test_who_wants_none_gets_none(caplog):
 
 
 @pytest.mark.parametrize("place", ["label", "annotation"])
-def test_who_says_neither_yes_nor_no_gets_none_and_a_warning(place):
+def test_a_label_that_is_neither_true_nor_false_gives_no_sidecar_and_a_warning(place):
     answer = injector().answer(asked(pod(**{f"{place}s": {"sidecar.istio.io/inject": "flase"}})))
     assert (answer.allowed, answer.patch) == (True, ())
     [warning] = answer.warnings
@@ -43,7 +43,7 @@ def test_who_says_neither_yes_nor_no_gets_none_and_a_warning(place):
         assert injector().answer(asked(pod(labels={"sidecar.istio.io/inject": clear}))).warnings == ()
 
 
-def test_who_cannot_have_one_is_refused_with_every_reason():
+def test_a_pod_that_cannot_be_injected_is_denied_with_every_reason():
     said = {"sidecar.istio.io/logLevel": "x", "sidecar.istio.io/proxyCPU": "y"}
     answer = injector().answer(asked(pod(annotations=said)))
     assert not answer.allowed
@@ -54,7 +54,7 @@ def test_who_cannot_have_one_is_refused_with_every_reason():
 def test_warnings_go_along():
     answer = injector().answer(asked(pod(annotations={"sidecar.istio.io/agentLogLevel": "x"})))
     assert answer.warnings == (
-        "Pod shop/web-7d4b9c-x2x1z: weft makes no use of the annotation sidecar.istio.io/agentLogLevel",
+        "Pod shop/web-7d4b9c-x2x1z: weft does not use the annotation sidecar.istio.io/agentLogLevel",
     )
 
 
@@ -62,7 +62,7 @@ def test_warnings_go_along():
     "request_",
     [asked(pod(), operation="UPDATE"), asked(None), asked({"kind": "Service"}, kind=ReviewedKind("", "v1", "Service"))],
 )
-def test_what_is_no_new_pod_is_none_of_its_business(request_):
+def test_other_requests_than_pod_creations_are_allowed_unchanged(request_):
     answer = injector().answer(request_)
     assert (answer.allowed, answer.patch) == (True, ())
 

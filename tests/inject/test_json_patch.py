@@ -73,7 +73,7 @@ class _Counting(str):
 
 
 def test_a_long_list_costs_as_much_as_it_is_long_and_no_more():
-    """Who may write a pod must not be able to stop everybody who waits for the same answerer."""
+    """The author of a pod must not be able to block the webhook for others."""
     size = 500
     before = [{"name": _Counting(f"volume-{number}")} for number in range(size)]
     after = [{"name": _Counting(f"volume-{number}")} for number in range(size)] + [{"name": _Counting("one-more")}]

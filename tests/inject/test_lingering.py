@@ -1,4 +1,4 @@
-"""An application answers until its callers can know that it ends."""
+"""An application keeps answering until its callers have learned that it ends."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_a_pod_may_say_how_long():
     assert hook(injected(pod(annotations=at_once))) is None
 
 
-def test_whoever_has_a_hook_of_its_own_keeps_it():
+def test_a_container_with_a_hook_keeps_it():
     own = {"preStop": {"exec": {"command": ["bye"]}}}
     assert hook(injected(pod(containers=[{"name": "web", "image": "web:1", "lifecycle": own}]))) == own["preStop"]
 

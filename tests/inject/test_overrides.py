@@ -16,7 +16,7 @@ def merged(**theirs):
     return merge(OURS, {"name": "istio-proxy", **theirs})
 
 
-def test_auto_is_no_image():
+def test_the_image_auto_overrides_nothing():
     assert merged(image="auto") == OURS
     assert merged(image="") == OURS
     assert merged(image="mine:2")["image"] == "mine:2"
@@ -40,13 +40,13 @@ def test_other_lists_are_replaced():
     assert found["securityContext"] == {"capabilities": {"drop": []}, "runAsUser": 1337}
 
 
-def test_of_two_ways_to_say_the_same_theirs_stays():
+def test_an_override_replaces_its_alternative():
     found = merged(env=[{"name": "B", "value": "x"}], lifecycle={"preStop": {"sleep": {"seconds": 9}}})
     assert found["env"][1] == {"name": "B", "value": "x"}
     assert found["lifecycle"] == {"preStop": {"sleep": {"seconds": 9}}}
 
 
-def test_nothing_said_changes_nothing_and_ours_stays_ours():
+def test_a_null_override_changes_nothing_and_the_result_is_a_copy():
     found = merged(lifecycle=None)
     assert found == OURS
     found["env"].clear()

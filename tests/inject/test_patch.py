@@ -41,7 +41,7 @@ def test_a_native_sidecar_comes_before_every_other_init_container():
     proxy = container(result)
     assert proxy["restartPolicy"] == "Always"
     assert proxy["lifecycle"]["postStart"] == {"exec": {"command": ["weft", "wait"]}}
-    assert "startupProbe" not in proxy  # kubelet would look at it a second later than need be
+    assert "startupProbe" not in proxy  # kubelet would notice its result up to a second later
     assert status(result)["initContainers"] == ["istio-init", "istio-proxy"]
 
 
@@ -74,7 +74,7 @@ def test_without_waiting_the_proxy_is_last():
         ("auto", True, "false", False),
     ],
 )
-def test_who_decides_whether_it_is_a_native_one(setting, cluster, annotation, native):
+def test_pod_installation_and_cluster_decide_whether_the_sidecar_is_native(setting, cluster, annotation, native):
     said = {f"{SIDECAR}nativeSidecar": annotation} if annotation else {}
     result = injected(pod(annotations=said), InjectionSettings(native_sidecars=setting), native=cluster)
     assert ("istio-proxy" in names(result, "initContainers")) is native
@@ -82,7 +82,7 @@ def test_who_decides_whether_it_is_a_native_one(setting, cluster, annotation, na
 
 @pytest.mark.parametrize(("redirect_by", "first"), [("init", "istio-init"), ("node", "istio-validation")])
 def test_without_native_sidecars_other_init_containers_come_before_the_redirect(redirect_by, first):
-    """No proxy runs yet that it could lead to."""
+    """Because no proxy runs yet that they could be redirected to."""
     wanted = pod(initContainers=[{"name": "migrate", "image": "web:1"}])
     settings = InjectionSettings(redirect_by=redirect_by)
     assert names(injected(wanted, settings, native=False), "initContainers") == ["migrate", first]
@@ -139,7 +139,7 @@ def test_the_proxys_hook_asks_for_the_redirect_that_an_init_container_would_set_
     assert hook(injected(wanted)) == ["weft", "wait"]
 
 
-def test_nothing_is_asked_for_where_nothing_is_redirected():
+def test_without_interception_no_redirect_is_requested():
     wanted = pod(annotations={f"{SIDECAR}interceptionMode": "NONE"})
     assert hook(injected(wanted, BY_NODE)) == ["weft", "wait"]
     unheld = {**wanted["metadata"]["annotations"], "proxy.istio.io/config": "holdApplicationUntilProxyStarts: false"}
@@ -156,7 +156,7 @@ def test_nothing_is_asked_for_where_nothing_is_redirected():
         {"postStart": "nothing"},
     ],
 )
-def test_no_pod_takes_the_hook_away_that_asks_for_its_redirect(lifecycle):
+def test_no_pod_can_override_the_hook_that_requests_its_redirect(lifecycle):
     wish = {"name": "istio-proxy", "image": "auto", "lifecycle": lifecycle}
     wanted = pod(containers=[{"name": "web", "image": "w"}, wish])
     result = injected(wanted, BY_NODE)
@@ -164,7 +164,7 @@ def test_no_pod_takes_the_hook_away_that_asks_for_its_redirect(lifecycle):
     if "preStop" in lifecycle:
         assert container(result)["lifecycle"]["preStop"] == lifecycle["preStop"]
     (warning,) = warnings_of(wanted)
-    assert "lifecycle.postStart of istio-proxy is not taken" in warning
+    assert "lifecycle.postStart of istio-proxy is ignored" in warning
     assert not warnings_of(pod(containers=[{"name": "web", "image": "w"}, {**wish, "lifecycle": {"preStop": {}}}]))
 
 
@@ -176,7 +176,7 @@ def test_what_was_done_to_the_hook_since_is_undone(lifecycle):
     assert hook(injected(changed, BY_NODE)) == hook(first)
 
 
-def test_the_container_that_once_asked_for_the_redirect_goes():
+def test_an_obsolete_redirect_container_is_removed():
     first = injected(pod(), BY_NODE)
     first["spec"]["initContainers"].insert(0, {"name": "istio-validation", "image": "weft:0"})
     assert names(injected(first, BY_NODE), "initContainers") == ["istio-proxy"]
@@ -201,7 +201,7 @@ def test_requests_and_limits_are_always_there():
         assert set(each["resources"]["requests"]) == set(each["resources"]["limits"]) == {"cpu", "memory"}
 
 
-def test_the_identity_comes_by_a_volume_that_nothing_can_write_to():
+def test_the_identity_comes_from_a_read_only_volume():
     result = injected(pod(), InjectionSettings(driver="canary.csi.weft.dev"))
     (volume,) = result["spec"]["volumes"]
     assert volume == {"name": "workload-socket", "csi": {"driver": "canary.csi.weft.dev", "readOnly": True}}
@@ -210,7 +210,7 @@ def test_the_identity_comes_by_a_volume_that_nothing_can_write_to():
     assert "volumeMounts" not in container(result, "web")
 
 
-def test_the_proxy_is_told_who_it_is():
+def test_the_proxys_arguments_and_variables_name_its_workload():
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d", "controller": True}
     wanted = pod(labels={"app": "web", "pod-template-hash": "7d"}, containers=[PROBED])
     wanted["metadata"]["ownerReferences"] = [owner]
@@ -246,7 +246,7 @@ def test_labels_and_annotations_tell_what_happened():
     assert labels["service.istio.io/canonical-name"] == "web"
     assert labels["service.istio.io/canonical-revision"] == "v2"
     assert annotations["istio.io/rev"] == "canary"
-    # Which webhook is asked about a pod must not change under its hands.
+    # Injection must not change which webhook selects the pod.
     assert not {"istio.io/rev", f"{SIDECAR}inject"} & set(labels)
     assert status(result) == {
         "initContainers": ["istio-init", "istio-proxy"],
@@ -257,7 +257,7 @@ def test_labels_and_annotations_tell_what_happened():
     }
 
 
-def test_what_a_pod_says_of_itself_stays():
+def test_labels_and_annotations_of_the_pod_are_kept():
     own = {"security.istio.io/tlsMode": "disabled", "service.istio.io/canonical-name": "mine"}
     annotations = {"kubectl.kubernetes.io/default-container": "other", "prometheus.io.scrape": "false"}
     result = injected(pod(labels=own, annotations=annotations))
@@ -266,7 +266,7 @@ def test_what_a_pod_says_of_itself_stays():
     assert "prometheus.io/port" not in result["metadata"]["annotations"]
 
 
-def test_prometheus_is_told_of_the_proxy_where_the_pod_says_nothing():
+def test_a_pod_without_prometheus_annotations_gets_the_proxys():
     found = injected(pod())["metadata"]["annotations"]
     assert (found["prometheus.io/port"], found["prometheus.io/path"]) == ("15020", "/stats/prometheus")
     assert (
@@ -348,18 +348,21 @@ def test_probes_are_turned_to_the_proxy_and_the_proxy_knows_what_to_ask():
     ("wanted", "words"),
     [
         (pod(annotations={f"{SIDECAR}interceptionMode": "TPROXY"}), "TPROXY is not supported"),
-        (pod(volumes=[{"name": "workload-socket", "emptyDir": {}}]), "a volume workload-socket of its own"),
+        (
+            pod(volumes=[{"name": "workload-socket", "emptyDir": {}}]),
+            "the volume name workload-socket is reserved for the proxy",
+        ),
         (
             pod(containers=[{"name": "w"}, {"name": "istio-proxy", "securityContext": {"runAsUser": 0}}]),
-            "cannot run as 0",
+            "cannot run as user 0",
         ),
-        (pod(containers=[{"name": "istio-proxy", "image": "auto"}]), "no container of its own"),
-        ({"metadata": {}, "spec": {"containers": []}}, "no container of its own"),
+        (pod(containers=[{"name": "istio-proxy", "image": "auto"}]), "no application container"),
+        ({"metadata": {}, "spec": {"containers": []}}, "no application container"),
         ({"metadata": {}, "spec": {}}, "list of objects"),
-        ({"metadata": {}, "spec": {"containers": [{}]}}, "each must have a name"),
+        ({"metadata": {}, "spec": {"containers": [{}]}}, "each container must have a name"),
         ({"metadata": {}, "spec": {"containers": [{"name": "a", "ports": 1}]}}, "must be lists"),
         ({"metadata": {}, "spec": {"containers": [{"name": "a"}], "volumes": {}}}, "list of objects"),
-        ({"metadata": {"labels": {"a": 1}}, "spec": {"containers": [{"name": "a"}]}}, "object of texts"),
+        ({"metadata": {"labels": {"a": 1}}, "spec": {"containers": [{"name": "a"}]}}, "object with string values"),
         ({"metadata": None, "spec": {}}, "must be an object"),
         ({"metadata": {}}, "must be an object"),
     ],
@@ -371,12 +374,12 @@ def test_what_cannot_be_injected_is_refused_with_the_reason(wanted, words):
     assert wanted == before
 
 
-def test_doubts_are_told_with_the_pods_name():
+def test_warnings_have_the_pods_name():
     app = {"name": "web", "image": "w", "securityContext": {"runAsUser": 1337}, "ports": [{"containerPort": 15006}]}
     found = inject(pod(containers=[app]), "shop", InjectionSettings(), arguments, native_sidecars=True).warnings
     assert found == (
-        "Pod shop/web-7d4b9c-x2x1z: container web runs as user 1337, as the proxy does: nothing of it is redirected",
-        "Pod shop/web-7d4b9c-x2x1z: container web has port 15006, which is the proxy's",
+        "Pod shop/web-7d4b9c-x2x1z: container web runs as user 1337, as the proxy does: its traffic is not redirected",
+        "Pod shop/web-7d4b9c-x2x1z: container web has port 15006, which the proxy uses",
     )
 
 
@@ -390,12 +393,12 @@ def test_doubts_are_told_with_the_pods_name():
         ({"fsGroup": 1337}, {}, None),
     ],
 )
-def test_who_runs_as_the_proxy_is_told_that_it_is_not_redirected(of_pod, of_container, who):
+def test_a_container_that_runs_as_the_proxys_user_or_group_gets_a_warning(of_pod, of_container, who):
     wanted = pod(containers=[{"name": "web", "image": "w", "securityContext": of_container}])
     wanted["spec"]["securityContext"] = of_pod
     warnings = inject(wanted, "shop", InjectionSettings(), arguments, native_sidecars=True).warnings
     assert [each.partition("container ")[2] for each in warnings] == (
-        [f"web runs as {who}, as the proxy does: nothing of it is redirected"] if who else []
+        [f"web runs as {who}, as the proxy does: its traffic is not redirected"] if who else []
     )
 
 
@@ -403,7 +406,7 @@ def test_who_runs_as_the_proxy_is_told_that_it_is_not_redirected(of_pod, of_cont
 
 
 def defaulted(result):
-    """Some of what the API server fills in between two webhooks."""
+    """Apply some of the API server's defaults, as between two webhooks."""
     result = copy.deepcopy(result)
     for each in [*result["spec"]["containers"], *result["spec"].get("initContainers", ())]:
         each["terminationMessagePath"] = "/dev/termination-log"
@@ -418,7 +421,8 @@ def defaulted(result):
 
 
 def other_webhook(result):
-    """Another one's sidecars: a container with a probe, a variable in every other container, a volume."""
+    """Imitate another sidecar injector: it adds a container with a probe, a variable to every other container, and a
+    volume."""
     result = copy.deepcopy(result)
     added = {"name": "agent", "image": "a", "ports": [{"containerPort": 9}],
              "readinessProbe": {"httpGet": {"port": 9, "path": "/a"}}}  # fmt: skip
@@ -484,7 +488,7 @@ def test_the_patch_is_the_whole_difference(wanted, mode, native):
 
 @settings(deadline=None, max_examples=30)
 @given(PODS, MODES, st.booleans())
-def test_whoever_comes_first_the_result_is_the_same(wanted, mode, native):
+def test_the_order_of_webhooks_does_not_change_the_result(wanted, mode, native):
     def ours(result):
         return injected(result, mode, native=native)
 
@@ -500,11 +504,11 @@ def test_whoever_comes_first_the_result_is_the_same(wanted, mode, native):
 def test_a_container_that_came_later_gets_its_probe_rewritten_and_its_wait_and_nothing_else_changes():
     first = injected(pod(containers=[PROBED]))
     later = defaulted(other_webhook(first))
-    container(later)["resources"]["limits"]["cpu"] = "8"  # another webhook's opinion
+    container(later)["resources"]["limits"]["cpu"] = "8"  # changed by another webhook
     container(later)["image"] = "mirror.example/weft:1"
     found = difference(later, injected(later))
     assert {each["path"].rpartition("/")[0] for each in found} == {
-        "/spec/containers/1",  # the wait before it ends
+        "/spec/containers/1",  # the preStop hook
         "/spec/containers/1/readinessProbe/httpGet",
         "/spec/initContainers/1/args",
         *{each["path"].rpartition("/")[0] for each in found if "/env/" in each["path"]},
@@ -517,13 +521,13 @@ def test_a_container_that_came_later_gets_its_probe_rewritten_and_its_wait_and_n
     assert "probe|/app-health/web/readyz" in json.dumps(bootstrap(result))
 
 
-def test_a_container_of_ours_that_somebody_took_away_comes_back():
+def test_a_removed_container_of_weft_is_added_again():
     first = injected(pod())
     del first["spec"]["initContainers"][0]
     assert names(injected(first), "initContainers") == ["istio-init", "istio-proxy"]
 
 
-def test_another_revision_begins_anew():
+def test_another_revision_injects_from_scratch():
     first = injected(pod(containers=[PROBED]), InjectionSettings(image="weft:old"))
     again = injected(first, InjectionSettings(image="weft:new", revision="canary"))
     assert container(again)["image"] == "weft:new"
@@ -545,7 +549,7 @@ def test_empty_fields_that_people_write_are_no_fields():
     assert names(injected(wanted), "initContainers") == ["istio-init", "istio-proxy"]
 
 
-def test_a_templates_owner_may_be_told():
+def test_the_owner_of_a_template_may_be_given():
     owner = WorkloadOwner("apps/v1", "Deployment", "shop")
     result = inject(pod(), "shop", InjectionSettings(), arguments, native_sidecars=True, owner=owner).pod
     assert variables(result)["ISTIO_META_WORKLOAD_NAME"] == "shop"
@@ -553,7 +557,7 @@ def test_a_templates_owner_may_be_told():
 
 @pytest.mark.parametrize("case", sorted(each.name for each in GOLDEN.iterdir()))
 def test_golden(case):
-    """A change here is a change in every pod of a cluster: `make bless` writes them anew."""
+    """A change here is a change in every pod of a cluster. `make bless` writes the files again."""
     from inject.bless import written
 
     assert (GOLDEN / case / "injected.yaml").read_text() == written(GOLDEN / case)
@@ -564,7 +568,7 @@ def test_settings_are_values():
 
 
 def test_annotations_beyond_kubernetes_own_limit_are_not_looked_at():
-    with pytest.raises(InjectionRefused, match="together longer than 262144 bytes"):
+    with pytest.raises(InjectionRefused, match="the annotations are longer than 262144 bytes"):
         injected(pod(annotations={"sidecar.istio.io/userVolume": "[" * 300_000}))
 
 
@@ -572,13 +576,13 @@ def test_what_the_kernel_would_not_start_is_refused_with_the_reason():
     """One argument of a program may have 128 KiB; more is an error that only the node's log would show."""
     asked = {"httpGet": {"path": "/" + "x" * 500, "port": 80}}
     many = [{"name": f"c{number}", "image": "x", "readinessProbe": asked} for number in range(200)]
-    with pytest.raises(InjectionRefused, match=r"the proxy's configuration [0-9]+ bytes long"):
+    with pytest.raises(InjectionRefused, match=r"make a proxy argument or variable [0-9]+ bytes long"):
         injected(pod(containers=many))
     assert injected(pod(containers=many[:20]))
 
 
 def test_another_revision_that_takes_over_a_pod_brings_its_own_driver():
-    """Else the pod would ask a driver that is uninstalled with the revision before, and never start."""
+    """The old revision's driver is uninstalled with the old revision; a pod that uses it would never start."""
     before = injected(pod(), InjectionSettings(driver="csi.weft.dev"))
     after = injected(before, InjectionSettings(revision="canary", driver="canary.csi.weft.dev"))
     assert [each["csi"]["driver"] for each in after["spec"]["volumes"]] == ["canary.csi.weft.dev"]

@@ -114,5 +114,5 @@ def test_a_probe_that_another_put_there_since_stays():
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "\udcff"])
-def test_what_is_no_memory_of_probes_is_none(text):
+def test_an_unreadable_list_of_probes_is_empty(text):
     assert decode(text) == {}

@@ -23,6 +23,6 @@ def test_kubernetes_writes_amounts_so(text, value):
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1 Gi", "1gb", "Mi", "1e", "1" * 80, "nan"])
-def test_everything_else_is_said_to_be_none(text):
+def test_other_texts_are_not_quantities(text):
     assert amount(text) is None
     assert "not an amount" in problem_of_quantity(text)

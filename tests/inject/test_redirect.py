@@ -9,7 +9,7 @@ from weft.netns.interception import EVERYTHING, Interception
 PREFIX = "traffic.sidecar.istio.io/"
 
 
-def test_a_pod_that_says_nothing_is_redirected_as_a_whole():
+def test_a_pod_without_annotations_is_redirected_completely():
     assert arguments(Redirection()) == [
         *("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT"),
         *("-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020"),
@@ -75,7 +75,7 @@ def test_another_status_port_is_left_open_and_none_is_not():
         ("excludeInterfaces", "eth0 -j ACCEPT", "interface"),
     ],
 )
-def test_what_makes_no_sense_is_said_under_its_name(name, value, words):
+def test_an_invalid_value_is_reported_with_its_field(name, value, words):
     ((found, what),) = problems_of_redirection(of_pod({PREFIX + name: value}, Redirection()))
     assert found == name
     assert words in what

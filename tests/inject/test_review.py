@@ -36,12 +36,12 @@ def test_a_review_is_read_and_what_is_not_needed_passed_over():
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "no AdmissionReview"),
-        (b"{", "no AdmissionReview"),
-        (b"\xff\xfe", "no AdmissionReview"),
+        (b"", "not an AdmissionReview"),
+        (b"{", "not an AdmissionReview"),
+        (b"\xff\xfe", "not an AdmissionReview"),
         (b"[]", "expected `object`"),
         (b"{}", "missing required field"),
-        (b"[" * 100_000, "no AdmissionReview"),
+        (b"[" * 100_000, "not an AdmissionReview"),
         (
             json.dumps({**REVIEW, "apiVersion": "admission.k8s.io/v1beta1"}).encode(),
             "not AdmissionReview of admission.k8s.io/v1beta1",
@@ -54,7 +54,7 @@ def test_a_review_is_read_and_what_is_not_needed_passed_over():
         (json.dumps({**REVIEW, "request": {"uid": "1", "kind": "Pod"}}).encode(), "expected `object`"),
     ],
 )
-def test_what_is_no_review_is_told_apart_with_the_reason(body, words):
+def test_an_invalid_review_is_rejected_with_the_reason(body, words):
     with pytest.raises(BadReview) as error:
         decode(body)
     assert words.lower() in str(error.value).lower()

@@ -24,5 +24,5 @@ def test_all_of_a_selector_must_fit_and_an_empty_one_takes_everything():
     assert not both.selects({"a": "1"})
     assert not both.selects({"b": "1"})
     assert Selector().selects({})
-    assert str(both) == "a is 1, b is there"
+    assert str(both) == "a is 1, b is set"
     assert str(Selector()) == "everything"

@@ -64,7 +64,7 @@ def trusting(chain):
 
 
 async def post(server, path, body, *, chain=None, content_type="application/json"):
-    """As the API server: by the service's name, trusting only the bundle."""
+    """Send a request as the API server does: to the service's name, trusting only the bundle."""
     url = f"https://127.0.0.1:{server.port}{path}"
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
@@ -118,11 +118,11 @@ async def test_a_wrong_object_is_refused(server):
 
 
 @pytest.mark.parametrize("path", ["/inject", "/validate"])
-async def test_what_is_no_review_gets_the_reason_and_ends_nothing(server, path):
+async def test_an_invalid_review_gets_the_reason_and_the_server_keeps_running(server, path):
     for body, words in (
-        (b"", b"no AdmissionReview"),
+        (b"", b"not an AdmissionReview"),
         (b"{}", b"apiVersion"),
-        (b'{"apiVersion": 1}', b"no AdmissionReview"),
+        (b'{"apiVersion": 1}', b"not an AdmissionReview"),
     ):
         status, said = await post(server, path, body)
         assert status == 400
@@ -159,7 +159,7 @@ def test_no_pod_however_strange_is_answered_with_anything_but_yes_or_no(strange)
             assert answer.allowed or answer.message
 
 
-async def test_a_failure_inside_is_a_denial_that_says_so(server, caplog):
+async def test_an_internal_error_is_a_denial_with_the_error(server, caplog):
     def broken(_):
         raise ZeroDivisionError("of course")
 
@@ -167,7 +167,7 @@ async def test_a_failure_inside_is_a_denial_that_says_so(server, caplog):
     status, body = await post(server, "/inject", review(pod()))
     response = json.loads(body)["response"]
     assert (status, response["allowed"]) == (200, False)
-    assert "weft failed at this Pod: ZeroDivisionError: of course" in response["status"]["message"]
+    assert "internal error of weft at this Pod: ZeroDivisionError: of course" in response["status"]["message"]
     assert response["status"]["code"] == 500
     assert "Traceback" in caplog.text
 
@@ -198,7 +198,7 @@ async def test_readiness(server):
             assert answer.status == 404
 
 
-async def test_without_a_certificate_nobody_gets_in():
+async def test_without_a_certificate_no_client_can_connect():
     made = WebhookServer(Injector(InjectionSettings(), arguments, native_sidecars=True))
     await made.start("127.0.0.1", 0)
     try:
@@ -228,7 +228,7 @@ async def test_many_at_once_are_all_answered(server):
     assert {json.loads(body)["response"]["uid"] for _, body in answers} == {str(number) for number in range(50)}
 
 
-async def test_who_begins_to_ask_and_does_not_go_on_is_sent_away(server, monkeypatch):
+async def test_a_client_that_stops_sending_gets_a_timeout(server, monkeypatch):
     monkeypatch.setattr(asking, "READ_SECONDS", 0.2)
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", server.port, ssl=trusting(server.chain), server_hostname="istiod.istio-system.svc"
@@ -240,7 +240,7 @@ async def test_who_begins_to_ask_and_does_not_go_on_is_sent_away(server, monkeyp
 
 
 async def test_few_large_reviews_are_read_at_once_and_small_ones_wait_for_none_of_them(server, monkeypatch):
-    """Strangers could otherwise fill the memory with what nobody has looked at yet."""
+    """Otherwise any client could fill the memory with unchecked requests."""
     monkeypatch.setattr(asking, "LARGE_AT_ONCE", 1)
     server._places = asyncio.Semaphore(1)
     tls = trusting(server.chain)

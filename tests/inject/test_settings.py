@@ -3,7 +3,7 @@ import pytest
 from weft.inject.settings import InjectionSettings, ProxyResources, SettingsError, encode, read
 
 
-def test_nothing_said_means_the_defaults():
+def test_empty_settings_are_the_defaults():
     assert read("{}") == InjectionSettings()
     assert InjectionSettings().resources.limits and InjectionSettings().resources.requests
 
@@ -24,7 +24,7 @@ def test_what_is_written_is_read_again():
         ('{"imagePullPolcy": "Always"}', "", "unknown field `imagePullPolcy`"),
         ('{"imagePullPolicy": "Sometimes"}', "imagePullPolicy", "Sometimes"),
         ('{"terminationDrainDuration": "5"}', "terminationDrainDuration", "not a duration"),
-        ('{"logLevel": "chatty"}', "logLevel", "none of Envoy's"),
+        ('{"logLevel": "chatty"}', "logLevel", "not a log level of Envoy"),
         ('{"componentLogLevel": "rbac"}', "componentLogLevel", "not COMPONENT:LEVEL"),
         ('{"drainDuration": "x"}', "drainDuration", "not a duration"),
         ('{"resources": {"limits": {"cpu": "lots"}}}', "resources.limits.cpu", "not an amount"),
@@ -32,8 +32,8 @@ def test_what_is_written_is_read_again():
         ('{"image": ""}', "image", "empty"),
         ('{"revision": ""}', "revision", "empty"),
         ('{"concurrency": -1}', "concurrency", "below 0"),
-        ('{"ipFamilies": []}', "ipFamilies", "one family"),
-        ('{"ipFamilies": ["IPv4", "IPv4"]}', "ipFamilies", "one family"),
+        ('{"ipFamilies": []}', "ipFamilies", "one address family"),
+        ('{"ipFamilies": ["IPv4", "IPv4"]}', "ipFamilies", "one address family"),
         ('{"control": "istiod"}', "control", "HOST:PORT"),
         ('{"control": "istiod:0"}', "control", "HOST:PORT"),
         ('{"redirection": {"excludeInboundPorts": "http"}}', "redirection.excludeInboundPorts", "not a port"),

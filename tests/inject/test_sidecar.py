@@ -7,7 +7,7 @@ from weft.inject.sidecar import for_kubelet, variable
 
 
 def kubelet(text, environment):
-    """What Kubernetes makes of an argument: two dollars are one, $(NAME) is a variable, and nothing else is special."""
+    """Expand an argument as Kubernetes does: two dollars are one, $(NAME) is a variable, and nothing else is special."""
 
     def expand(found):
         return "$" if found[0] == "$$" else environment.get(found[1], found[0])

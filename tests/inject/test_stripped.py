@@ -8,7 +8,7 @@ from weft.inject.stripped import strip
 PROBED = {"name": "web", "image": "w", "livenessProbe": {"tcpSocket": {"port": 1}, "periodSeconds": 2}}
 
 
-def test_a_pod_that_was_injected_is_as_before_but_for_what_says_the_same_again():
+def test_a_stripped_pod_equals_the_original_except_for_idempotent_parts():
     before = pod(containers=[PROBED], initContainers=[{"name": "migrate", "image": "m"}])
     after = strip(injected(before))
     (web,) = after.pod["spec"]["containers"]

@@ -39,7 +39,7 @@ def test_a_wrong_one_is_refused_in_the_words_of_weft_validate():
     assert answer.code == 422
 
 
-def test_warnings_reach_whoever_applies_it():
+def test_warnings_are_returned_to_the_client():
     body = virtual_service({**GOOD, "gateways": ["mesh"]}, version="networking.istio.io/v9")
     answer = validate(asked(body))
     assert not answer.allowed
@@ -47,12 +47,12 @@ def test_warnings_reach_whoever_applies_it():
 
 
 @pytest.mark.parametrize("operation", ["DELETE", "CONNECT", ""])
-def test_whatever_is_no_writing_passes(operation):
+def test_other_operations_than_create_and_update_are_allowed(operation):
     assert validate(asked(virtual_service(BAD), operation)).allowed
     assert validate(asked(None)).allowed
 
 
-def test_what_is_stored_already_is_not_held_against_who_relabels_or_deletes_it():
+def test_a_stored_invalid_object_may_be_relabelled_or_deleted():
     old = virtual_service(BAD)
     answer = validate(asked(virtual_service(BAD, labels={"a": "b"}), "UPDATE", old))
     assert answer.allowed and answer.warnings

@@ -48,14 +48,14 @@ def test_it_is_byte_for_byte_what_the_webhook_makes_of_the_pods():
     )
     real["metadata"]["ownerReferences"] = [reference]
     by_webhook = injected(real)
-    # The hash, which a template does not have, is the one label that the proxy is told besides.
+    # The hash label, which a template does not have, is the only difference in the proxy's arguments.
     told = [text.replace('"pod-template-hash":"7d",', "") for text in container(by_webhook)["args"]]
     assert container(template)["args"] == told
     assert {**container(template), "args": told} == {**container(by_webhook), "args": told}
     assert run(pod()).document == injected(pod(), namespace="default")
 
 
-def test_lists_are_gone_through_and_other_objects_left_alone():
+def test_lists_are_injected_item_by_item_and_other_objects_unchanged():
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
     result = run({"kind": "List", "items": [service, {"kind": "List", "items": [workload("Job")]}]})
     assert result.document["items"][0] == service
@@ -77,18 +77,18 @@ def test_lists_are_gone_through_and_other_objects_left_alone():
         {"kind": "List", "items": [None]},
     ],
 )
-def test_what_is_no_workload_comes_back_as_it_is(document):
+def test_an_object_that_is_not_a_workload_is_returned_unchanged(document):
     assert run(document).document == document
 
 
-def test_why_one_gets_no_sidecar_is_said():
+def test_the_reason_for_no_sidecar_is_in_the_notes():
     hosted = workload("DaemonSet")
     hosted["spec"]["template"]["spec"]["hostNetwork"] = True
     result = run(hosted)
     assert not result.changed
     assert result.notes == (
-        "DaemonSet shop/web gets no sidecar: it uses the node's network (hostNetwork), where a redirect would take the"
-        " whole node's",
+        "DaemonSet shop/web gets no sidecar: it uses hostNetwork, and a redirect there would intercept the traffic"
+        " of the whole node",
     )
 
 

@@ -1,4 +1,4 @@
-"""A real API server with weft's objects on it, for what only such a one can tell."""
+"""A real API server with weft's objects, for tests of its validation and defaults."""
 
 import json
 from urllib.parse import quote
@@ -19,7 +19,7 @@ class Judge:
         self.server = server
 
     def apply(self, manifest, *, dry_run=False):
-        """By server-side apply; what the server then holds."""
+        """Apply an object by server-side apply; return the stored object."""
         metadata = manifest["metadata"]
         resource = known(manifest["apiVersion"], manifest["kind"])
         query = f"?fieldManager=test&force=true{'&dryRun=All' if dry_run else ''}"
@@ -27,7 +27,7 @@ class Judge:
         return self.server.request("PATCH", path, json.loads(json.dumps(manifest)), kind=APPLY)
 
     def create(self, path, manifest):
-        """A dry run: what would be stored."""
+        """Create an object as a dry run; return the object that would be stored."""
         return self.server.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", manifest)
 
     def refusal(self, path, manifest):
@@ -54,7 +54,7 @@ class Judge:
 
 @pytest.fixture(scope="module")
 def judge(own_api_server):
-    """With everything of the default revision but its webhooks, which nobody would answer."""
+    """The API server with all objects of the default revision except its webhooks, which nothing would answer."""
     found = Judge(own_api_server)
     eventually_blocking(
         lambda: own_api_server.request("GET", CUSTOM_RESOURCE_DEFINITIONS.path())["items"],

@@ -1,4 +1,4 @@
-"""The chart, rendered by the real Helm, makes what `weft install` makes from the same values."""
+"""The chart, rendered by the real Helm, gives the same objects as `weft install` with the same values."""
 
 import json
 import subprocess
@@ -66,12 +66,12 @@ def rendered(helm, values, directory):
 
 
 def comparable(objects):
-    """By who they are; the texts in ConfigMaps by what they say."""
+    """Return the objects by kind and name, with the texts in ConfigMaps parsed."""
     found = {}
     for each in json.loads(json.dumps(objects)):
         if each["kind"] == "ConfigMap":
             each["data"] = {name: yaml.safe_load(text) for name, text in each["data"].items()}
-        if each["kind"] != "Namespace":  # Helm makes that of a release itself
+        if each["kind"] != "Namespace":  # Helm creates the namespace of a release itself
             found[named(each)] = each
     return found
 

@@ -1,4 +1,4 @@
-"""The control plane's objects, and what its pod promises. That it is `restricted`, a real API server says."""
+"""The control plane's objects. A real API server checks that its pod complies with `restricted`."""
 
 from weft.install import control
 from weft.install.values import values_of
@@ -8,13 +8,13 @@ def pod(**given):
     return control.deployment(values_of(given))["spec"]["template"]["spec"]
 
 
-def test_the_process_is_told_its_namespace_and_revision():
+def test_the_arguments_contain_namespace_and_revision():
     arguments = control.arguments(values_of({"revision": "a", "namespace": "mesh"}))
     assert arguments[:2] == ["control", "--kubernetes"]
     assert {"--namespace=mesh", "--revision=a"} <= set(arguments)
 
 
-def test_no_replica_goes_before_its_successor_is_ready():
+def test_no_replica_ends_before_its_replacement_is_ready():
     spec = control.deployment(values_of({}))["spec"]
     assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
     assert control.budget(values_of({}))["spec"]["minAvailable"] == 1

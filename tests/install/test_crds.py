@@ -1,5 +1,5 @@
-"""The definitions are judged by a real API server: they are established, take every valid object of this project whole,
-and refuse what is obviously wrong."""
+"""A real API server checks the CRDs: it establishes them, stores every valid object of this project completely, and
+rejects objects that are obviously wrong."""
 
 import copy
 import json
@@ -20,7 +20,7 @@ KINDS = {definition.kind: definition for definition in DEFINITIONS}
 
 
 def written():
-    """Every object of these kinds in the golden cases and the examples that weft itself accepts."""
+    """Return every object of these kinds in the golden cases and the examples that weft accepts."""
     for file in sorted([*ROOT.glob("tests/golden/*/*.yaml"), *ROOT.glob("examples/*/*.yaml")]):
         if file.name == "resources.yaml":
             continue
@@ -37,7 +37,7 @@ def path(api_version, kind):
 
 
 def as_json(value):
-    """As YAML becomes it on its way: names are text."""
+    """Convert a YAML value to JSON: keys become strings."""
     if isinstance(value, dict):
         return {str(name): as_json(held) for name, held in value.items()}
     return [as_json(each) for each in value] if isinstance(value, list) else value
@@ -51,7 +51,7 @@ def sent(body):
 
 @pytest.fixture(scope="module")
 def served(judge):
-    """The judge, once it serves every version."""
+    """The API server, once it serves every version."""
     for definition in crds():
         name = definition["metadata"]["name"]
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"

@@ -1,4 +1,4 @@
-"""All of an installation, as a real API server takes it."""
+"""All objects of an installation, applied to a real API server."""
 
 import pytest
 import yaml
@@ -8,7 +8,7 @@ from weft.install.values import Values, values_of
 from weft.kube.resource import NAMESPACES, named
 
 
-def test_what_others_refer_to_comes_first_and_webhooks_last():
+def test_referenced_objects_come_first_and_webhooks_last():
     kinds = [each["kind"] for each in manifests(Values())]
     assert kinds[0] == "Namespace"
     assert kinds.index("CustomResourceDefinition") < kinds.index("Deployment")
@@ -32,7 +32,7 @@ def test_the_kinds_can_be_left_out():
     assert not [each for each in manifests(values_of({"crds": False})) if each["kind"] == "CustomResourceDefinition"]
 
 
-def test_yaml_has_no_anchors_and_says_the_same():
+def test_yaml_has_no_anchors_and_the_same_content():
     text = as_yaml(manifests(Values()))
     assert "&id" not in text
     assert list(yaml.safe_load_all(text)) == yaml.safe_load(yaml.safe_dump(_plain(manifests(Values()))))
@@ -53,13 +53,13 @@ def _plain(value):
     ],
     ids=["default", "revision", "chosen"],
 )
-def test_a_real_api_server_takes_every_object_without_changing_what_it_says(judge, given):
+def test_a_real_api_server_stores_every_object_unchanged(judge, given):
     for each in manifests(values_of(given)):
         _contains(judge.apply(each, dry_run=True), _plain(each), str(named(each)))
 
 
 def _contains(stored, wanted, where):
-    """Quantities and such are written by the server in a form of its own; everything else must be as we say."""
+    """Check that `stored` contains `wanted`. The server normalizes quantities; every other value must be equal."""
     if isinstance(wanted, dict):
         for name, held in wanted.items():
             assert name in stored or held in ({}, []), f"{where}.{name} was dropped"
@@ -74,7 +74,7 @@ def _contains(stored, wanted, where):
 
 @pytest.fixture(scope="module")
 def restricted(judge):
-    """A namespace that takes only pods of the standard `restricted`."""
+    """A namespace that accepts only pods of the pod security standard `restricted`."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     name = judge.server.make_namespace("restricted", labels)
     for account in ("weft-control", "weft-node"):

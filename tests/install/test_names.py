@@ -1,4 +1,4 @@
-"""Revisions stand side by side: none of their names is the same."""
+"""Two revisions have no name in common, so that they can run side by side."""
 
 from weft.install.names import InstallationNames
 

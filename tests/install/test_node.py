@@ -1,4 +1,4 @@
-"""The agent gets what it needs of its machine, and no more."""
+"""The agent gets the volumes and capabilities that it needs, and no more."""
 
 from weft.install import node
 from weft.install.values import values_of
@@ -68,7 +68,7 @@ def test_its_account_has_no_role():
     assert node.service_account(values_of({}))["metadata"]["name"] not in subjects
 
 
-def test_it_is_told_how_long_certificates_live():
+def test_the_arguments_contain_the_certificate_lifetime():
     assert "--certificate-ttl=24h" in pod()["containers"][0]["args"]
     assert "--certificate-ttl=15m" in pod(node={"certificateTtl": "15m"})["containers"][0]["args"]
 

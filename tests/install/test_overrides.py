@@ -1,4 +1,4 @@
-"""Files and --set, laid over each other."""
+"""Values files and --set, merged in order."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_an_item_of_a_list_is_changed_and_its_neighbours_stay():
     assert assigned("a[1].x=2", {"a": [{"x": 0}, {"x": 1, "y": 1}]}) == {"a": [{"x": 0}, {"x": 2, "y": 1}]}
 
 
-def test_one_limit_is_set_or_taken_away_and_the_others_stay():
+def test_one_limit_is_set_or_removed_and_the_others_are_kept():
     limits = read_values([], ["control.resources.limits.cpu=4"]).control.resources.limits
     assert limits == {"cpu": 4, "memory": "1Gi"}
     assert read_values([], ["control.resources.limits.cpu=null"]).control.resources.limits == {"memory": "1Gi"}

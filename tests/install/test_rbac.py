@@ -1,4 +1,4 @@
-"""A real API server says what the accounts may do: everything that the control plane does, and nothing else."""
+"""A real API server checks the permissions: the control plane may do everything that it needs, and nothing else."""
 
 import pytest
 
@@ -130,7 +130,7 @@ ASKED = [("secretsIn", "secrets"), ("configMapsIn", "configmaps")]
 
 
 @pytest.mark.parametrize(("setting", "kind"), ASKED)
-def test_what_gateways_and_backends_need_is_read_only_where_somebody_says_so(setting, kind):
+def test_secrets_and_configmaps_are_read_only_in_configured_namespaces(setting, kind):
     named = roles(values_of({"gateways": {setting: ["edge"]}}))
     (role,) = [each for each in named if each["metadata"].get("namespace") == "edge" and each["kind"] == "Role"]
     assert role["rules"] == [{"apiGroups": [""], "resources": [kind], "verbs": ["get", "list", "watch"]}]
@@ -141,7 +141,7 @@ def test_what_gateways_and_backends_need_is_read_only_where_somebody_says_so(set
     assert not [each for each in roles(everywhere) if each["metadata"].get("namespace") == "edge"]
 
 
-def test_who_makes_no_gateways_may_make_and_change_nothing_of_others():
+def test_without_gateway_deployments_no_deployment_can_be_created_or_changed():
     def written(values):
         return {
             resource

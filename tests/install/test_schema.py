@@ -1,4 +1,4 @@
-"""Schemas know of a field what its reader knows."""
+"""A schema contains what the kind's reader knows about each field."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_a_duration_is_a_string_of_a_format_that_kubernetes_knows():
     assert at("VirtualService", "http[].timeout") == {"type": "string", "format": "duration"}
 
 
-def test_names_of_the_authors_own_have_values_of_one_shape():
+def test_mappings_with_free_keys_have_values_of_one_shape():
     assert at("PeerAuthentication", "portLevelMtls.*.mode")["type"] == "string"
     assert at("VirtualService", "http[].match[].headers.*.exact") == {"type": "string"}
     assert at("WorkloadEntry", "ports.*")["maximum"] == 65535
@@ -47,12 +47,12 @@ def test_required_is_what_the_reader_always_requires():
     assert "required" not in recorded("VirtualService").properties["spec"].schema()  # a delegate has no hosts
 
 
-def test_a_field_that_weft_refuses_says_so():
-    assert "Refused" in at("DestinationRule", "trafficPolicy.retryBudget.budgetInterval")["description"]
+def test_a_rejected_field_has_a_description():
+    assert "Rejected" in at("DestinationRule", "trafficPolicy.retryBudget.budgetInterval")["description"]
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda each: each.kind)
-def test_nothing_that_somebody_writes_is_ever_pruned(definition):
+def test_unknown_fields_are_never_pruned(definition):
     def check(schema):
         if schema.get("type") == "object" and "additionalProperties" not in schema:
             assert schema["x-kubernetes-preserve-unknown-fields"] is True

@@ -1,4 +1,4 @@
-"""Values are checked before anything is made of them, and what is wrong is said with its name."""
+"""Values are checked before they are used, and an error names the value."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whom the API server asks about, by labels: Istio's truth table, and never the cluster's own namespaces."""
+"""Which pods the webhooks select by labels: Istio's truth table, and never the cluster's own namespaces."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def rev(name):
 
 
 def asked(configuration, namespace, pod, name="shop"):
-    """Whether any webhook is asked about a pod with these labels."""
+    """Return whether any webhook selects a pod with these labels."""
 
     def fits(selector, labels):
         return Selector(
@@ -60,19 +60,19 @@ def asked(configuration, namespace, pod, name="shop"):
         ("a", {**DISABLED, **rev("a")}, {}, False),
     ],
 )
-def test_a_pod_is_asked_about_by_one_revision_or_none(revision, namespace, pod, expected):
+def test_a_pod_is_selected_by_one_revision_or_none(revision, namespace, pod, expected):
     found = asked(injector(values_of({"revision": revision})), namespace, pod)
     assert len(found) == (1 if expected else 0), found
 
 
-def test_namespaces_that_say_nothing_are_asked_about_only_by_choice():
+def test_unlabelled_namespaces_are_selected_only_with_by_default():
     values = values_of({"injection": {"byDefault": True}})
     assert asked(injector(values), {}, {}) == ["auto"]
     assert not asked(injector(values), {}, {}, "kube-system")
 
 
 @pytest.mark.parametrize("name", CLUSTER_NAMESPACES)
-def test_the_clusters_own_namespaces_are_never_asked_about(name):
+def test_the_clusters_own_namespaces_are_never_selected(name):
     configuration = injector(values_of({"injection": {"byDefault": True}}))
     for namespace in ({}, ENABLED, rev("default")):
         assert not asked(configuration, namespace, YES, name)

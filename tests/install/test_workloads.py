@@ -38,7 +38,7 @@ def pod(workload):
     return workloads.running(workload, "weft:1", "programs-x")["spec"]["template"]
 
 
-def test_what_goes_on_running_is_a_deployment():
+def test_a_workload_that_always_restarts_is_a_deployment():
     made = workloads.running(WEB, "weft:1", "programs-x")
     assert (made["kind"], made["metadata"]["name"], made["spec"]["replicas"]) == ("Deployment", "web-v1", 2)
     assert made["spec"]["selector"]["matchLabels"] == made["spec"]["template"]["metadata"]["labels"]
@@ -61,7 +61,7 @@ def test_a_workload_without_a_proxy_stays_without_one():
     assert "sidecar.istio.io/inject" not in pod(WEB)["metadata"]["labels"]
 
 
-def test_what_is_intercepted_is_said_in_istios_annotations():
+def test_interception_settings_become_istios_annotations():
     told = pod(with_(exclude_inbound_ports=(9000, 9001), include_outbound_ranges="10.0.0.0/8"))["metadata"][
         "annotations"
     ]
@@ -90,7 +90,7 @@ def test_what_is_intercepted_is_said_in_istios_annotations():
         (ExecProbe(("true",)), {"exec": {"command": ["true"]}}),
     ],
 )
-def test_readiness_is_asked_in_the_same_way(check, action):
+def test_the_readiness_probe_is_kept(check, action):
     probe = Probe(check, period=timedelta(milliseconds=200), failure_threshold=5)
     [container] = pod(with_(readiness=probe))["spec"]["containers"]
     asked = container["readinessProbe"]
@@ -104,7 +104,7 @@ def test_equal_files_have_one_name():
     assert one["metadata"]["name"] != workloads.programs(WEB, {"a.py": "12", "b.py": ""})["metadata"]["name"]
 
 
-def test_a_namespace_is_in_the_mesh_unless_it_says_otherwise():
+def test_a_namespace_is_in_the_mesh_unless_its_labels_decide_otherwise():
     assert workloads.namespace("shop", {})["metadata"]["labels"] == {"istio-injection": "enabled"}
     assert workloads.namespace("shop", {"istio.io/rev": "x"})["metadata"]["labels"] == {"istio.io/rev": "x"}
 

@@ -33,7 +33,7 @@ Server(("", 8080), Handler).serve_forever()
 
 
 class Watcher:
-    """Hears what a pod tells, and waits for what a test wants to see."""
+    """Records the callbacks of a pod, and waits for a state that a test expects."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Condition()
@@ -58,7 +58,7 @@ class Watcher:
 
 
 class Nobody:
-    """A pod without a proxy needs no identity."""
+    """An identity source that issues nothing: a pod without a proxy needs no identity."""
 
     async def give(self, plan, network):
         raise AssertionError("this pod has no proxy")
@@ -75,7 +75,7 @@ async def running(workload: Workload, bridge: links.Bridge, directory: Path, nam
     async def settled() -> None:
         return
 
-    directory.chmod(0o777)  # one closed to the app's user would be shown to it as it is now, for ever
+    directory.chmod(0o777)  # a directory closed to the app's user would be copied into its view once and not be updated
     home = directory / name
     home.mkdir()
     place = PodEnvironment(

@@ -1,4 +1,4 @@
-"""A real mesh in a temporary directory, for tests of the engine and of what talks to it."""
+"""A real mesh in a temporary directory, for tests of the engine and of its clients."""
 
 from __future__ import annotations
 
@@ -97,17 +97,17 @@ class Rig:
         self.engine, self.directory = engine, directory
 
     def write(self, name: str, text: str) -> None:
-        """As an editor saves: a new file in the place of the old."""
+        """Save a file as an editor does: a new file replaces the old one."""
         temporary = self.directory / f".{name}.tmp"
         temporary.write_text(text)
         temporary.replace(self.directory / name)
 
     async def until(self, condition: Callable[[MeshStatus], object], timeout: float = 30) -> MeshStatus:
-        """Polls: what is waited for is a whole mesh's state, which many things change."""
+        """Poll the mesh's status until `condition` holds. Polling, because many components change the status."""
         return await eventually(self.engine.status, condition, limit=timeout)
 
     async def until_ready(self, *names: str) -> MeshStatus:
-        """These pods are there and ready, and no others, and every proxy knows it."""
+        """Wait until exactly these pods exist and are ready, and every proxy has acknowledged it."""
         await self.until(lambda status: {p.name: p.phase for p in pods(status)} == dict.fromkeys(names, "Ready"))
         await self.engine.settled()
         return self.engine.status()
@@ -122,7 +122,7 @@ class Rig:
     async def fetch(
         self, caller: str, address: str, port: int = 80, path: str = "/", **headers: str
     ) -> tuple[int, str]:
-        """One request on one connection out of a pod, as any process in it would make it."""
+        """Send one request on a new connection from inside a pod, as any process in the pod would."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         connection = namespace.socket_in(self.pod(caller).namespace, family)
         async with asyncio.timeout(30):
@@ -150,7 +150,7 @@ def pods(status: MeshStatus) -> list[PodStatus]:
 
 
 def traces(name: str) -> list[str]:
-    """What a mesh of this name has on the machine."""
+    """Return what a mesh with this name has left on the machine."""
     prefix = run_directory.namespace_prefix(name)
     found = [str(each) for each in namespace.namespaces() if each.name.startswith(prefix)]
     found += [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines() if name in line]
@@ -160,7 +160,7 @@ def traces(name: str) -> list[str]:
 
 @asynccontextmanager
 async def mesh(*files: str, name: str = "", inside: Path = Path("/tmp"), trust: Trust | None = None):
-    """A mesh of these files; when the block ends, nothing of it may be left."""
+    """Run a mesh of these files. At the end of the block, nothing of the mesh may be left on the machine."""
     directory = Path(tempfile.mkdtemp(prefix="weft-mesh-", dir=inside))
     directory.chmod(0o755)
     (directory / "server.py").write_text(SERVER)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture
 def place():
-    """Below /tmp, which everybody may enter."""
+    """A directory below /tmp, which every user may enter."""
     with tempfile.TemporaryDirectory(prefix="weft-access-", dir="/tmp") as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -48,7 +48,7 @@ def test_what_cannot_be_written_says_why(place):
     assert "no such file or directory" in refusal(place / "none" / "access.log")
     assert "not an absolute path" in refusal("access.log")
     (place / "closed").mkdir(mode=0o700)
-    assert f"{place}/closed is closed to the proxies' user" in refusal(place / "closed" / "access.log")
+    assert f"the proxies' user, UID 1337, may not enter {place}/closed" in refusal(place / "closed" / "access.log")
 
 
 def test_of_providers_only_those_that_can_be_written_are_left():

@@ -40,7 +40,7 @@ def test_a_full_range_says_so_and_a_released_place_can_be_had_again():
     pool = Pool((IPv4Network("10.9.0.0/29"), IPv6Network("fd00:9::/64")), first=2, what="pod")
     for number in range(5):
         pool.take(f"p{number}")
-    with pytest.raises(LocalError, match="pod late: error: no address is left: all 5 of"):
+    with pytest.raises(LocalError, match="pod late: error: no address is free: all 5 of"):
         pool.take("late")
     pool.release("p3")
     pool.take("late")
@@ -90,7 +90,7 @@ def test_two_services_with_one_written_address_are_a_problem_until_one_is_gone()
     addresses.admit(first)
     addresses.admit(second)
     (problem,) = addresses.keep_services([first, second])
-    assert "second" in str(problem) and "10.96.0.10 belongs to shop/first" in str(problem)
+    assert "second" in str(problem) and "10.96.0.10 is already used by shop/first" in str(problem)
     assert addresses.keep_services([first]) == ()
     addresses.admit(second)
     addresses.admit(service("second", addresses=("10.96.0.11",)))

@@ -29,7 +29,7 @@ def test_a_mesh_that_is_busy_need_not_be_ended(tmp_path, monkeypatch):
         listening.listen()
         with pytest.raises(LocalError, match="mesh `slow` does not answer: timed out") as raised:
             client.fetch_status("slow")
-    assert raised.value.problem.hint == "it may be busy: try again; weft down slow ends it, and all of its pods"
+    assert raised.value.problem.hint == "the mesh may be busy: try again, or stop it and all its pods: weft down slow"
 
 
 async def test_status_admin_and_logs_of_a_running_mesh():

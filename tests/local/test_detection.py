@@ -26,7 +26,7 @@ def test_a_late_connection_names_the_callers_place_the_service_and_the_cure():
     mesh = Mesh()
     put(mesh, database())
     (said,) = late(mesh, {("10.96.1.1", 3306): 1, ("fd00:0::1", 3306): 2})
-    assert said.startswith("web.yaml:7: Workload shop/web: warning: connections to db.shop:3306 waited")
+    assert said.startswith("web.yaml:7: Workload shop/web: warning: connections to db.shop:3306 were delayed")
     assert "`appProtocol`" in said
 
 
@@ -34,13 +34,13 @@ def test_a_headless_service_is_known_by_its_pods():
     mesh = Mesh()
     put(mesh, database(addresses=(), headless=True), instance("db-0", "db", address="10.244.0.9"))
     (said,) = late(mesh, {("10.244.0.9", 3306): 1})
-    assert "to db.shop:3306 waited" in said
+    assert "to db.shop:3306 were delayed" in said
 
 
 def test_a_shared_listener_has_only_a_port():
     mesh = Mesh()
     put(mesh, service("x", port=25, protocol=Protocol.UNDECLARED, addresses=("192.0.2.1",)))
-    assert "connections to port 25 waited" in late(mesh, {("0.0.0.0", 25): 1})[0]
+    assert "connections to port 25 were delayed" in late(mesh, {("0.0.0.0", 25): 1})[0]
 
 
 def test_nothing_is_late_once_the_protocol_is_declared_or_the_service_gone():
@@ -58,11 +58,11 @@ def test_it_is_the_same_problem_however_many_there_are():
 def test_inbound_only_what_came_since_the_ports_are_as_they_are_counts():
     mesh, detection = Mesh(), Detection()
     put(mesh, instance("web-0", "web"), service("web", target=8080, protocol=Protocol.UNDECLARED))
-    assert "(undeclared here: 8080)" in late(mesh, {INBOUND: 2}, detection)[0]
+    assert "(undeclared: 8080)" in late(mesh, {INBOUND: 2}, detection)[0]
     put(mesh, service("web", target=8080, protocol=Protocol.TCP))
     assert late(mesh, {INBOUND: 2}, detection) == []
     (said,) = late(mesh, {INBOUND: 3}, detection)
-    assert "into a port whose protocol is not declared waited" in said
+    assert "to an inbound port whose protocol is not declared were delayed" in said
     assert late(mesh, {}, detection) == []
     assert late(mesh, {INBOUND: 1}, detection) != []
 
@@ -71,7 +71,7 @@ def test_a_port_that_services_declare_in_two_ways_is_named_if_it_is_looked_into(
     mesh, selector = Mesh(), labels_of({"app": "web"})
     put(mesh, instance("web-0", "web"), service("web", target=8080, protocol=Protocol.HTTP))
     put(mesh, service("zulu", target=8080, protocol=Protocol.TCP, selector=selector))
-    assert "(in two ways here: 8080)" in late(mesh, {INBOUND: 2})[0]
+    assert "(declared in two ways: 8080)" in late(mesh, {INBOUND: 2})[0]
     put(mesh, service("aaa", target=8080, protocol=Protocol.TCP, selector=selector))
     assert "in two ways" not in late(mesh, {INBOUND: 2})[0]
 

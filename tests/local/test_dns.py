@@ -33,7 +33,8 @@ def look_up(name: str, asker: str) -> Answer:
 
 @pytest.fixture
 async def upstream():
-    """A resolver on the host's loopback that answers every A question with 192.0.2.7 and a mark of its own."""
+    """A resolver on the host's loopback that answers every A query with 192.0.2.7 and the TTL 4321, by which its
+    answers are recognized."""
 
     def answer(wire: bytes) -> bytes:
         query = dns.message.from_wire(wire)
@@ -56,7 +57,8 @@ async def upstream():
         writer.close()
 
     loop = asyncio.get_running_loop()
-    # TCP chooses the port: ended connections keep thousands of its numbers for a minute, and hardly anyone has UDP's.
+    # The TCP socket is bound first, with a free port: ended TCP connections occupy thousands of ports for a minute,
+    # while the same UDP port is almost always free.
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     transport, _ = await loop.create_datagram_endpoint(Protocol, local_addr=("127.0.0.1", port))
@@ -67,7 +69,7 @@ async def upstream():
 
 @pytest.fixture
 async def served(upstream):
-    """The server on a bridge, and a pod on that bridge to ask from."""
+    """The DNS server on a bridge, and a pod on that bridge that sends queries."""
     suffix = os.urandom(3).hex()
     mesh, pod = namespace.make(f"wt-dns-{suffix}"), namespace.make(f"wt-dnsp-{suffix}")
     bridge = links.Bridge(mesh, IPv4Interface("10.244.0.1/16"), IPv6Interface("fd00:10:244::1/64"))

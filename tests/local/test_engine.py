@@ -42,7 +42,8 @@ async def test_a_call_to_a_pods_own_address_is_intercepted_in_both_families():
 
 
 async def test_an_app_that_listens_on_ipv4_alone_is_called_there_alone():
-    """By its pods' own names, with a proxy and without: its proxy would take a call in the other family, in vain."""
+    """Calls by the pods' names, with and without a proxy. In the other IP family the proxy would accept the call and
+    could not forward it."""
     only_four = web().replace("server.py", "four.py")
     headless = SERVICE.replace("name: web,", "name: pods,").replace("spec:", "spec:\n  clusterIP: None")
     outside = CALLER.replace("name: caller,", "name: outside,").replace(
@@ -101,7 +102,7 @@ async def test_garbage_and_a_bad_workload_change_nothing_but_the_problems():
 
 
 async def test_the_status_says_that_proxies_are_yet_to_be_told_of_what_has_changed():
-    """As when the last pod is ready: who calls it at once would find nobody."""
+    """For example, when the last pod becomes ready: a caller's proxy does not have the endpoint yet."""
     async with mesh(SERVICE, web()) as rig:
         await rig.until_ready("web-0")
         await rig.until(lambda status: status.is_told)
@@ -164,7 +165,7 @@ async def test_an_access_log_on_a_standard_stream_is_in_the_proxys_log(stream):
         assert (await rig.fetch("caller", rig.address(), path="/seen-in-the-log"))[0] == 200
         for pod in ("caller", "web"):
             await rig.until(lambda _, pod=pod: any("/seen-in-the-log" in x for x in rig.pod(pod).log.proxy.tail()))
-        # Fields that Envoy would rather have under other names are nobody's business here.
+        # Envoy's warnings about deprecated fields must not be in the log.
         assert not [line for line in rig.pod("web").log.proxy.tail() if "eprecated" in line]
 
 

@@ -8,7 +8,8 @@ from weft.local.exchange import Exchange, NoAnswer
 
 @pytest.fixture
 def answering(tmp_path):
-    """Who answers the next question with these bytes; yields how to say which, and what was asked."""
+    """A server that answers the next request with given bytes. Yields a function that sets them and the recorded
+    requests."""
     path, asked, threads = str(tmp_path / "socket"), [], []
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)
@@ -51,10 +52,10 @@ def test_an_answer_without_a_length_ends_with_its_connection(answering):
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (b"", "broke off"),
-        (b"HTTP/1.0 200 OK\r\nServer", "broke off"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "does not speak HTTP"),
-        (b"HTTP/1.0 200 OK\r\n" + b"a: b\r\n" * 101, "do not end"),
+        (b"", "the response is incomplete"),
+        (b"HTTP/1.0 200 OK\r\nServer", "the response is incomplete"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "the response is not HTTP"),
+        (b"HTTP/1.0 200 OK\r\n" + b"a: b\r\n" * 101, "the response has too many headers"),
         (b"x" * 65_536, "too long"),
     ],
 )

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.root
 
 
 class Gateway:
-    """Takes connections at a socket, and answers with the addresses that the PROXY header of each names."""
+    """Accepts connections on a Unix socket, and answers each with the addresses in its PROXY header."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -66,7 +66,7 @@ def published(port: int, *sockets: str, owner: str = "Workload shop/edge", addre
 
 
 async def call(port: int) -> tuple[str, int]:
-    """What the gateway answers, and the caller's own port."""
+    """Return the gateway's answer, and the caller's own port."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     own = writer.get_extra_info("sockname")[1]
     writer.write(b"hello\n")
@@ -98,7 +98,7 @@ async def test_pods_come_and_go_behind_an_open_door(door, tmp_path):
         door.want([published(port, "2/s")])
         await eventually(lambda: call(port), lambda value: value[0].startswith("2 "))
         assert door.pid == pid
-        door.want([published(port)])  # nobody is ready: who calls is sent away
+        door.want([published(port)])  # no pod is ready: connections are closed
         await eventually(lambda: call_or_nothing(port), lambda value: value == "")
 
 
@@ -118,9 +118,9 @@ async def test_a_taken_port_is_a_problem_at_its_line_and_is_published_once_it_is
         await door.settled()
         (problem,) = door.problems()
         assert str(problem.where).startswith("edge.yaml:7")
-        assert f"port {number} of 127.0.0.1 is not published: another program of this machine has it" in str(problem)
+        assert f"port {number} of 127.0.0.1 is not published: another program on this machine uses it" in str(problem)
         assert "another hostPort" in problem.hint
-        await until_answered(port)  # the rest is served
+        await until_answered(port)  # the other port is served
         taken.close()
         await until_answered(number)
         assert door.problems() == ()
@@ -131,7 +131,7 @@ async def test_of_two_who_ask_for_one_port_the_first_has_it(door):
     door.want([published(port, owner="Workload shop/b", address="0.0.0.0"), published(port, owner="Workload shop/a")])
     await door.settled()
     (problem,) = door.problems()
-    assert f"port {port} of 0.0.0.0 is published by Workload shop/a already" in str(problem)
+    assert f"port {port} of 0.0.0.0 is already published by Workload shop/a" in str(problem)
 
 
 async def test_an_address_that_the_machine_has_not_is_a_problem(door):
@@ -139,7 +139,7 @@ async def test_an_address_that_the_machine_has_not_is_a_problem(door):
     await door.settled()
     (problem,) = door.problems()
     assert "this machine has no address 192.0.2.7" in str(problem)
-    assert door.pid == 0  # there is nothing to open
+    assert door.pid == 0  # no port can be published
 
 
 async def test_its_envoy_comes_back_and_ends_with_the_last_door(door, tmp_path):

@@ -1,4 +1,4 @@
-"""Who the pods of a real mesh are, and what becomes of it when pods, certificates and roots come and go."""
+"""The identities of the pods of a real mesh, when pods are removed, certificates renewed and roots rotated."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_pod_that_is_gone_has_no_socket_and_its_tokens_are_worthless():
         rig.write("1.yaml", web(replicas=0))
         await rig.until(lambda status: not pods(status))
         assert not socket.exists() and identities.status(plan) is None
-        with pytest.raises(SigningRefused, match="gone"):
+        with pytest.raises(SigningRefused, match="the pod that the token is bound to does not exist any more"):
             await identities._agent._signer.create(token, b"", timedelta(hours=1))
         rig.write("1.yaml", web())
         await rig.until_ready("web-0")
@@ -105,7 +105,7 @@ async def test_the_root_is_rotated_over_the_meshs_own_socket():
         first = (await asyncio.to_thread(fetch_ca, name)).certificates[0].fingerprint
         status = await asyncio.to_thread(rotate_ca, name, timedelta(seconds=0.2))
         assert status.phase == "announced" and status.certificates[0].fingerprint == first
-        with pytest.raises(LocalError, match="under way"):
+        with pytest.raises(LocalError, match="a rotation is in progress"):
             await asyncio.to_thread(rotate_ca, name)
 
         def signed_by_new(_) -> bool:
@@ -122,7 +122,7 @@ async def test_a_ca_in_a_directory_is_the_same_for_the_next_mesh(tmp_path):
     for _ in range(2):
         async with mesh(SERVICE, trust=Trust(ca=tmp_path / "ca")) as rig:
             roots.append(rig.engine.ca_status().certificates[0].fingerprint)
-            # by which `weft ca rotate DIR` reaches it
+            # `weft ca rotate DIR` uses this socket.
             await eventually(lambda: (tmp_path / "ca" / SOCKET).exists())
             (status,) = await asyncio.to_thread(lambda: list(ask(tmp_path / "ca", Wish(do="status"))))
             assert status.certificates[0].fingerprint == roots[0]
@@ -158,7 +158,7 @@ async def test_files_of_a_ca_that_turn_bad_and_what_signs_and_ends_soon_are_prob
     async with mesh(SERVICE, trust=Trust(ca=tmp_path)) as rig:
         await rig.until(lambda status: any("signer 'CN=soon' expires at" in each.what for each in status.problems))
         (tmp_path / "ca-cert.pem").write_text("noise")
-        bad = "the old ones go on"
+        bad = "the old ones stay in use"
         await rig.until(lambda status: any(bad in str(each) and "ca-cert.pem" in each.what for each in status.problems))
         later = making.ca("later", key, by=root, by_key=root_key)
         making.plug_in(tmp_path, certificate=later, key=key, roots=[root])

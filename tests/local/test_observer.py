@@ -137,13 +137,13 @@ async def test_a_late_connection_is_told_by_name_until_the_protocol_is_declared(
             return [str(problem) for problem in rig.engine.status().problems if "first bytes" in problem.what]
 
         assert await greet() == b"hello"
-        # Into the greeter it came by mutual TLS, which speaks first and says what it carries.
+        # The greeter's proxy got the connection with mutual TLS, whose ALPN names the protocol, so it did not wait.
         (from_caller,) = await late()
-        assert "Workload shop/caller: warning: connections to greeter.shop:7000 waited" in from_caller
+        assert "Workload shop/caller: warning: connections to greeter.shop:7000 were delayed" in from_caller
         assert await greet("outside") == b"hello"
-        into_greeter = next(each for each in await late() if "connections into" in each)
-        assert "Workload shop/greeter: warning: connections into a port" in into_greeter
-        assert "(undeclared here: 7000)" in into_greeter
+        into_greeter = next(each for each in await late() if "connections to an inbound port" in each)
+        assert "Workload shop/greeter: warning: connections to an inbound port" in into_greeter
+        assert "(undeclared: 7000)" in into_greeter
 
         push = rig.engine.status().push
         rig.write("2.yaml", greeter_service("appProtocol: tcp"))

@@ -116,7 +116,7 @@ async def test_an_end_that_comes_while_an_apps_last_words_are_heard_is_heeded(br
 
     async def cancelled_meanwhile(work):
         await to_its_end(work)
-        if getattr(work, "func", None) is end_processes and not task.cancelling():  # the app has ended by itself
+        if getattr(work, "func", None) is end_processes and not task.cancelling():  # the app has ended on its own
             await heard.wait()
             task.cancel()
 

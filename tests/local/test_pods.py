@@ -156,7 +156,7 @@ async def test_a_pod_for_which_no_user_is_left_is_made_when_there_is_one(caplog)
         users = rig.engine._run_directory.users
         mine, rig.engine._pods._uids = rig.engine._pods._uids, set(users)
         rig.write("1.yaml", web())
-        await rig.until(lambda _: f"no user is left: all {len(users)} of the mesh are taken" in caplog.text)
+        await rig.until(lambda _: f"no UID is free for the pod: all {len(users)} of the mesh are in use" in caplog.text)
         rig.engine._pods._uids = mine
         await rig.until_ready("caller-0", "web-0")
         assert rig.pod("web").plan.uid != rig.pod("caller").plan.uid

@@ -61,9 +61,9 @@ QUICK = {"timeout": timedelta(seconds=0.3), "period": timedelta(seconds=0.02)}
         (b"HTTP/1.1 200 OK\r\n\r\n", ""),
         (b"HTTP/1.1 302 Found\r\n\r\n", ""),
         (b"HTTP/1.1 503 Busy\r\n\r\n", "GET /ready on port 8080: answered 503"),
-        (b"220 smtp hello\r\n", "GET /ready on port 8080: the answer is not HTTP"),
-        (b"\xff\xfe\n", "GET /ready on port 8080: the answer is not HTTP"),
-        (b"x" * 200_000, "GET /ready on port 8080: the answer is not HTTP"),
+        (b"220 smtp hello\r\n", "GET /ready on port 8080: the response is not HTTP"),
+        (b"\xff\xfe\n", "GET /ready on port 8080: the response is not HTTP"),
+        (b"x" * 200_000, "GET /ready on port 8080: the response is not HTTP"),
     ],
 )
 async def test_an_http_answer_decides(pod, answer, failure):

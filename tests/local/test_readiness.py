@@ -46,7 +46,7 @@ async def test_an_app_that_listens_nowhere_is_not_ready_however_long_it_takes(br
         asked.append(await check(*arguments))
         return asked[-1]
 
-    monkeypatch.setattr(probe, "_SLOWER", 0.5)  # as many questions as in minutes
+    monkeypatch.setattr(probe, "_SLOWER", 0.5)  # probes quickly, as often as otherwise in minutes
     monkeypatch.setattr(probe, "check", counted)
     workload = web(tmp_path, command=("python3", "-c", LISTENS_WHEN_ASKED % ("0.0.0.0", "AF_INET")))
     async with running(workload, bridge, tmp_path) as (pod, watcher, _):

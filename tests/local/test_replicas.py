@@ -12,7 +12,7 @@ from weft.model.workload import RestartPolicy, Workload
 
 
 class Standin:
-    """A pod without a kernel under it: it begins, becomes ready and ends when the test says."""
+    """A fake pod without namespaces or processes: it starts, becomes ready and ends when the test decides."""
 
     def __init__(self, name: str, workload: Workload) -> None:
         self.name = name

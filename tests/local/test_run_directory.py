@@ -47,7 +47,7 @@ def test_a_second_mesh_of_the_same_name_is_refused_with_the_way_out(run_base):
 def test_no_two_meshes_share_a_user_even_if_one_was_killed(run_base):
     first, second = acquire(unique(), "/shop"), acquire(unique(), "/other")
     assert not set(first.users) & set(second.users)
-    os.close(first._lock)  # as if it had been killed: its apps may still run
+    os.close(first._lock)  # as if the mesh had been killed: its apps may still run
     third = acquire(unique(), "/third")
     assert not set(third.users) & {*first.users, *second.users}
     assert clean(first.name)
@@ -97,7 +97,7 @@ def test_meshes_that_come_and_go_at_once_do_not_take_each_others_directory(defau
 
 
 def test_a_directory_that_vanishes_just_when_it_was_found_is_made_anew(default_base, monkeypatch):
-    """What another mesh may do at any moment, done at the worst one: between a mkdir that fails and the look after it."""
+    """Another mesh removes the directory at the worst moment: between the mkdir that fails and the check after it."""
     default_base.mkdir()
     really_mkdir = Path.mkdir
 
@@ -116,19 +116,19 @@ def test_a_directory_that_vanishes_just_when_it_was_found_is_made_anew(default_b
 
 def test_a_file_in_the_place_of_the_directory_is_named(default_base):
     default_base.write_text("not a directory")
-    with pytest.raises(LocalError, match=r"cannot be made: File exists"):
+    with pytest.raises(LocalError, match=r"cannot create .*: File exists"):
         acquire(unique(), "/shop")
 
 
 def test_a_base_too_deep_for_sockets_is_refused_with_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path / ("x" * 100)))
-    with pytest.raises(LocalError, match=r"too long a path.*WEFT_RUN_DIR"):
+    with pytest.raises(LocalError, match=r"is too long for Unix sockets.*WEFT_RUN_DIR"):
         acquire(unique(), "/shop")
 
 
 @pytest.mark.parametrize("name", ["", "A", "../x", "a.b", "-a", "x" * 33])
 def test_a_name_that_could_leave_the_directory_is_refused(run_base, name):
-    with pytest.raises(LocalError, match="cannot be a mesh's name"):
+    with pytest.raises(LocalError, match="is not a valid name for a mesh"):
         acquire(name, "/shop")
 
 

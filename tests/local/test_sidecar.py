@@ -32,7 +32,7 @@ def test_the_proxy_says_who_it_is_as_istios_would():
     address = plan.addresses.texts[0]
     assert made.bootstrap.node.id == f"sidecar~{address}~web-0.shop~shop.svc.mesh.test"
     assert made.bootstrap.node.labels == {"app": "web"}
-    # Of the secrets the directory, so that a socket made anew is seen, too.
+    # For SDS the directory is visible, not the socket, so that a socket that is created again can be used.
     assert made.sockets == ("/run/weft/x/xds.sock", "/run/weft/x/sds/10000")
     assert made.bootstrap.sds is not None and made.bootstrap.sds.path == "/run/weft/x/sds/10000/sds.sock"
     assert made.bootstrap.ipv6

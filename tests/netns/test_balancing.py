@@ -16,7 +16,7 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture
 def wire():
-    """A bridge with three pods: .2 and .3 answer with their own address, .4 asks."""
+    """A bridge with three pods: .2 and .3 answer with their own address, .4 is the caller."""
     suffix = os.urandom(3).hex()
     mesh = namespace.make(f"wt-bal-{suffix}")
     bridge = links.Bridge(mesh, IPv4Interface("10.244.0.1/16"), IPv6Interface("fd00:10:244::1/64"))
@@ -70,7 +70,7 @@ def test_connections_to_a_virtual_address_are_shared_among_its_pods(wire, family
                     break
                 reached[name] += 1
     assert sum(reached.values()) == 40
-    assert min(reached["one"], reached["two"]) >= 5  # fewer: once in a million runs
+    assert min(reached["one"], reached["two"]) >= 5  # fewer than that happens once in a million runs
 
 
 def test_udp_is_led_as_well(wire):
@@ -84,7 +84,7 @@ def test_udp_is_led_as_well(wire):
         assert server.recvfrom(100)[0] == b"hello"
 
 
-def test_an_address_with_nobody_behind_it_fails_at_once(wire):
+def test_an_address_without_pods_fails_at_once(wire):
     mesh, (_, _, caller) = wire
     balance(mesh, [VirtualAddress("10.96.0.9", 80, (("10.244.0.2", 8080),))])
     balance(mesh, [])

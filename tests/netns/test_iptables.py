@@ -1,4 +1,4 @@
-"""What the rules do to real connections in real namespaces, with listeners in Envoy's place."""
+"""The effect of the rules on real connections in real namespaces, with test listeners instead of Envoy."""
 
 import asyncio
 import ctypes
@@ -34,7 +34,7 @@ def original_destination(connection):
 
 @contextmanager
 def listening(pod, family, *ports):
-    """Listeners that answer each call with: their port, the destination the caller meant."""
+    """Listeners that answer each call with their port and the original destination."""
 
     def serve(server, port):
         while True:
@@ -68,7 +68,7 @@ def listening(pod, family, *ports):
 
 def call(pod, uid, address, port, source=""):
     def connect():
-        # The owner that iptables sees is who opened the socket; for that a thread can be another user by itself.
+        # iptables matches the user that opened the socket; setfsuid changes the user of one thread only.
         libc = ctypes.CDLL(None)
         libc.setfsgid(uid)
         libc.setfsuid(uid)
@@ -104,7 +104,7 @@ def test_what_the_app_calls_lands_at_15001_and_its_destination_is_kept(make_pods
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_comes_in_lands_at_15006_and_its_destination_is_kept(make_pods, family):
+def test_inbound_connections_reach_15006_and_keep_their_destination(make_pods, family):
     _, (caller, pod) = make_pods(2)
     iptables.apply(pod.namespace, Interception())
     address = own_address(pod, family)
@@ -133,7 +133,7 @@ def test_a_pod_that_calls_itself_through_its_service_passes_both_sides(make_pods
         # The service's virtual address is outbound; the endpoint that the proxy picks is the pod itself: inbound.
         assert call(pod, APP, SOMEWHERE[family], 80).startswith("15001 ")
         assert call(pod, PROXY, address, 8080) == f"15006 {address} 8080"
-        # What the inbound side hands over comes from 127.0.0.6 or ::6, and must reach the app.
+        # Connections of the inbound side come from 127.0.0.6 or ::6, and must reach the app.
         source = "127.0.0.6" if family == socket.AF_INET else "::6"
         assert call(pod, PROXY, address, 8080, source=source) == f"8080 {address} 8080"
 
@@ -229,7 +229,7 @@ def test_what_is_applied_once_stays_until_it_is_removed(make_namespace):
     iptables.apply_once(namespace, Interception())
     before = tables(namespace)
     iptables.apply_once(namespace, Interception())
-    with pytest.raises(NetworkError, match="it is another one"):
+    with pytest.raises(NetworkError, match="a different redirect is installed already"):
         iptables.apply_once(namespace, Interception(inbound_ports=()))
     assert tables(namespace) == before
     iptables.remove(namespace)
@@ -238,7 +238,7 @@ def test_what_is_applied_once_stays_until_it_is_removed(make_namespace):
 
 
 def test_what_was_applied_once_is_the_same_wish_to_a_version_that_writes_other_rules(make_namespace, monkeypatch):
-    """A proxy that starts anew in a living pod asks again, and its node may have another agent by then."""
+    """A proxy that restarts in a running pod requests its redirect again, possibly from a newer agent."""
     namespace = make_namespace()
     iptables.apply_once(namespace, Interception())
     before = tables(namespace)
@@ -246,7 +246,7 @@ def test_what_was_applied_once_is_the_same_wish_to_a_version_that_writes_other_r
     later = "-A ISTIO_OUTPUT -d 192.0.2.1 -j RETURN\nCOMMIT"
     monkeypatch.setattr(Interception, "rules", lambda self, family: written(self, family).replace("COMMIT", later))
     iptables.apply_once(namespace, Interception())
-    with pytest.raises(NetworkError, match="it is another one"):
+    with pytest.raises(NetworkError, match="a different redirect is installed already"):
         iptables.apply_once(namespace, Interception(outbound_ports_excluded=(80,)))
     assert tables(namespace) == before
 
@@ -270,6 +270,6 @@ def test_a_missing_program_names_the_package(make_namespace, monkeypatch):
 
 def test_a_rule_the_kernel_refuses_is_shown_and_nothing_is_half_done(make_namespace):
     namespace = make_namespace()
-    with pytest.raises(NetworkError, match="refused the interception rules"):
+    with pytest.raises(NetworkError, match="rejected the interception rules"):
         iptables.apply(namespace, Interception(interfaces_excluded=("a-name-far-too-long-for-the-kernel",)))
     assert not any("ISTIO" in rule for table in tables(namespace) for rule in table)

@@ -39,7 +39,7 @@ async def test_a_pod_reaches_the_bridge_and_the_bridge_a_pod(make_pods):
 
 
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "240.240.0.1"), (socket.AF_INET6, "2001:db8::1")])
-async def test_calling_an_address_nobody_has_fails_at_once(make_pods, family, address):
+async def test_a_call_to_an_unassigned_address_fails_at_once(make_pods, family, address):
     _, (pod,) = make_pods(1)
     with netns.socket_in(pod.namespace, family) as client, pytest.raises(OSError) as refusal:
         await asyncio.wait_for(asyncio.get_running_loop().sock_connect(client, (address, 80)), 30)
@@ -48,7 +48,7 @@ async def test_calling_an_address_nobody_has_fails_at_once(make_pods, family, ad
 
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "192.0.2.7"), (socket.AF_INET6, "2001:db8::7")])
 async def test_it_fails_at_once_however_often_it_is_called(make_pods, family, address):
-    """Not after trying again, which it would if the kernel left one of the bridge's answers out."""
+    """It must not retransmit, as it would if the kernel rate-limited the bridge's replies."""
     _, (pod,) = make_pods(1)
     for _ in range(30):
         with netns.socket_in(pod.namespace, family) as client:
@@ -74,7 +74,7 @@ def test_a_plain_user_may_listen_on_a_low_port(make_pods):
     assert subprocess.run(command, capture_output=True, text=True).stdout == "bound\n"
 
 
-def test_addresses_nobody_has_are_routed_to_the_bridge(make_pods):
+def test_unassigned_addresses_are_routed_to_the_bridge(make_pods):
     bridge, (pod,) = make_pods(1)
     for target, gateway in (("240.240.0.1", bridge.ipv4.ip), ("2001:db8::1", bridge.ipv6.ip)):
         route = subprocess.run(

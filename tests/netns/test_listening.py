@@ -26,5 +26,5 @@ def test_tells_by_family_where_connections_are_taken():
     assert port_alone in within and not within & {port_four, port_both}
 
 
-def test_a_process_that_is_gone_listens_nowhere():
+def test_an_ended_process_listens_nowhere():
     assert listening(2**22 + 1) == inward(2**22 + 1) == frozenset()

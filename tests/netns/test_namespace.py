@@ -36,7 +36,7 @@ def test_a_deleted_namespace_is_gone_and_deleting_twice_is_fine(make_namespace):
 
 def test_the_last_namespace_takes_the_mounted_directory_with_it(make_namespace):
     netns.delete(make_namespace())
-    # Others may use namespaces on this machine; then the directory is theirs as well.
+    # Other processes may use namespaces on this machine, and then need the directory.
     if not netns.namespaces():
         assert " /run/netns " not in Path("/proc/self/mountinfo").read_text()
 
@@ -62,13 +62,13 @@ def test_entering_changes_only_the_thread_that_enters(make_namespace):
     assert inside[1] != before[1]
 
 
-def test_entering_a_missing_namespace_says_so():
+def test_entering_a_missing_namespace_is_an_error():
     with pytest.raises(NetworkError, match=r"namespace weft-none.*cannot be entered"):
         netns.socket_in(NetworkNamespace("weft-none"))
 
 
-def test_nobody_needs_a_right_to_enter_where_they_are():
-    """A pod's init container may change its network, and enter no other."""
+def test_entering_the_current_namespace_needs_no_privilege():
+    """A pod's init container may change its own network, but may not enter another."""
     script = (
         "from weft.netns.namespace import *; print(run_in(NetworkNamespace('/proc/self/ns/net'), lambda: 'inside'))"
     )
@@ -122,7 +122,7 @@ def test_finds_the_processes_that_live_inside(make_namespace):
 def test_a_nameless_namespace_leaves_nothing():
     before, times = set(netns.namespaces()), 50
     assert all(netns.run_in_new(socket.if_nameindex) == [(1, "lo")] for _ in range(times))
-    assert len(set(netns.namespaces()) - before) < times  # others may come meanwhile, but not so many
+    assert len(set(netns.namespaces()) - before) < times  # other tests may create some meanwhile, but not so many
 
 
 def test_many_at_once_neither_collide_nor_leave_anything(make_namespace):
@@ -142,7 +142,7 @@ def test_many_at_once_neither_collide_nor_leave_anything(make_namespace):
 
 
 def test_no_garbage_of_others_is_collected_inside():
-    """It could start threads, which would stay there."""
+    """A finalizer could start threads, which would stay in the namespace."""
     collected_in = []
 
     class Garbage:

@@ -24,7 +24,7 @@ def test_root_on_a_machine_with_all_tools_lacks_nothing():
     assert host.network() == before
 
 
-def test_without_capabilities_says_which_and_what_to_run():
+def test_missing_capabilities_are_listed_with_a_command():
     said = asked("setpriv", "--bounding-set=-net_admin,-sys_admin", "--inh-caps=-all")
     assert "lacks CAP_NET_ADMIN, CAP_SYS_ADMIN" in said
     assert "--privileged" in said
@@ -41,5 +41,5 @@ def test_rules_that_the_kernel_refuses_are_named(tmp_path):
         (tmp_path / program).write_text("#!/bin/sh\necho no such module >&2\nexit 1\n")
         (tmp_path / program).chmod(0o755)
     said = asked(PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert "refuses interception rules (iptables-restore): no such module" in said
+    assert "rejects the interception rules (iptables-restore): no such module" in said
     assert "modprobe" in said

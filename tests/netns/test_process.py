@@ -41,7 +41,7 @@ async def output_of(process):
 
 
 def own_mounts():
-    # Namespaces come and go on this machine, and are no mounts of a process's view.
+    # Other tests create and delete namespaces meanwhile; their mounts do not count.
     return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if "/run/netns" not in line]
 
 
@@ -50,7 +50,7 @@ async def wait_until_gone(pid):
 
 
 def ended(pid):
-    """Whether the process is gone, or a zombie."""
+    """Return whether the process has ended or is a zombie."""
     status = Path(f"/proc/{pid}/stat")
     return not status.exists() or "Z" in status.read_text().split(")")[1].split()[0]
 
@@ -74,7 +74,7 @@ async def test_has_only_the_variables_it_was_given(start):
 
 
 async def test_no_variable_reaches_the_tools_that_start_it_as_root(start):
-    # The dynamic loader complains of each program that it cannot preload this for.
+    # The dynamic loader prints an error for each program that cannot preload this library.
     variables = {"LD_PRELOAD": "/no/such.so", "PATH": "/usr/bin", "IFS": "/", "not a name": "x"}
     seen = await output_of(await start("env", environment=variables))
     assert "LD_PRELOAD=/no/such.so" in seen and "PATH=/usr/bin" in seen and "__WEFT" not in seen
@@ -217,7 +217,7 @@ async def test_its_end_is_seen_while_a_child_still_holds_its_output(start):
     try:
         async with asyncio.timeout(30), asyncio.TaskGroup() as group:
             waiting = group.create_task(process.wait())
-            await asyncio.sleep(0)  # until it waits
+            await asyncio.sleep(0)  # let it start waiting
             os.kill(process.pid, signal.SIGKILL)
         assert waiting.result() == -signal.SIGKILL
     finally:
@@ -238,7 +238,7 @@ async def test_last_words_are_waited_for_but_not_for_ever(monkeypatch):
     assert never.cancelled()
 
 
-async def test_who_is_cancelled_just_as_the_last_word_comes_is_cancelled():
+async def test_a_cancellation_as_the_last_output_arrives_is_not_lost():
     reading = asyncio.get_running_loop().create_future()
     hearing = asyncio.ensure_future(last_words(reading))
     await asyncio.sleep(0)

@@ -29,7 +29,7 @@ def tree(tmp_path, make_namespace):
 
 
 def seen(view, *commands):
-    """What a plain user sees there."""
+    """Return what an unprivileged user sees in the view."""
     look = f"exec setpriv --reuid={UID} --regid={GID} --clear-groups sh -c '{'; '.join(commands)}'"
     script = "\n".join([*mount_lines(view, UID, GID), look])
     command = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script]
@@ -109,7 +109,7 @@ def test_what_is_written_through_reaches_the_real_file(tree):
     assert (root / "app/log").read_text() == "line\n"
 
 
-def test_a_closed_directory_with_too_many_entries_says_what_to_do(tree):
+def test_a_closed_directory_with_too_many_entries_is_an_error_with_a_hint(tree):
     root = tree(**{f"many__{number}": 0o644 for number in range(201)})
     (root / "many").chmod(0o700)
     with pytest.raises(NetworkError, match="chmod o\\+rx"):

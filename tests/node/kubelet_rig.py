@@ -1,7 +1,7 @@
-"""Who calls a CSI driver as kubelet does, in kubelet's directories; and a node around it: a CA on TLS, tokens, state in
-memory, and the agent as a process of its own.
+"""A client that calls a CSI driver as kubelet does, in kubelet's directories, and a test node: a CA on TLS, tokens,
+state in memory, and the agent as a process.
 
-Kubelet itself is met in tests/on_cluster; here its part is what it says on the wire and what it writes down.
+The real kubelet is tested in tests/on_cluster; here only its calls and its files are imitated.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ class KubeletCaller:
         return Volume(f"csi-{of.uid}-{name}", of.uid, path)
 
     async def call(self, method: str, request=None, answer=messages.Nothing, *, path: Path | None = None):
-        """Raises grpc.aio.AioRpcError."""
+        """Call a method of the driver. Raises grpc.aio.AioRpcError."""
         path = path or self.kubelet.plugin(self.driver) / "csi.sock"
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
             payload = (request or messages.Nothing()).SerializeToString()
             return answer.FromString(await channel.unary_unary(f"/{method}")(payload, timeout=30))
 
     async def register(self, *, takes: bool = True):
-        """As kubelet does when a socket appears in its registry. Returns what the driver said."""
+        """Register the driver as kubelet does when a socket appears in its registry. Return the driver's information."""
         path = self.kubelet.registration(self.driver)
         await eventually(path.is_socket)
         method = f"{messages.REGISTRATION_SERVICE}/GetInfo"
-        info = await eventually(  # the socket is there a moment before something listens on it
+        info = await eventually(  # the socket exists a moment before the driver listens on it
             lambda: self.call(method, None, messages.RegisteredPlugin, path=path), retry=grpc.aio.AioRpcError
         )
         status = messages.RegistrationStatus(plugin_registered=takes, error="" if takes else "not today")
@@ -72,7 +72,7 @@ class KubeletCaller:
     async def publish(
         self, of: KubeletPod, token: str = "", *, in_secrets=False, name=IDENTITY_VOLUME, **context
     ) -> Path:
-        """Returns the volume. `context`: fields that are otherwise than kubelet says them; None for not at all."""
+        """Publish a volume and return its path. `context` has fields that differ from kubelet's; None removes a field."""
         volume = self.volume(of, name)
         self.write_down(of, name)
         said = {
@@ -105,7 +105,7 @@ class KubeletCaller:
         (volume.path.parent / "vol_data.json").unlink(missing_ok=True)
 
     def write_down(self, of: KubeletPod, name: str = IDENTITY_VOLUME, **more) -> Path:
-        """Kubelet's own note, which it makes before it calls the driver."""
+        """Write kubelet's record of a volume, which kubelet writes before it calls the driver."""
         volume = self.volume(of, name)
         volume.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         note = {
@@ -123,7 +123,7 @@ class KubeletCaller:
 
 
 class ControlServer(CaServer):
-    """It signs; of configuration it has none, and says so."""
+    """A control plane that signs certificates and rejects requests for configuration."""
 
     def handlers(self):
         async def anybody(_peer, _token):
@@ -134,7 +134,7 @@ class ControlServer(CaServer):
 
 
 class KubernetesNode:
-    """All that an agent finds on its node."""
+    """Everything that an agent needs on its node."""
 
     def __init__(self, directory: Path, state: Path) -> None:
         self.directory, self.state = directory, state
@@ -175,7 +175,7 @@ class KubernetesNode:
 
     @contextlib.asynccontextmanager
     async def agent(self, *more: str, prefix: tuple[str, ...] = ()):
-        """As a process, and known to kubelet."""
+        """Run the agent as a process that is registered with kubelet."""
         registration = self.kubelet.kubelet.registration(self.kubelet.driver)
         registration.unlink(missing_ok=True)
         with (self.directory / "agent.log").open("ab") as file:

@@ -1,4 +1,4 @@
-"""A pod that may not change its own network asks for its redirect: `weft redirect` as a process without a privilege."""
+"""A pod without privileges requests its redirect: `weft redirect` as a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ SOURCE = Path(redirect.__file__).parents[2]
 
 
 async def ask(network, volume, *arguments, uid=PROXY_UID, gid=PROXY_GID, timeout="10", seen=None):
-    """In the pod, which sees its volume at `seen`, a directory. Exit code, and what it said."""
+    """Run `weft redirect` in the pod, which sees its volume at the directory `seen`. Return the exit code and the
+    output."""
     seen = seen or volume.parent / "seen"
     process = await spawn(
         Spawn(

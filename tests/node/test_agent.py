@@ -1,4 +1,4 @@
-"""Several workloads and one CA; what their Envoys see of it is in test_sds.py."""
+"""The agent with several workloads and one CA; real Envoys are in test_sds.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.node.door import DoorError
 pytestmark = pytest.mark.root
 
 
-async def test_one_workloads_trouble_is_no_others(tmp_path):
+async def test_a_failure_of_one_workload_does_not_affect_others(tmp_path):
     async with identities(tmp_path) as rig:
         await rig.add("web-0")
         await rig.until(lambda: rig.status("web-0").serial)
@@ -25,7 +25,7 @@ async def test_one_workloads_trouble_is_no_others(tmp_path):
         await rig.until(lambda: rig.status("api-0").error)
         assert rig.agent.lack("shop/web-0") == ""
         assert "no identity: no certificate since" in rig.agent.lack("shop/api-0")
-        assert rig.agent.lack("shop/nobody") == "it has no identity"
+        assert rig.agent.lack("shop/nobody") == "the workload has no identity"
         assert is_memory_private()
 
 
@@ -38,7 +38,7 @@ async def test_the_roots_are_there_before_the_certificate_is(tmp_path):
         assert secrets.has("shop/web-0", ROOTS) and not secrets.has("shop/web-0", CERTIFICATE)
 
 
-async def test_one_that_comes_again_replaces_the_first(tmp_path):
+async def test_a_workload_that_is_added_again_replaces_the_first(tmp_path):
     async with identities(tmp_path) as rig:
         first = await rig.add("web-0", account="web")
         await rig.until(lambda: rig.status().serial)

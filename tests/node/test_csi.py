@@ -1,4 +1,4 @@
-"""The driver as kubelet meets it: over gRPC on its socket, and what becomes of a pod's volume."""
+"""The driver as kubelet calls it: over gRPC on its socket, and what happens to a pod's volume."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_a_published_pod_has_a_socket_for_its_proxy_alone_and_gets_its_cer
     assert running.agent.status(web.uid).identity == "spiffe://cluster.local/ns/shop/sa/web"
     await running.kubelet.unpublish(web)
     assert not volume.exists() and running.agent.status(web.uid) is None
-    await running.kubelet.unpublish(web)  # kubelet may ask twice
+    await running.kubelet.unpublish(web)  # kubelet may call twice
 
 
 async def test_newer_kubelets_put_the_token_into_secrets(running):
@@ -109,9 +109,9 @@ async def test_newer_kubelets_put_the_token_into_secrets(running):
 @pytest.mark.parametrize(
     ("context", "words"),
     [
-        ({"ephemeral": "false"}, "written into a pod"),
+        ({"ephemeral": "false"}, "only ephemeral volumes"),
         ({"pod_uid": None}, "podInfoOnMount"),
-        ({"pod_uid": "0f6c6d6e-0000"}, "is not that of pod shop/web-0"),
+        ({"pod_uid": "0f6c6d6e-0000"}, "does not belong to pod shop/web-0"),
         ({"serviceAccount_name": "../x"}, "is not spiffe://"),
     ],
 )
@@ -125,17 +125,17 @@ async def test_what_kubelet_would_not_say_is_refused_with_the_reason(running, co
 @pytest.mark.parametrize(
     "path", ["/etc", "/etc/../x", "relative", "", "{root}/pods/../../x", "{root}/pods/u/volumes/x/y/z"]
 )
-async def test_a_path_that_is_no_volume_is_touched_by_nobody(running, path):
+async def test_a_path_that_is_not_a_volume_is_not_touched(running, path):
     path = path.format(root=running.kubelet.kubelet.root)
     for kind, method in (
         (messages.PublishRequest, "NodePublishVolume"),
         (messages.UnpublishRequest, "NodeUnpublishVolume"),
     ):
-        with refused(grpc.StatusCode.INVALID_ARGUMENT, "is no volume of a pod"):
+        with refused(grpc.StatusCode.INVALID_ARGUMENT, "is not a volume of a pod"):
             await running.kubelet.call(f"{messages.NODE_SERVICE}/{method}", kind(volume_id="csi-1", target_path=path))
 
 
-async def test_without_a_token_a_new_pod_waits_and_a_published_one_goes_on(running):
+async def test_without_a_token_a_new_pod_waits_and_a_published_one_runs_on(running):
     web = pod()
     with refused(grpc.StatusCode.FAILED_PRECONDITION, "tokenRequests"):
         await running.kubelet.publish(web)
@@ -143,15 +143,15 @@ async def test_without_a_token_a_new_pod_waits_and_a_published_one_goes_on(runni
     await running.kubelet.publish(web, running.node.token(web))
     await eventually(lambda: running.agent.status(web.uid).serial)
     serial, made = running.agent.status(web.uid).serial, (running.kubelet.volume(web).path / SDS_SOCKET).stat()
-    await running.kubelet.publish(web)  # no error: kubelet would remove what a running pod sees
+    await running.kubelet.publish(web)  # no error: kubelet would unmount the volume of a running pod
     assert running.agent.status(web.uid).serial == serial
     assert os.path.samestat((running.kubelet.volume(web).path / SDS_SOCKET).stat(), made)
 
 
-async def test_what_is_no_message_is_answered_and_harms_nobody(running):
+async def test_an_invalid_message_is_answered_and_affects_no_other_call(running):
     path = running.kubelet.kubelet.plugin(IDENTITY_DRIVER) / "csi.sock"
     async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
-        with refused(grpc.StatusCode.INVALID_ARGUMENT, "this is no NodePublishVolumeRequest"):
+        with refused(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a valid NodePublishVolumeRequest"):
             await channel.unary_unary(f"/{messages.NODE_SERVICE}/NodePublishVolume")(b"\xff\xff\xff")
         with refused(grpc.StatusCode.UNIMPLEMENTED, ""):
             await channel.unary_unary(f"/{messages.NODE_SERVICE}/NodeStageVolume")(b"")
@@ -164,7 +164,7 @@ async def test_a_mistake_of_ours_is_an_error_of_that_call_alone(running, monkeyp
 
     web = pod()
     monkeypatch.setattr(running.pods, "publish", broken)
-    with refused(grpc.StatusCode.INTERNAL, "its log says why"):
+    with refused(grpc.StatusCode.INTERNAL, "internal error of the node agent; see its log"):
         await running.kubelet.publish(web, running.node.token(web))
     monkeypatch.undo()
     await running.kubelet.publish(web, running.node.token(web))
@@ -178,9 +178,9 @@ async def test_many_pods_at_once(running):
     assert len(running.pods) == 0 and running.agent.statuses() == []
 
 
-async def test_a_root_that_is_not_kubelets_is_said(tmp_path):
+async def test_a_root_that_is_not_kubelets_is_reported(tmp_path):
     async with kubernetes_node() as node:
         pods = NodePods(Agent(node.service, tmp_path / "private"), {}, None, trust_domain="cluster.local")
         driver = Driver(IDENTITY_DRIVER, "1", NODE, Kubelet(tmp_path / "nowhere"), pods)
-        with pytest.raises(CsiListenError, match="is that kubelet's directory"):
+        with pytest.raises(CsiListenError, match="is this kubelet's directory"):
             await driver.start()

@@ -23,12 +23,12 @@ from weft.node.daemon import Daemon, DaemonSettings
 
 pytestmark = pytest.mark.root
 
-# What the DaemonSet gives it, in a pid namespace of its own as every container has.
+# The capabilities of the DaemonSet, in a new PID namespace as in every container.
 AS_IN_ITS_CONTAINER = (
     *("unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGTERM"),
     *("setpriv", "--bounding-set=-all,+chown,+dac_override,+fowner", "--inh-caps=-all", "--no-new-privs"),
 )
-# With --redirect, where it must see the processes of pods.
+# With --redirect, where the agent must see the processes of pods.
 AS_WITH_REDIRECTS = (
     "setpriv",
     "--bounding-set=-all,+chown,+dac_override,+fowner,+sys_admin,+sys_ptrace,+net_admin,+net_raw",
@@ -50,7 +50,7 @@ def network():
 
 @pytest.fixture
 async def clients(tmp_path, node):
-    """Callers that the node's CA vouches for."""
+    """Clients with certificates of the node's CA."""
     async with identities(tmp_path / "clients") as rig:
         rig.authority = node.authority
         yield rig
@@ -58,7 +58,7 @@ async def clients(tmp_path, node):
 
 @contextlib.asynccontextmanager
 async def envoy_in(node, volume, network):
-    """In the pod: it sees the volume at a place of its own."""
+    """Run an Envoy in the pod, which sees the volume at another path."""
     mount = node.directory / "seen"
     mount.mkdir(exist_ok=True)
     async with tls_envoy(node.directory / "envoy", mount / SDS_SOCKET, network, volume=volume) as made:
@@ -109,14 +109,14 @@ async def test_with_no_more_than_three_capabilities_and_without_seeing_the_pods_
             connection = await connect(network, clients.tls())
             assert b"spiffe://cluster.local/ns/shop/sa/web" in connection.certificate.public_bytes(Encoding.DER)
             await connection.close()
-        # Root itself, with all it may do, is not the proxy's user.
+        # Even root, with all privileges, is rejected, because it is not the proxy's user.
         directory = os.open(volume, os.O_PATH)
         reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{SDS_SOCKET}")
         async with asyncio.timeout(30):
             assert await reader.read() == b""
         writer.close()
         os.close(directory)
-        await eventually(lambda: "refused process 0 of user 0: only user 1337 may come in" in node.log())
+        await eventually(lambda: "rejected process 0 of user 0: only user 1337 may connect" in node.log())
 
 
 async def test_a_pod_asks_for_its_redirect_through_its_volume_and_the_agent_has_just_what_that_takes(node, network):
@@ -131,7 +131,7 @@ async def test_a_pod_asks_for_its_redirect_through_its_volume_and_the_agent_has_
         assert not volume.exists()
 
 
-async def test_killed_and_back_with_the_ca_away_a_proxy_that_starts_then_has_the_same_certificate(
+async def test_a_proxy_that_starts_after_an_agents_restart_without_a_ca_has_the_same_certificate(
     node, network, clients
 ):
     web = pod()
@@ -148,12 +148,12 @@ async def test_killed_and_back_with_the_ca_away_a_proxy_that_starts_then_has_the
     await node.close_ca()
     async with node.agent(), envoy_in(node, volume, network):
         assert await served(network, clients) == first
-        await node.kubelet.publish(web, node.token(web))  # kubelet goes on as ever
+        await node.kubelet.publish(web, node.token(web))  # kubelet continues its calls
         await node.open_ca()
         assert await served(network, clients) == first
 
 
-async def test_ended_and_back_with_nothing_kept_the_proxy_goes_on_and_kubelets_next_word_brings_the_rest(
+async def test_after_a_restart_without_kept_state_the_proxy_runs_on_and_kubelets_next_call_restores_the_rest(
     node, network, clients
 ):
     web = pod()
@@ -166,7 +166,7 @@ async def test_ended_and_back_with_nothing_kept_the_proxy_goes_on_and_kubelets_n
     for kept in node.state.iterdir():
         kept.unlink()
     async with stack, node.agent():
-        assert (volume / SDS_SOCKET).is_socket()  # and says whom to trust
+        assert (volume / SDS_SOCKET).is_socket()  # and serves the roots
         assert await served(network, clients) == first
         await node.kubelet.publish(web, node.token(web))
         await eventually(lambda: served(network, clients), lambda value: value != first)
@@ -184,7 +184,7 @@ async def test_pods_that_went_while_no_agent_was_there_are_forgotten(node):
     async with daemon(node) as made:
         assert len(made.pods) == 1
         assert [file.stem for file in node.state.iterdir()] == [api.uid]
-        await node.kubelet.unpublish(api)  # also of what another agent published
+        await node.kubelet.unpublish(api)  # also a volume that another agent published
         assert not list(node.state.iterdir()) and not node.kubelet.volume(api).path.exists()
 
 
@@ -199,7 +199,7 @@ async def test_the_agent_has_a_certificate_of_its_own_and_new_credentials_with_n
             assert second.roots.decode() == "".join(node.authority.bundle()) != first.roots.decode()
 
 
-async def test_a_ca_that_moved_to_another_root_while_away_is_known_again_by_the_file(node, caplog):
+async def test_a_ca_with_a_new_root_is_trusted_again_by_the_roots_file(node, caplog):
     caplog.set_level("INFO")
     await node.close_ca()
     node.authority = Authority.in_memory("cluster.local")
@@ -209,12 +209,12 @@ async def test_a_ca_that_moved_to_another_root_while_away_is_known_again_by_the_
         await node.open_ca()
         publishing = asyncio.create_task(node.kubelet.publish(web, node.token(web)))
         await eventually(lambda: made.agent.statuses())
-        await eventually(lambda: "no certificate of a root that is trusted here" in made.agent.status(web.uid).error)
+        await eventually(lambda: "is not signed by a trusted root" in made.agent.status(web.uid).error)
         node.write_roots(node.authority)
         await eventually(lambda: made.agent.status(web.uid).serial)
         assert made.agent.bundle == node.authority.bundle()
         await publishing
-    assert "has other roots, 1 of them" in caplog.text
+    assert "have changed; there are 1 now" in caplog.text
 
 
 async def test_two_agents_do_not_serve_at_once(node, caplog):
@@ -222,7 +222,7 @@ async def test_two_agents_do_not_serve_at_once(node, caplog):
     async with daemon(node):
         second = asyncio.create_task(Daemon(settings(node)).run())
         await node.kubelet.register()
-        await eventually(lambda: "another agent is still here" in caplog.text)
+        await eventually(lambda: "another agent is still running" in caplog.text)
         assert not second.done()
     registration = node.kubelet.kubelet.registration(node.kubelet.driver)
     await eventually(registration.is_socket)
@@ -234,7 +234,7 @@ async def test_two_agents_do_not_serve_at_once(node, caplog):
 async def test_its_readiness_and_its_numbers(node):
     web = pod()
     async with daemon(node) as made:
-        assert "has not taken the driver" in made.lack()
+        assert "has not registered the driver" in made.lack()
         await node.kubelet.register()
         assert made.lack() == ""
         await node.kubelet.publish(web, node.token(web))

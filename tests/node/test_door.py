@@ -1,4 +1,4 @@
-"""Who comes in, and what becomes of what they say; the modes are tried with real Envoys in test_sds.py."""
+"""Which processes may connect, and that their data is proxied; the modes are tested with real Envoys in test_sds.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.node.door import LONGEST_PATH, DoorError, Doorway, WorkloadSocket
 
 @pytest.fixture
 async def echo(tmp_path):
-    """The server behind the door."""
+    """The server behind the socket."""
 
     async def serve(reader, writer):
         while some := await reader.read(100):
@@ -42,7 +42,7 @@ async def say(path, words: bytes) -> bytes:
             writer.close()
 
 
-async def test_who_may_come_in_is_passed_on(tmp_path, echo):
+async def test_an_accepted_connection_is_proxied(tmp_path, echo):
     path = tmp_path / "pod" / "sds.sock"
     door = WorkloadSocket(doorway(path), echo)
     await door.open()
@@ -50,7 +50,7 @@ async def test_who_may_come_in_is_passed_on(tmp_path, echo):
     await door.close()
 
 
-async def test_the_directory_stays_for_who_looks_at_it_and_goes_with_its_workload(tmp_path, echo):
+async def test_the_directory_is_kept_until_its_workload_ends(tmp_path, echo):
     path = tmp_path / "pod" / "sds.sock"
     door = WorkloadSocket(doorway(path), echo)
     await door.open()
@@ -65,7 +65,7 @@ async def test_the_directory_stays_for_who_looks_at_it_and_goes_with_its_workloa
 
 
 @pytest.mark.parametrize("fields", [{"uid": 65_000}, {"network": "/proc/1/no/such"}])
-async def test_who_may_not_is_sent_away_without_a_word_and_named_in_the_log(tmp_path, echo, fields, caplog):
+async def test_a_rejected_caller_gets_no_data_and_is_logged(tmp_path, echo, fields, caplog):
     from pathlib import Path
 
     path = tmp_path / "pod" / "sds.sock"
@@ -74,7 +74,7 @@ async def test_who_may_not_is_sent_away_without_a_word_and_named_in_the_log(tmp_
     )
     await door.open()
     assert await say(path, b"hello") == b""
-    assert f"refused process {os.getpid()} of user {os.getuid()}" in caplog.text
+    assert f"rejected process {os.getpid()} of user {os.getuid()}" in caplog.text
     await door.close()
 
 
@@ -101,7 +101,7 @@ async def test_closing_ends_what_is_open(tmp_path, echo):
     writer.close()
 
 
-async def test_a_socket_that_somebody_left_is_replaced_and_a_successors_is_not_removed(tmp_path, echo):
+async def test_a_left_over_socket_is_replaced_and_a_successors_socket_is_not_removed(tmp_path, echo):
     path = tmp_path / "pod" / "sds.sock"
     path.parent.mkdir()
     with socket.socket(socket.AF_UNIX) as left:
@@ -133,17 +133,17 @@ async def test_a_greedy_client_gets_no_more_than_a_few_connections(tmp_path, ech
     await door.close()
 
 
-async def test_a_server_that_is_gone_closes_the_door_on_the_caller(tmp_path, caplog):
+async def test_the_connection_is_closed_if_the_server_behind_the_socket_is_gone(tmp_path, caplog):
     path = tmp_path / "pod" / "sds.sock"
     door = WorkloadSocket(doorway(path), str(tmp_path / "nobody"))
     await door.open()
     assert await say(path, b"hello") == b""
-    assert "the server behind it is gone" in caplog.text
+    assert "cannot connect to the server behind this socket" in caplog.text
     await door.close()
 
 
 @pytest.mark.parametrize("name", ["x" * LONGEST_PATH, "no/such/parent/sds.sock"])
-async def test_a_path_that_cannot_be_is_said(tmp_path, name):
+async def test_an_impossible_path_is_reported(tmp_path, name):
     with pytest.raises(DoorError, match="socket"):
         await WorkloadSocket(doorway(tmp_path / name), "/inner").open()
 
@@ -151,19 +151,19 @@ async def test_a_path_that_cannot_be_is_said(tmp_path, name):
 async def test_a_directory_with_other_things_in_it_is_refused_and_stays_as_it_is(tmp_path):
     (tmp_path / "run").mkdir(mode=0o755)
     (tmp_path / "run" / "other.pid").touch()
-    with pytest.raises(DoorError, match=r"is not the socket's alone: it holds other\.pid"):
+    with pytest.raises(DoorError, match=r"must contain only the workload's sockets, but it contains other\.pid"):
         await WorkloadSocket(doorway(tmp_path / "run" / "sds.sock"), "/inner").open()
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.root
-async def test_a_directory_that_is_somebody_elses_is_refused(tmp_path):
+async def test_a_directory_of_another_user_is_rejected(tmp_path):
     (tmp_path / "pod").mkdir()
     os.chown(tmp_path / "pod", 65_000, 65_000)
-    with pytest.raises(DoorError, match="is not ours"):
+    with pytest.raises(DoorError, match="belongs to another user"):
         await WorkloadSocket(doorway(tmp_path / "pod" / "sds.sock"), "/inner").open()
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(DoorError, match="is not ours"):
+    with pytest.raises(DoorError, match="belongs to another user"):
         await WorkloadSocket(doorway(tmp_path / "link" / "sds.sock"), "/inner").open()
 
 
@@ -181,7 +181,7 @@ async def test_a_long_path_that_its_proxy_sees_as_a_short_one_beside_its_sibling
     ]
     assert len(os.fsencode(ways[0].path)) > LONGEST_PATH
     (volume.parent / "mount").mkdir()
-    with socket.socket(socket.AF_UNIX) as left:  # of one that was killed while it made another
+    with socket.socket(socket.AF_UNIX) as left:  # left by an agent that was killed while it created a socket
         opened = os.open(volume, os.O_PATH)
         left.bind(f"/proc/self/fd/{opened}/.new-xds")
     doors = [WorkloadSocket(way, echo) for way in ways]
@@ -192,7 +192,7 @@ async def test_a_long_path_that_its_proxy_sees_as_a_short_one_beside_its_sibling
         assert await say(f"/proc/self/fd/{opened}/{name}", b"hello") == b"HELLO"
     os.close(opened)
     await doors[0].close(gone=True)
-    assert [each.name for each in volume.iterdir()] == ["xds"]  # the directory goes with the last of them
+    assert [each.name for each in volume.iterdir()] == ["xds"]  # the directory is removed with its last socket
     await doors[1].close(gone=True)
     assert not volume.exists()
 
@@ -207,5 +207,5 @@ async def test_what_its_proxy_sees_must_not_be_too_long_either(tmp_path):
 async def test_a_stranger_in_a_shared_directory_is_refused(tmp_path):
     (tmp_path / "pod").mkdir()
     (tmp_path / "pod" / "stranger").touch()
-    with pytest.raises(DoorError, match="it holds stranger"):
+    with pytest.raises(DoorError, match="it contains stranger"):
         await WorkloadSocket(doorway(tmp_path / "pod" / "socket", beside=frozenset({"xds"})), "/inner").open()

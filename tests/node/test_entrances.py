@@ -1,4 +1,4 @@
-"""Who calls is told by the socket that was called; what could not be opened, or was closed, leaves nothing behind."""
+"""The socket identifies the client; a socket that was closed or could not be opened leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.xds.snapshot import Snapshots
 
 
 class Called:
-    """What the server tells of who comes: their entrances' addresses."""
+    """Records the addresses at which clients connected to the server."""
 
     def __init__(self):
         self.addresses = []
@@ -47,7 +47,7 @@ async def call(path):
         await client.code()
 
 
-async def test_the_socket_tells_who_calls(tmp_path, entrances, called):
+async def test_the_socket_identifies_the_client(tmp_path, entrances, called):
     paths = {name: tmp_path / name / "xds.sock" for name in ("one", "two")}
     for name, path in paths.items():
         await entrances.open(name, f"owner {name}", doorway(path))
@@ -59,7 +59,7 @@ async def test_the_socket_tells_who_calls(tmp_path, entrances, called):
     assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
 
 
-async def test_one_that_is_closed_is_gone_and_nobody_is_found_there(tmp_path, entrances, called):
+async def test_a_closed_socket_is_removed_and_has_no_owner(tmp_path, entrances, called):
     path = tmp_path / "one" / "xds.sock"
     await entrances.open("one", "owner", doorway(path))
     await call(path)

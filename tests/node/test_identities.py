@@ -1,4 +1,4 @@
-"""A certificate's life with the clock in the test's hand, and a CA that says what the test wants."""
+"""The life of a certificate, with a clock and a CA that the test controls."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Rig:
             changed=self.changed.set,
             lifetime=timedelta(hours=24),
             clock=clock,
-            look=0.01,  # the clock is moved by hand: it is looked at often
+            look=0.01,  # the test moves the clock, so it is checked often
             before=before,
         )
 
@@ -131,7 +131,7 @@ async def test_a_clock_that_is_set_back_before_the_certificate_begins_makes_a_ne
     assert rig.kept.status.is_held(rig.clock.now)
 
 
-async def test_failures_are_said_with_since_when_why_and_until_when_and_end_by_themselves(rig, caplog):
+async def test_failures_are_reported_with_start_reason_and_expiry_and_end_with_a_success(rig, caplog):
     caplog.set_level(logging.INFO)
     await rig.until(lambda: rig.published)
     rig.signer.error = CaUnavailable("nobody answers at ca:15012")
@@ -142,21 +142,21 @@ async def test_failures_are_said_with_since_when_why_and_until_when_and_end_by_t
     assert status.failing_since == began and status.is_held(rig.clock.now)
     ends = datetime.fromtimestamp(status.not_after, UTC)
     assert status.trouble(rig.clock.now) == (
-        f"its certificate is not renewed since {datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M:%S} UTC: "
-        f"nobody answers at ca:15012; it ends at {ends:%Y-%m-%d %H:%M:%S} UTC"
+        f"renewal of its certificate has failed since {datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M:%S} UTC: "
+        f"nobody answers at ca:15012; it expires at {ends:%Y-%m-%d %H:%M:%S} UTC"
     )
     await rig.until(lambda: len(rig.signer.asked) >= 4)
-    assert [record.levelname for record in caplog.records] == ["WARNING"]  # once, however often it is tried
+    assert [record.levelname for record in caplog.records] == ["WARNING"]  # one line for all attempts
     rig.forward(hours=5)
-    await rig.until(lambda: "its certificate ended at" in rig.kept.status.trouble(rig.clock.now))
+    await rig.until(lambda: "its certificate expired at" in rig.kept.status.trouble(rig.clock.now))
     asked = len(rig.signer.asked)
     await rig.until(lambda: len(rig.signer.asked) > asked)
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
-    assert len(rig.published) == 1  # nothing was taken away
+    assert len(rig.published) == 1  # the certificate is kept
     rig.signer.error = None
     await rig.until(lambda: len(rig.published) == 2)
     assert rig.kept.status.error == "" and rig.kept.status.failing_since == 0
-    assert "has a certificate again" in caplog.records[-1].getMessage()
+    assert "has a new certificate, after" in caplog.records[-1].getMessage()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ async def test_no_error_ends_the_loop_and_none_makes_it_spin(error):
     running.cancel()
 
 
-async def test_a_certificate_for_somebody_else_is_not_used():
+async def test_a_certificate_for_another_identity_is_not_used():
     clock = Clock()
     signer = Signer(clock)
     signer.account = "api"
@@ -200,7 +200,7 @@ def test_what_the_ca_answers_must_fit_the_key_and_the_clock():
     issued = authority.sign(key.request(identity("web")), identity("web"), timedelta(hours=1))
     assert certified(issued, key, identity("web"), now).chain == issued.chain
     for wrong, when in ((Key(), now), (key, now + 7200), (key, now - 7200)):
-        with pytest.raises(ValueError, match="the CA answered with a certificate"):
+        with pytest.raises(ValueError, match="the CA returned a certificate"):
             certified(issued, wrong, identity("web"), when)
     with pytest.raises(ValueError, match="another key"):
         certified(msgspec.structs.replace(issued, chain=()), key, identity("web"), now)
@@ -248,7 +248,7 @@ def test_a_root_is_known_by_its_fingerprint():
 
 @contextlib.asynccontextmanager
 async def successor(rig, **time):
-    """The next agent, with what the one before had, some time later."""
+    """The next agent, some time later, with the certificate of the previous one."""
     rig.forward(**time)
     made = Rig(rig.clock, rig.signer, rig.published[0])
     made.kept.trust(rig.signer.authority.bundle())
@@ -279,7 +279,7 @@ async def test_what_an_agent_before_had_is_not_used_when_it_has_ended_or_its_roo
         assert made.published != rig.published and made.tokens == 1
 
 
-async def test_a_failure_is_tried_again_at_once_where_somebody_knows_that_it_may_be_over(monkeypatch):
+async def test_hurry_retries_a_failed_request_at_once(monkeypatch):
     monkeypatch.setattr("weft.node.identities._FIRST_DELAY", 30.0)
     clock = Clock()
     made = Rig(clock, Signer(clock))
@@ -288,9 +288,9 @@ async def test_a_failure_is_tried_again_at_once_where_somebody_knows_that_it_may
     await made.until(lambda: made.signer.asked and made.kept.status.trouble(clock.now))
     made.signer.error = None
     made.kept.hurry()
-    async with asyncio.timeout(10):  # less than the pause, however it is shortened by chance
+    async with asyncio.timeout(10):  # less than the delay, even with the shortest jitter
         await made.until(lambda: made.published)
-    made.kept.hurry()  # of one that is well: nothing
+    made.kept.hurry()  # no effect without a failure
     await asyncio.sleep(0.05)
     assert len(made.published) == 1
     running.cancel()

@@ -1,4 +1,4 @@
-"""What one agent leaves for the next, and where it may lie."""
+"""The state that one agent leaves for the next, and in which directories it may be kept."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_only_root_can_read_it_and_nothing_shows_it(memory):
     keepsakes.keep(kept)
     assert stat.S_IMODE(memory.stat().st_mode) == 0o700
     assert [stat.S_IMODE(file.stat().st_mode) for file in memory.iterdir()] == [0o600]
-    assert repr(kept) == "<keepsake of shop/web-0>"
+    assert repr(kept) == "<state of shop/web-0>"
 
 
 def test_a_directory_for_all_becomes_roots_alone(memory):
-    memory.chmod(0o777)  # an emptyDir, as kubelet makes it
+    memory.chmod(0o777)  # an emptyDir, as kubelet creates it
     Keepsakes(memory)
     assert stat.S_IMODE(memory.stat().st_mode) == 0o700
 
@@ -88,7 +88,7 @@ def test_never_on_a_disk(tmp_path, memory):
         Keepsakes(memory / "theirs")
 
 
-def test_what_is_of_no_use_is_dropped_and_said_without_a_word_of_it(memory, caplog):
+def test_an_unreadable_file_is_deleted_and_logged_without_its_content(memory, caplog):
     keepsakes = Keepsakes(memory)
     keepsakes.keep(keepsake())
     (memory / "broken.json").write_text('{"token": "t0p-secret')
@@ -100,7 +100,7 @@ def test_what_is_of_no_use_is_dropped_and_said_without_a_word_of_it(memory, capl
     assert "broken.json" in caplog.text and "t0p-secret" not in caplog.text
 
 
-def test_a_certificate_that_ended_or_is_somebody_elses_or_not_its_keys_is_not_used(memory, caplog):
+def test_a_certificate_that_expired_or_is_for_another_identity_or_key_is_not_used(memory, caplog):
     kept = keepsake().with_certificate(held())
     assert kept.certificate(identity(), time.time() + 7_200) is None
     assert kept.certificate(identity("other"), time.time()) is None
@@ -109,7 +109,7 @@ def test_a_certificate_that_ended_or_is_somebody_elses_or_not_its_keys_is_not_us
     assert keepsake(chain=kept.chain, key=b"no key").certificate(identity(), time.time()) is None
     assert keepsake(chain=("no chain",), key=kept.key).certificate(identity(), time.time()) is None
     assert keepsake().certificate(identity(), time.time()) is None
-    assert caplog.text.count("is of no use") == 5
+    assert caplog.text.count("the certificate that the previous agent kept cannot be used") == 5
 
 
 def test_dropped_with_its_pod_and_a_full_memory_stops_nothing(memory, caplog):
@@ -121,6 +121,6 @@ def test_dropped_with_its_pod_and_a_full_memory_stops_nothing(memory, caplog):
     memory.rename(memory.with_suffix(".moved"))
     try:
         keepsakes.keep(keepsake())
-        assert "cannot be kept for the next agent" in caplog.text
+        assert "cannot keep <state of " in caplog.text and "for the next agent" in caplog.text
     finally:
         memory.with_suffix(".moved").rename(memory)

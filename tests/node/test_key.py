@@ -20,7 +20,7 @@ def test_every_kind_is_signed_for(kind):
     assert serialization.load_pem_private_key(key.secret_pem(), None).public_key() == leaf.public_key()
 
 
-def test_a_request_names_the_identity_for_whoever_reads_it_and_nothing_else():
+def test_a_signing_request_names_the_identity_and_nothing_else():
     request = x509.load_pem_x509_csr(Key().request(identity("web")))
     assert request.is_signature_valid and not list(request.subject)
     names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -29,9 +29,9 @@ def test_a_request_names_the_identity_for_whoever_reads_it_and_nothing_else():
 
 def test_a_key_is_neither_printed_nor_copied_out():
     key = Key()
-    assert f"{key} {key!r} {[key]}" == "<a private key, P-256> <a private key, P-256> [<a private key, P-256>]"
+    assert f"{key} {key!r} {[key]}" == "<private key, P-256> <private key, P-256> [<private key, P-256>]"
     for copied in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(TypeError, match="not copied"):
+        with pytest.raises(TypeError, match="cannot be copied"):
             copied(key)
 
 
@@ -43,7 +43,7 @@ def test_the_next_agent_has_the_same_key(kind):
 
 
 @pytest.mark.parametrize("pem", [b"", b"nothing", x25519.X25519PrivateKey.generate()])
-def test_what_is_no_key_of_ours_is_refused(pem):
+def test_other_data_than_a_private_key_is_rejected(pem):
     if not isinstance(pem, bytes):
         pem = pem.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

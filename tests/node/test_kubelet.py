@@ -50,7 +50,7 @@ def test_a_kubelet_without_pods_has_no_volumes(tmp_path):
     ],
 )
 def test_what_is_not_a_volume_of_kubelets_is_refused(path):
-    with pytest.raises(ValueError, match="is no volume of a pod"):
+    with pytest.raises(ValueError, match="is not a volume of a pod"):
         Kubelet().volume("csi-1", path)
 
 
@@ -61,7 +61,7 @@ def test_a_volume_tells_its_pod():
         Kubelet().volume("", path)
 
 
-async def test_kubelet_says_whether_it_took_the_driver(caller, tmp_path, caplog):
+async def test_kubelet_reports_whether_it_registered_the_driver(caller, tmp_path, caplog):
     registration = PluginRegistration(caller.driver, tmp_path / "csi.sock")
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((registration.handler(),))
@@ -70,7 +70,7 @@ async def test_kubelet_says_whether_it_took_the_driver(caller, tmp_path, caplog)
     await server.start()
     info = await caller.register(takes=False)
     assert info.endpoint == str(tmp_path / "csi.sock")
-    assert not registration.is_registered and "does not take the driver csi.weft.dev: not today" in caplog.text
+    assert not registration.is_registered and "rejected the driver csi.weft.dev: not today" in caplog.text
     await caller.register()
     assert registration.is_registered
     with pytest.raises(grpc.aio.AioRpcError):

@@ -31,11 +31,11 @@ async def test_waits_for_a_token_and_for_the_roots_and_then_has_credentials(tmp_
     credentials = own.identity.credentials()
     first = asyncio.ensure_future(anext(credentials))
     async with asyncio.timeout(30):
-        await eventually(lambda: "does not say who this agent is" in caplog.text)
+        await eventually(lambda: "has no valid token of this agent" in caplog.text)
         assert own.identity.status is None and own.identity.held is None
         own.file.write_text(own.token())
         await eventually(lambda: not (own.identity.status is None or not own.identity.status.serial))
-        assert not first.done() and own.identity.held is None  # whom to trust is not known
+        assert not first.done() and own.identity.held is None  # the roots are not known yet
         own.identity.trust(own.authority.bundle())
         found = await first
     assert found == own.identity.held and found.roots.decode() == "".join(own.authority.bundle())
@@ -44,7 +44,7 @@ async def test_waits_for_a_token_and_for_the_roots_and_then_has_credentials(tmp_
     again = asyncio.ensure_future(anext(credentials))
     own.identity.trust(own.authority.bundle())
     await asyncio.sleep(0.05)
-    assert not again.done()  # nothing is another
+    assert not again.done()  # nothing has changed
     for task in (running, again):
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""Pods come, are spoken of again, and go; one agent ends and another begins. Kubelet's side of it is in test_csi.py."""
+"""Pods are published, published again and removed, and agents are replaced. Kubelet's side is in test_csi.py."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.root
 
 
 class Sockets:
-    """Somebody who serves a socket in each volume, or does not."""
+    """A SocketServer that can be made to fail."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -47,7 +47,7 @@ class Sockets:
 
 
 class Line:
-    """The way to the CA, which can be cut."""
+    """The connection to the CA, which can be cut."""
 
     def __init__(self, service) -> None:
         self.service, self.cut = service, False
@@ -71,7 +71,7 @@ class Node:
         self.lack = ""
 
     async def begin(self, *, bundle=True, keeps=True) -> NodePods:
-        """An agent, the next one if there was one: that one was killed."""
+        """Start an agent. If there was one before, it was killed."""
         roots = self.around.authority.bundle() if bundle else ()
         if self.agent is not None:
             await self.end()
@@ -147,7 +147,7 @@ async def test_spoken_of_again_nothing_moves_but_the_token(node):
 
 @pytest.fixture
 def long_pauses(monkeypatch):
-    """After a failure: what comes within ten seconds was not waited for."""
+    """Long retry delays, so that anything within ten seconds was not a retry."""
     monkeypatch.setattr("weft.node.identities._FIRST_DELAY", 30.0)
 
 
@@ -171,13 +171,13 @@ async def test_a_first_volume_that_cannot_be_made_whole_leaves_nothing(node):
 
 
 @pytest.mark.parametrize("error", [DoorError("no room"), RuntimeError("not thought of")])
-async def test_what_cannot_be_made_for_a_running_pod_is_no_error_and_is_tried_again(node, error, caplog):
+async def test_a_socket_that_fails_for_a_running_pod_is_no_error_and_is_retried(node, error, caplog):
     web = pod()
     volume = await node.publish(web)
     await eventually(lambda: node.serial(web))
     node.relay.error = error
     await node.begin()
-    assert names(volume) == {SDS_SOCKET, REDIRECT_SOCKET} and f"no socket `{XDS_SOCKET}`" in caplog.text
+    assert names(volume) == {SDS_SOCKET, REDIRECT_SOCKET} and f"cannot open the socket `{XDS_SOCKET}`" in caplog.text
     await node.publish(web)
     assert names(volume) == {SDS_SOCKET, REDIRECT_SOCKET}
     node.relay.error = None
@@ -185,16 +185,16 @@ async def test_what_cannot_be_made_for_a_running_pod_is_no_error_and_is_tried_ag
     assert names(volume) == {SDS_SOCKET, XDS_SOCKET, REDIRECT_SOCKET}
 
 
-async def test_a_pod_that_would_wait_in_vain_gets_no_volume_and_is_told_why(node, monkeypatch):
+async def test_a_pod_without_config_gets_no_volume_and_an_event_with_the_reason(node, monkeypatch):
     web, node.lack = pod(), "the control plane is away"
     monkeypatch.setattr("weft.node.pods.PATIENCE", 0.1)
-    with pytest.raises(VolumeRefused, match=r"^pod shop/web-0 has to wait: the control plane is away$"):
+    with pytest.raises(VolumeRefused, match=r"^pod shop/web-0 cannot start yet: the control plane is away$"):
         await node.publish(web)
     assert not node.kubelet.volume(web).path.exists() and node.agent.statuses() == [] and len(node.pods) == 0
     node.lack = ""
     await node.publish(web)
     node.lack = "the control plane is away"
-    await node.publish(web)  # what it has nobody takes from it
+    await node.publish(web)  # a running pod keeps what it has
 
 
 async def test_a_pod_gets_its_volume_as_soon_as_it_need_not_wait(node):
@@ -215,7 +215,7 @@ async def test_the_next_agent_has_the_same_certificate_and_needs_no_ca_for_it(no
     await node.begin()
     await eventually(lambda: node.agent.status(web.uid).serial)
     assert node.serial(web) == serial and not node.agent.status(web.uid).error
-    # It is renewed when it would have been, give or take the spread.
+    # Its renewal time is unchanged, up to the jitter.
     assert abs(node.agent.status(web.uid).renewal - renewal) < 0.05 * 86_400
 
 
@@ -233,7 +233,7 @@ async def test_a_certificate_of_a_root_that_is_trusted_no_more_is_not_used_again
     await eventually(lambda: node.serial(web) and node.serial(web) != serial)
 
 
-async def test_without_a_keepsake_the_roots_are_told_at_once_and_the_rest_with_kubelets_next_word(node):
+async def test_without_kept_state_the_roots_are_served_at_once_and_the_rest_after_kubelets_next_call(node):
     web = pod()
     volume = await node.publish(web)
     await eventually(lambda: node.serial(web))
@@ -245,15 +245,15 @@ async def test_without_a_keepsake_the_roots_are_told_at_once_and_the_rest_with_k
     await node.publish(web)
     await eventually(lambda: node.serial(web))
     assert names(volume) == {SDS_SOCKET, XDS_SOCKET, REDIRECT_SOCKET}
-    assert os.path.samestat((volume / SDS_SOCKET).stat(), socket)  # its proxy is not sent away
+    assert os.path.samestat((volume / SDS_SOCKET).stat(), socket)  # its proxy stays connected
 
 
-async def test_a_running_pod_that_nobody_knows_and_without_a_token_says_what_it_waits_for(node, long_pauses):
+async def test_an_unknown_running_pod_without_a_token_reports_what_it_waits_for(node, long_pauses):
     web = pod()
     await node.publish(web)
     await node.begin(keeps=False)
     await node.publish(web, token="")
-    await eventually(lambda: "kubelet has given no token" in node.agent.status(web.uid).error)
+    await eventually(lambda: "kubelet has sent no token" in node.agent.status(web.uid).error)
     await node.publish(web)
     await eventually(lambda: node.serial(web), limit=10)
 
@@ -283,7 +283,7 @@ async def test_a_volume_that_is_not_as_it_should_be_keeps_no_other_from_being_se
         await node.publish(each)
     (node.kubelet.volume(odd).path / "other").touch()
     await node.begin(keeps=False)
-    assert "is not as it should be" in caplog.text and "it holds other" in caplog.text
+    assert "cannot open the socket in" in caplog.text and "it contains other" in caplog.text
     assert node.agent._secrets.workloads() == (web.uid,)
     with pytest.raises(VolumeRefused, match="cannot be removed: Directory not empty"):
         await node.pods.unpublish(node.kubelet.volume(odd))
@@ -302,7 +302,7 @@ async def test_a_second_volume_of_a_pod_is_refused_and_the_first_stays(node):
     web = pod()
     volume = await node.publish(web)
     second = node.kubelet.volume(web, "another")
-    with pytest.raises(VolumeRefused, match="one is enough"):
+    with pytest.raises(VolumeRefused, match="it may have only one"):
         await node.pods.publish(second, web, node.around.token(web))
     await node.pods.unpublish(second)
     assert SDS_SOCKET in names(volume) and len(node.pods) == 1

@@ -92,7 +92,7 @@ async def running(wanted: ProxyPlan, control: ControlPlane, lacks=lambda: ""):
 
 
 async def answers(where, port: int = 8080) -> bytes:
-    """What somebody on the bridge gets from the pod's port."""
+    """Return the response of the pod's port to a caller on the bridge."""
     connection = namespace.socket_in(where)
     await asyncio.get_running_loop().sock_connect(connection, (ADDRESS, port))
     reader, writer = await asyncio.open_connection(sock=connection)
@@ -106,7 +106,7 @@ async def test_it_is_ready_once_it_has_its_config_and_then_intercepts(place):
     mesh, pod, control, xds, directory = place
     async with running(plan(pod, xds, directory), control) as (proxy, until):
         await until(lambda: proxy.ready)
-        # Nothing listens on the port: the answer can only be the proxy's.
+        # Nothing listens on the port, so the response is the proxy's.
         assert b"503 Service Unavailable" in await answers(mesh)
         assert proxy.memory() > 1_000_000
         assert "Uid:\t1337\t1337" in Path(f"/proc/{proxy.pid}/status").read_text()
@@ -119,7 +119,7 @@ def settings(access_log: str) -> tuple[ObjectKey, tuple[Settings, ...]]:
     )
 
 
-async def test_it_is_not_ready_without_its_listeners_and_says_why_until_it_has_them(place):
+async def test_a_proxy_without_its_listeners_is_not_ready_and_has_the_reason(place):
     mesh, pod, control, xds, directory = place
     control.put(*settings("/no/such/directory/access.log"))
     async with running(plan(pod, xds, directory), control) as (proxy, until):
@@ -133,15 +133,15 @@ async def test_it_is_not_ready_without_its_listeners_and_says_why_until_it_has_t
         assert b"503 Service Unavailable" in await answers(mesh)
 
 
-async def test_it_is_not_ready_without_an_identity_and_says_why_until_it_has_one(place):
+async def test_a_proxy_without_an_identity_is_not_ready_and_has_the_reason(place):
     mesh, pod, control, xds, directory = place
     why = ["no identity: the CA is away"]
     async with running(plan(pod, xds, directory), control, lambda: why[0]) as (proxy, until):
         await until(lambda: proxy.message)
         assert proxy.message == "proxy: no identity: the CA is away" and not proxy.ready
         async with asyncio.timeout(30):
-            await proxy.admin.wait_until_ready()  # it is Envoy's own affair no longer
-        with pytest.raises(OSError):  # what would lead to it is not intercepted yet, and nothing else listens
+            await proxy.admin.wait_until_ready()  # Envoy itself reports ready
+        with pytest.raises(OSError):  # traffic is not intercepted yet, and nothing else listens
             await answers(mesh)
         assert not proxy.ready
         why[0] = ""
@@ -177,7 +177,7 @@ async def test_it_is_back_after_kill_9_and_nothing_passes_by_it_meanwhile(place)
         listening.close()
 
 
-async def test_an_envoy_that_cannot_start_is_said_and_tried_again(place, tmp_path):
+async def test_an_envoy_that_cannot_start_is_reported_and_retried(place, tmp_path):
     _, pod, control, xds, directory = place
     broken = tmp_path / "envoy"
     broken.write_text("#!/bin/sh\nexit 7\n")

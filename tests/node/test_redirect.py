@@ -1,4 +1,4 @@
-"""Pods without any privilege in real namespaces, whose traffic the agent redirects; and who is not helped."""
+"""Pods without privileges in real namespaces, whose traffic the agent redirects, and callers that the agent rejects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def redirects(volume):
 
 
 def is_redirected(network) -> bool:
-    """Whether a call of the app to anywhere ends at the proxy's port."""
+    """Return whether a call of the app to any address reaches the proxy's port."""
 
     def call() -> bool:
         with socket.create_server(("127.0.0.1", 15001)) as proxy:
@@ -79,14 +79,14 @@ async def test_a_pod_without_any_privilege_gets_its_redirect_and_no_other_networ
     assert "--dport 15021 -j RETURN" in rules(network)
     assert rules_of_the_machine() == other
     assert (redirects.done, redirects.failed) == (1, 0)
-    # The pod's proxy may start anew.
+    # The pod's proxy may restart and request it again.
     code, said = await ask(network, volume, *ARGUMENTS)
     assert code == 0, said
     assert rules(network).count("-j ISTIO_OUTPUT") == 1
 
 
 @pytest.mark.parametrize("agent", ["the same", "the next"])
-async def test_nobody_in_the_pod_can_lift_its_redirect_later(redirects, network, volume, agent):
+async def test_no_process_in_the_pod_can_change_its_redirect_later(redirects, network, volume, agent):
     code, said = await ask(network, volume, *ARGUMENTS)
     assert code == 0, said
     before = [line for line in rules(network).splitlines() if line.startswith("-A")]
@@ -96,7 +96,7 @@ async def test_nobody_in_the_pod_can_lift_its_redirect_later(redirects, network,
         await redirects.add(POD, doorway_in(volume, REDIRECT_SOCKET))
     for others in (("-i", "", "-b", ""), (*ARGUMENTS, "-o", "80"), ("-u", "0", "-i", "*", "-b", "*")):
         code, said = await ask(network, volume, *others)
-        assert code == 1 and "there is a redirect already, and it is another one" in said
+        assert code == 1 and "a different redirect is installed already" in said
     assert [line for line in rules(network).splitlines() if line.startswith("-A")] == before
     code, said = await ask(network, volume, *ARGUMENTS)
     assert code == 0, said
@@ -112,7 +112,7 @@ async def test_what_the_rules_say_is_what_happens_to_traffic(redirects, network,
 async def test_an_agent_that_ends_lets_go_of_a_network_only_when_the_rules_are_in_place(
     redirects, network, volume, monkeypatch
 ):
-    """What the thread has of it is a number, which would be another file's by then."""
+    """The thread uses a file descriptor number, which could belong to another file after it is closed."""
     began, may_end, held = threading.Event(), threading.Event(), []
 
     def slowly(namespace, wanted):
@@ -132,16 +132,16 @@ async def test_an_agent_that_ends_lets_go_of_a_network_only_when_the_rules_are_i
     assert code == 1
 
 
-async def test_another_user_of_the_pod_is_sent_away(redirects, network, volume):
+async def test_another_user_of_the_pod_is_rejected(redirects, network, volume):
     code, said = await ask(network, volume, *ARGUMENTS, uid=65_000, timeout="30")
-    assert code == 1 and "only user 1337 may ask, not 65000" in said
+    assert code == 1 and "only user 1337 may request a redirect, not user 65000" in said
     code, said = await ask(network, volume, *ARGUMENTS, uid=65_000, gid=65_000, timeout="0.5")
     assert code == 1 and "Permission denied" in said
     assert "ISTIO" not in rules(network)
 
 
 async def test_one_on_the_nodes_own_network_is_refused(redirects, network, volume):
-    """`network`: of another pod; without any, the machine would have no place for networks with names."""
+    """`network` belongs to another pod; it makes sure that /run/netns exists."""
     before = rules_of_the_machine()
     code, said = await ask(netns.NetworkNamespace("/proc/self/ns/net"), volume, *ARGUMENTS)
     assert code == 1 and "on the node's own network" in said
@@ -157,15 +157,13 @@ async def test_a_process_of_another_pod_is_refused(redirects, network, volume, m
     assert code == 0, said
 
 
-async def test_a_kernel_that_gives_no_handle_of_the_caller_is_asked_another_way(
-    redirects, network, volume, monkeypatch
-):
+async def test_without_so_peerpidfd_the_caller_is_found_by_its_pid(redirects, network, volume, monkeypatch):
     monkeypatch.setattr(redirect, "_SO_PEERPIDFD", 9_999)
     code, said = await ask(network, volume, *ARGUMENTS)
     assert code == 0, said
 
 
-async def test_an_agent_that_sees_no_processes_says_what_it_needs(redirects, network, volume, monkeypatch):
+async def test_an_agent_without_host_pid_reports_what_it_needs(redirects, network, volume, monkeypatch):
     seen = redirect.visitor_of
 
     def blind(connection):
@@ -189,8 +187,8 @@ async def test_arguments_that_make_no_sense_change_nothing(redirects, network, v
 @pytest.mark.parametrize(
     "line", [b"\n", b"[]\n", b'{"arguments": "-p"}\n', b"x" * 100_000, b'{"arguments": ["-c", "eth0\\n-A OUTPUT"]}\n']
 )
-async def test_what_is_no_request_is_answered_and_the_next_one_served(redirects, network, volume, line, monkeypatch):
-    """From a process of the proxy's user, in the pod."""
+async def test_an_invalid_request_is_answered_and_the_next_one_served(redirects, network, volume, line, monkeypatch):
+    """The caller is a process of the proxy's user, in the pod."""
 
     program = f"""
 import os, socket, sys
@@ -206,7 +204,7 @@ with socket.socket(socket.AF_UNIX) as caller:
         pass  # it was too much already
     sys.stdout.buffer.write(caller.recv(10_000))
 """
-    # Not by fork: gRPC's threads would be made anew in the pod's network, and stay there.
+    # Without fork: gRPC would restart its threads in the pod's network, where they would stay.
     command = [sys.executable, "-I", "-c", program, str(volume / REDIRECT_SOCKET)]
 
     def call() -> bytes:
@@ -220,8 +218,8 @@ with socket.socket(socket.AF_UNIX) as caller:
 
 async def test_without_an_agent_the_pod_does_not_start_and_with_a_late_one_it_does(network, volume):
     code, said = await ask(network, volume, *ARGUMENTS, timeout="0.3")
-    assert code == 1 and "does not answer" in said and "No such file" in said and "--redirect" in said
-    volume.mkdir(mode=0o700)  # its volume is there
+    assert code == 1 and "no response from the node's agent" in said and "No such file" in said and "--redirect" in said
+    volume.mkdir(mode=0o700)  # its volume exists
     redirects = Redirects()
     asking = asyncio.create_task(ask(network, volume, *ARGUMENTS, timeout="30"))
     await asyncio.sleep(0.5)
@@ -231,17 +229,17 @@ async def test_without_an_agent_the_pod_does_not_start_and_with_a_late_one_it_do
     await redirects.close()
 
 
-async def test_removed_with_its_pod_and_made_anew_by_the_next_agent(redirects, volume):
+async def test_the_socket_is_removed_with_its_pod_and_created_again_by_the_next_agent(redirects, volume):
     again = Redirects()
     await again.add(POD, doorway_in(volume, REDIRECT_SOCKET))
-    await redirects.close()  # the one before must not take the socket of the next
+    await redirects.close()  # the previous agent must not delete the socket of the next one
     assert (volume / REDIRECT_SOCKET).is_socket()
     await again.remove(POD.uid)
     await again.remove(POD.uid)
     assert not volume.exists()
 
 
-async def test_a_volume_that_cannot_hold_it_is_said(tmp_path):
+async def test_a_socket_that_cannot_be_created_is_reported(tmp_path):
     with pytest.raises(DoorError):
         await Redirects().add(POD, doorway_in(tmp_path / "no" / "where", REDIRECT_SOCKET))
 

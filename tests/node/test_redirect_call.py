@@ -1,4 +1,4 @@
-"""The pod's side against an agent that does what a test says; the real one is in test_redirect.py."""
+"""The pod's side, against an agent that the test controls; the real agent is in test_redirect.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.node.redirect_call import RedirectFailed, ask
 
 @contextlib.asynccontextmanager
 async def agent(path, *answers: bytes):
-    """Answers one call after the other; the asked lines are given back."""
+    """Answer one call after the other; yield the list of received lines."""
     asked, left = [], list(answers)
 
     async def serve(reader, writer):
@@ -35,12 +35,12 @@ async def test_done(tmp_path):
 
 async def test_a_no_is_final_and_has_its_reason(tmp_path):
     async with agent(tmp_path / "redirect", b'{"error": "not you", "hint": "be another"}\n') as asked:
-        with pytest.raises(RedirectFailed, match=r"says: not you \(be another\)"):
+        with pytest.raises(RedirectFailed, match=r"reports: not you \(be another\)"):
             await asyncio.to_thread(ask, tmp_path / "redirect", (), timeout=5)
     assert len(asked) == 1
 
 
-async def test_an_agent_that_breaks_off_is_asked_again(tmp_path):
+async def test_the_request_is_retried_if_the_agent_breaks_off(tmp_path):
     async with agent(tmp_path / "redirect", b"", b"nonsense\n", b"{}\n") as asked:
         await asyncio.to_thread(ask, tmp_path / "redirect", (), timeout=5)
     assert len(asked) == 3
@@ -48,10 +48,10 @@ async def test_an_agent_that_breaks_off_is_asked_again(tmp_path):
 
 async def test_an_agent_that_never_answers_is_a_failure(tmp_path):
     async with agent(tmp_path / "redirect", *[b""] * 100):
-        with pytest.raises(RedirectFailed, match="without a word"):
+        with pytest.raises(RedirectFailed, match="without a response"):
             await asyncio.to_thread(ask, tmp_path / "redirect", (), timeout=0.5)
     silent = await asyncio.start_unix_server(lambda reader, writer: None, tmp_path / "silent")
-    with pytest.raises(RedirectFailed, match="does not answer"):
+    with pytest.raises(RedirectFailed, match="no response from the node's agent"):
         await asyncio.to_thread(ask, tmp_path / "silent", (), timeout=0.2)
     silent.close()
 

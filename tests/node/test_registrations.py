@@ -36,7 +36,7 @@ async def within(batches):
         return {name: each.name for name, each in (await anext(batches)).items()}
 
 
-def test_a_registration_says_who_where_and_with_what():
+def test_a_registration_has_identity_paths_and_key():
     made = parse_registration(text(key="RSA-2048", network_namespace="/run/netns/x"))
     assert str(made.identity) == "spiffe://cluster.local/ns/shop/sa/web"
     assert (made.name, made.key, made.uid) == ("shop/web-0", "RSA-2048", 1337)
@@ -48,17 +48,17 @@ def test_a_registration_says_who_where_and_with_what():
         ({"namespace": "Shop"}, "is not spiffe://"),
         ({"service_account": "a/b"}, "is not spiffe://"),
         ({"trust_domain": "x/ns/y"}, "is not spiffe://"),
-        ({"pod": ""}, "which pod"),
-        ({"pod": "a/b"}, "which pod"),
-        ({"pod_uid": ""}, "which pod"),
+        ({"pod": ""}, "must name the pod"),
+        ({"pod": "a/b"}, "must name the pod"),
+        ({"pod_uid": ""}, "must name the pod"),
         ({"token_file": "token"}, "token_file must be an absolute path"),
         ({"socket": "/run/../etc/x"}, "socket must be an absolute path"),
-        ({"socket": ""}, "are needed"),
-        ({"socket": "/" + "x" * 110}, "too long a path"),
+        ({"socket": ""}, "are required"),
+        ({"socket": "/" + "x" * 110}, "socket is too long"),
         ({"network_namespace": "netns"}, "network_namespace must be an absolute path"),
         ({"key": "DSA"}, "Invalid enum value"),
-        ({"uid": 0}, "not root"),
-        ({"more": 1}, "unknown: 'more'; its fields are namespace, pod,"),
+        ({"uid": 0}, "must not be root"),
+        ({"more": 1}, "unknown: 'more'; required fields: namespace, pod,"),
         ({"pod": 7}, "Expected `str`"),
     ],
 )
@@ -70,13 +70,13 @@ def test_what_cannot_be_is_said(fields, why):
 def test_all_that_is_wrong_is_said_at_once():
     with pytest.raises(ValueError) as names:
         parse_registration(b'{"name": "web-0", "namespace": "shop", "token": "/x"}')
-    assert "unknown: 'name', 'token'; needed: pod, pod_uid, token_file, socket; its fields are" in str(names.value)
+    assert "unknown: 'name', 'token'; missing: pod, pod_uid, token_file, socket; required fields: " in str(names.value)
     with pytest.raises(ValueError) as values:
         parse_registration(text(pod="", socket="s", uid=0))
-    assert all(word in str(values.value) for word in ("which pod", "socket must be", "not root"))
+    assert all(word in str(values.value) for word in ("must name the pod", "socket must be", "must not be root"))
 
 
-async def test_says_what_is_in_force_while_a_file_is_broken(directory, caplog):
+async def test_reports_what_is_in_force_while_a_file_is_broken(directory, caplog):
     (directory / "a.json").write_bytes(b"{}")
     (directory / "b.json").write_bytes(text())
     async with aclosing(watch_registrations(directory)) as batches:
@@ -86,13 +86,13 @@ async def test_says_what_is_in_force_while_a_file_is_broken(directory, caplog):
         await within(batches)
     said = [record.message for record in caplog.records]
     assert [each.rpartition("; ")[2] for each in said] == [
-        "until it is mended, nothing is in force",
-        "until it is mended, what it said before is in force",
+        "until the file is corrected, no registration is in force",
+        "until the file is corrected, its last valid registration is in force",
     ]
 
 
 @pytest.mark.parametrize("broken", [b"[" * 60_000, b'{"a":' * 10_000, b"", b"{", b"[]", b"\xff", b"null"])
-def test_what_is_no_registration_at_all_is_said(broken):
+def test_a_file_that_is_not_a_registration_is_reported(broken):
     with pytest.raises(ValueError):
         parse_registration(broken)
 
@@ -102,7 +102,7 @@ async def test_a_directory_that_others_can_open_is_refused(directory, mode):
     directory.chmod(mode)
     with pytest.raises(DirectoryRefused) as refused:
         await anext(watch_registrations(directory))
-    assert "can be opened by others" in str(refused.value) and "chmod 700" in refused.value.problem.hint
+    assert "is open to other users" in str(refused.value) and "chmod 700" in refused.value.problem.hint
 
 
 async def test_a_directory_that_is_missing_or_no_directory_is_refused(tmp_path):
@@ -130,7 +130,10 @@ async def test_the_same_pod_or_the_same_socket_twice_is_the_first_ones(directory
     (directory / "c.json").write_bytes(text(pod="api-0"))
     async with aclosing(watch_registrations(directory)) as batches:
         assert await within(batches) == {"a.json": "shop/web-0"}
-    assert "b.json registers shop/web-0" in caplog.text and "c.json registers shop/api-0" in caplog.text
+    assert (
+        "b.json is ignored: another file already registers shop/web-0" in caplog.text
+        and "c.json is ignored: another file already registers shop/api-0" in caplog.text
+    )
 
 
 async def test_what_is_not_ours_alone_is_not_read(directory, caplog, tmp_path):
@@ -146,13 +149,13 @@ async def test_what_is_not_ours_alone_is_not_read(directory, caplog, tmp_path):
     assert all(name in caplog.text for name in ("web.json", "link.json", "pipe.json", "big.json"))
 
 
-async def test_while_the_directory_is_away_or_open_to_others_everything_stays(directory, caplog):
+async def test_while_the_directory_is_missing_or_open_to_others_the_registrations_stay(directory, caplog):
     (directory / "web.json").write_bytes(text())
     async with aclosing(watch_registrations(directory)) as batches:
         assert await within(batches) == {"web.json": "shop/web-0"}
         waiting = asyncio.ensure_future(anext(batches))
         moved = directory.rename(directory.with_name("moved"))
-        await eventually(lambda: "everything stays as it was" in caplog.text)
+        await eventually(lambda: "the last registrations stay in force" in caplog.text)
         assert not waiting.done()
         (moved / "web.json").write_bytes(text(service_account="api"))
         moved.rename(directory)

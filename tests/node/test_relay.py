@@ -31,7 +31,7 @@ from weft.xds.upstream import Line, NoLine
 
 pytestmark = pytest.mark.root
 
-# An empty answer counts as an update; these count what changes anything.
+# An empty response counts as an update; these statistics count real changes.
 CHANGES = r"(cluster|listener)_(added|modified|removed)|cluster\.a\.update_success|config_reload$"
 EVERY = frozenset({CLUSTER, ENDPOINT, LISTENER, ROUTE})
 
@@ -119,7 +119,7 @@ class Envoy:
         return {each["cluster"]["name"]: each["cluster"] for each in dump.get("configs", [])}
 
     async def ask(self, name="l"):
-        """What is answered at a listener, once it is there."""
+        """Return the response at a listener, once the listener is live."""
 
         async def answered():
             for status in (await self.get("/listeners?format=json")).get("listener_statuses", []):
@@ -133,7 +133,7 @@ class Envoy:
 
 
 class Machine:
-    """A control plane whose groups are named by themselves, an agent, and Envoys."""
+    """A control plane with named groups, an agent, and Envoys."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -240,7 +240,7 @@ async def test_envoys_of_two_groups_get_each_their_own_through_one_stream(machin
 
 @contextlib.asynccontextmanager
 async def web(machine, pod):
-    """The Envoy of a pod of `web`, once it is served, and the port of what answers."""
+    """The Envoy of a pod of `web`, once it has its config, and the port of its listener."""
     async with backend("web") as port:
         machine.control.snapshots.replace("web", shop(port))
         await machine.add(pod, "web")
@@ -249,25 +249,25 @@ async def web(machine, pod):
         yield envoy, port
 
 
-async def test_without_a_control_plane_envoys_run_on_restart_and_start_anew(machine):
+async def test_without_a_control_plane_envoys_run_on_restart_and_start(machine):
     async with web(machine, "web-5d4f-x2x7k") as (envoy, _):
         await machine.control_down()
         assert await envoy.ask() == (200, "web")
         await envoy.kill()
         await envoy.start()
         assert await envoy.ask() == (200, "web")
-        await machine.add("web-5d4f-b4zqt")  # of the same making, and nobody can say what it is
+        await machine.add("web-5d4f-b4zqt")  # a pod of the same controller, without a control plane
         late = await machine.envoy("web-5d4f-b4zqt")
         assert await late.ask() == (200, "web")
         await machine.add("other-77-ccccc")
         assert not machine.relay.placed("uid-other-77-ccccc")
         assert machine.relay.lack(pod("web-5d4f-c7bbb")) == ""
-        assert "no stream to the control plane: " in machine.relay.lack(pod("other-77-ccccc"))
+        assert "no connection to the control plane: " in machine.relay.lack(pod("other-77-ccccc"))
         await machine.control_up()
         await until(lambda: not machine.relay.lack(pod("other-77-ccccc")))
 
 
-async def test_a_control_plane_that_comes_back_sends_nothing_that_is_known(machine):
+async def test_a_restarted_control_plane_sends_no_unchanged_resource(machine):
     async with web(machine, "web-0") as (envoy, _):
         await until(lambda: machine.synced("web-0"))
         before = await envoy.counted(CHANGES)
@@ -279,17 +279,17 @@ async def test_a_control_plane_that_comes_back_sends_nothing_that_is_known(machi
         assert await envoy.counted(CHANGES) == before
 
 
-async def test_without_an_agent_envoys_keep_their_config_and_the_next_agent_says_nothing_new(machine):
+async def test_without_an_agent_envoys_keep_their_config_and_the_next_agent_sends_no_change(machine):
     async with web(machine, "web-0") as (envoy, _):
         await until(lambda: machine.synced("web-0"))
         before = await envoy.counted(CHANGES)
         await machine.agent_down()
         assert await envoy.ask() == (200, "web")
-        # With no control plane either, the next agent knows nothing, and must not say that there is nothing.
+        # Without a control plane the next agent has no config, and must not send an empty one.
         await machine._control_server.stop(None)
         machine.agent_up()
         await machine.add("web-0")
-        await until(lambda: machine.relay._waiting["uid-web-0"])  # it asks, and waits
+        await until(lambda: machine.relay._waiting["uid-web-0"])  # its proxy is connected and waits
         assert await envoy.ask() == (200, "web")
         await machine.control_up(machine.control.anew())
         await until(lambda: machine.synced("web-0"))
@@ -309,7 +309,7 @@ NOBODY_CALLED = {
 
 @contextlib.asynccontextmanager
 async def caller(machine):
-    """An Envoy that has what it calls, and another control plane, with no agent yet, that knows nothing of it."""
+    """An Envoy with on-demand clusters, and another control plane, without an agent yet, that does not know them."""
     async with backend("web") as port:
         name = "outbound|80||a"
         made = {
@@ -332,12 +332,12 @@ async def caller(machine):
         yield envoy, whole
 
 
-async def test_what_an_envoy_calls_is_asked_for_before_the_next_agent_tells_it_anything(machine):
+async def test_the_next_agent_requests_an_envoys_on_demand_clusters_before_it_sends_updates(machine):
     async with caller(machine) as (envoy, whole):
         before = await envoy.counted(CHANGES)
         machine.control.want = lambda group, names, had=(): machine.control.snapshots.replace(group, whole)
         say = machine.relay._copy.wanted_frames
-        machine.relay._copy.wanted_frames = list  # it is slow to ask
+        machine.relay._copy.wanted_frames = list  # it delays its requests
         await machine.add("web-0")
         await until(lambda: any(each.types.keys() >= EVERY for each in machine.relay.streams()))
         assert await envoy.ask() == (200, "web")
@@ -348,8 +348,11 @@ async def test_what_an_envoy_calls_is_asked_for_before_the_next_agent_tells_it_a
         assert await envoy.ask() == (200, "web")
 
 
-async def test_an_envoy_is_told_of_what_there_is_when_nobody_says_that_there_is_more(machine, monkeypatch):
-    """By a control plane that does not answer such questions; while none is there, it keeps what it has."""
+async def test_an_envoy_gets_the_current_config_if_the_control_plane_does_not_answer_about_on_demand_clusters(
+    machine, monkeypatch
+):
+    """The control plane does not answer requests of on-demand clusters. While there is none, the Envoy keeps what it
+    has."""
     monkeypatch.setattr("weft.node.relay.ANSWER_SECONDS", 0.2)
     monkeypatch.setattr("weft.node.relay._LOOK_SECONDS", 0.02)
     async with caller(machine) as (envoy, _):
@@ -380,7 +383,7 @@ async def test_a_pod_whose_group_changes_is_given_the_other_config_without_a_gap
         await until(lambda: machine.relay._copy.snapshots.groups() == ["gold"])
 
 
-async def test_a_pod_that_is_gone_has_no_socket_and_its_group_no_copy(machine):
+async def test_a_removed_pod_has_no_socket_and_its_group_no_copy(machine):
     machine.control.snapshots.replace("web", shop(1))
     await machine.add("web-0", "web")
     await until(lambda: machine.relay.placed("uid-web-0"))
@@ -458,7 +461,7 @@ async def test_one_pod_cannot_take_the_agents_memory_from_the_others_with_stream
             each.cancel()
 
 
-async def test_the_agents_own_certificate_and_token_are_asked_for_before_every_call():
+async def test_the_agents_certificate_and_token_are_read_before_every_connection():
     class Own:
         held = None
 
@@ -475,8 +478,8 @@ async def test_the_agents_own_certificate_and_token_are_asked_for_before_every_c
     assert "key" not in repr(made) and "token" not in repr(made)
 
 
-def test_pods_are_of_one_making_only_if_a_controller_named_them():
-    """One that a person named is not served as another that begins alike: it would have the other's policies."""
+def test_pods_have_the_same_controller_only_if_a_controller_named_them():
+    """A pod named by a person is not served the config of a pod with a similar name, which may have other policies."""
     assert (
         _making(pod("web-7d9f8c6b5-x2x7k")) == _making(pod("web-7d9f8c6b5-b4zqt")) == ("shop", "web", "web-7d9f8c6b5")
     )

@@ -20,12 +20,12 @@ def test_each_root_by_itself(tmp_path):
         read_roots(file)
 
 
-async def test_told_when_they_change_and_a_file_that_is_away_or_broken_takes_nothing_away(tmp_path, caplog):
+async def test_roots_are_yielded_when_they_change_and_kept_while_the_file_is_missing_or_broken(tmp_path, caplog):
     file, data = tmp_path / "root-cert.pem", tmp_path / "..data"
     for name, root in (("first", ONE), ("second", TWO)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "root-cert.pem").write_bytes(root)
-    data.symlink_to("first")  # as kubelet lays a ConfigMap out
+    data.symlink_to("first")  # the layout of a ConfigMap volume
     file.symlink_to("..data/root-cert.pem")
     told = watch_roots(file, read_roots(file), look=0.01)
     next_one = asyncio.ensure_future(anext(told))

@@ -1,4 +1,4 @@
-"""Real Envoys that get their certificate over a real socket, and whoever else would like to have it."""
+"""Real Envoys that get their certificate over a real socket, and other processes that try to get it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture
 def open_directory(tmp_path):
-    """A pod's Envoy is another user."""
+    """A directory that other users can enter, because a pod's Envoy runs as another user."""
     tmp_path.chmod(0o755)
     return tmp_path
 
@@ -56,7 +56,7 @@ async def test_envoy_gets_its_certificate_and_its_roots_and_checks_callers_by_th
 
 
 @pytest.mark.parametrize("kind", [KeyKind.P384, KeyKind.RSA2048, KeyKind.ED25519])
-async def test_other_kinds_of_keys_are_served_where_they_are_asked_for(open_directory, network, kind):
+async def test_other_kinds_of_keys_are_served_where_configured(open_directory, network, kind):
     async with identities(open_directory) as rig:
         sds = await rig.add(network=network, key=kind)
         async with tls_envoy(open_directory / "envoy", sds, network):
@@ -71,11 +71,11 @@ async def test_an_envoy_without_a_certificate_takes_no_connection_and_does_once_
         sds = await rig.add(network=network)
         async with tls_envoy(open_directory / "envoy", sds, network) as (admin, _, _):
             await rig.until(lambda: rig.line.asked >= 2)
-            # The roots were there at once: only the certificate is waited for.
+            # Envoy has the roots, and waits only for the certificate.
             await eventually(
                 lambda: admin.stats("sds-grpc"),
                 lambda stats: stats.values.get("cluster.sds-grpc.upstream_rq_total", 0) >= 2,
-                retry=EnvoyError,  # its first moments
+                retry=EnvoyError,  # while Envoy starts
             )
             with pytest.raises(OSError):
                 await connect(network, rig.tls())
@@ -97,7 +97,7 @@ async def test_renewals_come_on_the_open_stream_and_no_connection_is_lost(open_d
                     assert await fresh.get() == 200
                     serials.add(fresh.serial)
                     await fresh.close()
-                    assert await first.get() == 200  # by a certificate that ended long ago
+                    assert await first.get() == 200  # on a connection whose certificate expired long ago
             stats = (await admin.stats(r"sds-grpc\.upstream_(rq|cx)_total")).values
             assert stats["cluster.sds-grpc.upstream_rq_total"] == 2  # one stream for each secret
             assert stats["cluster.sds-grpc.upstream_cx_total"] == 1
@@ -113,7 +113,7 @@ async def test_new_roots_come_on_the_open_stream_and_the_certificate_follows(ope
             old = rig.tls()
             rig.authority.rotate(timedelta(hours=1))
             rig.authority.switch()
-            # At once, if it is asked for: it is due within a minute otherwise.
+            # Otherwise the renewal would be due within a minute.
             await rig.until(lambda: len(rig.status().roots) == 2 and rig.status().renewal < before.renewal)
             kept, _ = rig.agent._kept["shop/web-0"]
             kept._renewal = 0.0
@@ -126,23 +126,21 @@ async def test_new_roots_come_on_the_open_stream_and_the_certificate_follows(ope
             assert await connection.get() == 200
             assert await first.get() == 200
             await connection.close()
-            with pytest.raises(ssl.SSLError):  # who trusts the old root alone is shown the new one's certificate
+            with pytest.raises(ssl.SSLError):  # a client that trusts only the old root rejects the new certificate
                 await connect(network, old)
             await first.close()
 
 
-async def test_a_ca_that_is_away_longer_than_a_certificate_lives_is_loud_and_all_is_well_again(
-    open_directory, network, caplog
-):
+async def test_an_expiry_while_the_ca_is_down_is_an_error_and_ends_when_the_ca_is_back(open_directory, network, caplog):
     async with identities(open_directory, lifetime=timedelta(seconds=2)) as rig:
         sds = await rig.add(network=network)
         async with tls_envoy(open_directory / "envoy", sds, network):
             await (await until_served(network, rig.tls())).close()
             rig.line.cut = True
-            await rig.until(lambda: "its certificate ended at" in rig.status().trouble(rig.authority._clock()))
+            await rig.until(lambda: "its certificate expired at" in rig.status().trouble(rig.authority._clock()))
             trouble = rig.agent.lack("shop/web-0")
-            assert "no identity: its certificate ended at" in trouble and "the line is cut" in trouble
-            with pytest.raises(ssl.SSLError):  # Envoy still has what it had, which nobody takes any more
+            assert "no identity: its certificate expired at" in trouble and "the line is cut" in trouble
+            with pytest.raises(ssl.SSLError):  # Envoy still has the expired certificate, which clients reject
                 await connect(network, rig.tls())
             rig.line.cut = False
             connection = await until_served(network, rig.tls())
@@ -150,8 +148,8 @@ async def test_a_ca_that_is_away_longer_than_a_certificate_lives_is_loud_and_all
             assert rig.agent.lack("shop/web-0") == ""
             await connection.close()
     loud = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert [re.sub(r"ended at .* UTC", "", each.getMessage()) for each in loud]
-    assert len(loud) == 1 and "is not renewed since" in loud[0].getMessage()
+    assert [re.sub(r"expired at .* UTC", "", each.getMessage()) for each in loud]
+    assert len(loud) == 1 and "renewal has failed since" in loud[0].getMessage()
 
 
 ASK = """
@@ -174,7 +172,7 @@ def ask(sds: Path, *, uid: int, where=None) -> str:
 
 
 async def test_only_the_proxys_user_in_the_pods_own_network_can_open_the_socket(open_directory, network, caplog):
-    for parent in (open_directory, *open_directory.parents):  # the modes below are what is tried
+    for parent in (open_directory, *open_directory.parents):  # so that only the modes below are tested
         if not parent.stat().st_mode & 1:
             parent.chmod(parent.stat().st_mode | 0o011)
     async with identities(open_directory) as rig:
@@ -198,8 +196,8 @@ async def test_only_the_proxys_user_in_the_pods_own_network_can_open_the_socket(
         assert await asked(uid=PROXY_UID) in refused
         with pod_network() as other:
             assert await asked(uid=PROXY_UID, where=other) in refused
-        said = [record.getMessage() for record in caplog.records if "refused process" in record.getMessage()]
-        assert len(said) == 3 and "only user 1337" in said[0] and "another network" in said[2]
+        said = [record.getMessage() for record in caplog.records if "rejected process" in record.getMessage()]
+        assert len(said) == 3 and "only user 1337" in said[0] and "not in the network namespace" in said[2]
 
 
 async def test_the_key_is_in_no_file_no_dump_and_no_log(open_directory, network, caplog):
@@ -214,7 +212,7 @@ async def test_the_key_is_in_no_file_no_dump_and_no_log(open_directory, network,
             await rig.until(lambda: rig.status().serial != first)
             keys.append(kept._certified.key)
             dump = await admin.read("/config_dump", {"include_eds": ""})
-            assert base64.b64encode(b"[redacted]") in dump  # where the key would be
+            assert base64.b64encode(b"[redacted]") in dump  # in place of the key
             certificates = await admin.read("/certs", {})
             said = [dump, certificates, log.read_bytes(), "\n".join(map(logged, caplog.records)).encode()]
             seen = [path for path in open_directory.rglob("*") if path.is_file()]
@@ -235,7 +233,7 @@ def logged(record) -> str:
     return f"{record.getMessage()} {record.args!r} {record.exc_text}"
 
 
-async def test_a_workload_that_is_gone_has_no_socket_and_its_envoy_keeps_what_it_has(open_directory, network):
+async def test_a_removed_workload_has_no_socket_and_its_envoy_keeps_its_secrets(open_directory, network):
     async with identities(open_directory) as rig:
         sds = await rig.add(network=network)
         async with tls_envoy(open_directory / "envoy", sds, network):
@@ -254,7 +252,7 @@ async def test_each_workload_gets_its_own_whatever_it_calls_itself(open_director
             theirs = await rig.add("api-0", network=other, account="api")
             async with (
                 tls_envoy(open_directory / "web", mine, network),
-                tls_envoy(open_directory / "api", theirs, other),  # its node says that it is web-0, too
+                tls_envoy(open_directory / "api", theirs, other),  # its node metadata claims to be web-0
             ):
                 for where, pod in ((network, "web-0"), (other, "api-0")):
                     connection = await until_served(where, rig.tls())

@@ -54,7 +54,7 @@ class Machine:
         self._server = None
 
     def register(self, pod="web-0", *, network, **fields):
-        """Returns the socket."""
+        """Write a registration file; return the path of the workload's socket."""
         token = self.directory / f"{pod}.token"
         caller = Caller("shop", "web", pod, f"uid-{pod}")
         token.write_text(self.issuer.issue(caller, lifetime=timedelta(hours=1)))
@@ -115,7 +115,7 @@ def network():
 
 @pytest.fixture
 async def clients(tmp_path, machine):
-    """Callers that the machine's CA vouches for."""
+    """Clients with certificates of the machine's CA."""
     async with identities(tmp_path / "clients") as rig:
         rig.authority = machine.authority
         yield rig
@@ -128,7 +128,7 @@ async def served(network, clients) -> str:
     return connection.serial
 
 
-async def test_an_agent_that_is_killed_and_comes_back_interrupts_nothing(machine, network, clients, tmp_path):
+async def test_a_killed_and_restarted_agent_interrupts_nothing(machine, network, clients, tmp_path):
     sds = machine.register(network=network)
     async with machine.agent() as agent, contextlib.AsyncExitStack() as stack:
         await eventually(sds.exists)
@@ -140,11 +140,11 @@ async def test_an_agent_that_is_killed_and_comes_back_interrupts_nothing(machine
         assert await served(network, clients) == first  # without an agent
         async with machine.agent():
             await eventually(lambda: served(network, clients), lambda fresh: fresh != first)
-            assert await connection.get() == 200  # the one from before
+            assert await connection.get() == 200  # the connection from before
         await connection.close()
 
 
-async def test_without_a_ca_a_new_agent_takes_nothing_away_and_serves_when_the_ca_is_back(
+async def test_without_a_ca_proxies_keep_their_certificates_and_a_new_agent_serves_once_the_ca_is_back(
     machine, network, clients, tmp_path
 ):
     sds = machine.register(network=network)
@@ -162,7 +162,7 @@ async def test_without_a_ca_a_new_agent_takes_nothing_away_and_serves_when_the_c
             assert await served(network, clients) == first
             await machine.open_ca()
             await eventually(lambda: served(network, clients), lambda value: value != first)
-    assert "has a certificate again" in machine.log()
+    assert "has a new certificate, after" in machine.log()
 
 
 async def test_registrations_come_and_go_and_a_broken_one_stops_no_other(machine, network, caplog):
@@ -189,14 +189,14 @@ async def test_registrations_come_and_go_and_a_broken_one_stops_no_other(machine
         assert web.exists() and service.agent.status("shop/api-0") is None
         machine.register("web-0", network=network, service_account="other")
         await eventually(lambda: str(identity("other")) in {each.identity for each in service.agent.statuses()})
-        # Its token is still the first account's: the certificate is for somebody else, and is not used.
+        # Its token still belongs to the first account: the certificate is for the wrong identity and is not used.
         wrong = "not for spiffe://cluster.local/ns/shop/sa/other"
         await eventually(lambda: (now := service.agent.status("shop/web-0")) is not None and wrong in now.error)
         assert service.agent.status("shop/web-0").serial == ""
     finally:
         running.cancel()
         await asyncio.wait({running})
-    # A pod lives on, whatever its agent does and whoever it is said to be, and sees this very directory.
+    # A running pod has mounted this directory, which must survive changes of its registration.
     assert not web.exists() and os.path.samestat(web.parent.stat(), shown)
     assert [path.name for path in (machine.workloads / ".agent").iterdir()] == ["lock"]
 
@@ -223,7 +223,7 @@ async def test_nothing_that_fails_for_one_workload_keeps_the_next_from_its_ident
         await asyncio.wait({running})
 
 
-async def test_a_second_agent_is_refused_and_disturbs_nobody_and_what_a_killed_one_left_is_removed(machine, network):
+async def test_a_second_agent_is_rejected_and_leftovers_of_a_killed_agent_are_removed(machine, network):
     def service() -> NodeService:
         ca = CertificateService(machine.authority, machine.issuer.checker())
         return NodeService(machine.workloads, ca, lifetime=timedelta(hours=1))
@@ -244,7 +244,7 @@ async def test_a_second_agent_is_refused_and_disturbs_nobody_and_what_a_killed_o
         await asyncio.wait({running})
 
 
-async def test_a_token_that_is_missing_or_empty_is_said_and_read_again(machine, network):
+async def test_a_missing_or_empty_token_is_reported_and_read_again(machine, network):
     service = NodeService(
         machine.workloads, CertificateService(machine.authority, machine.issuer.checker()), lifetime=timedelta(hours=1)
     )
@@ -256,7 +256,7 @@ async def test_a_token_that_is_missing_or_empty_is_said_and_read_again(machine, 
         token.unlink()
         status = lambda: service.agent.status("shop/web-0")  # noqa: E731
         await eventually(lambda: status() is not None)
-        if status().serial:  # it was quicker than us; the next one will not be
+        if status().serial:  # the agent was faster than the test; retry
             await service.agent.remove("shop/web-0")
             service._served.clear()
             service._changed.set()
@@ -270,7 +270,7 @@ async def test_a_token_that_is_missing_or_empty_is_said_and_read_again(machine, 
         await asyncio.wait({running})
 
 
-def test_who_may_open_the_socket_is_what_the_registration_says():
+def test_the_registration_decides_which_process_may_open_the_socket():
     fields = {"namespace": "shop", "pod": "web-0", "pod_uid": "1", "token_file": "/t", "socket": "/run/s/sds.sock"}
     guarded = _doorway(Registration(**fields, network_namespace="/run/netns/web-0", uid=2000, gid=3000))
     assert guarded == Doorway(path=Path("/run/s/sds.sock"), uid=2000, gid=3000, network=Path("/run/netns/web-0"))

@@ -12,12 +12,12 @@ def test_a_certificate_is_held_only_between_its_two_ends():
     assert not IdentityStatus(workload="a", identity="b").is_held(0)
 
 
-def test_what_is_well_says_nothing_and_what_is_not_yet_says_so():
+def test_a_valid_certificate_has_no_warning_and_a_missing_one_has():
     assert (WELL.trouble(50), WELL.warning(50)) == ("", "")
-    assert IdentityStatus(workload="a", identity="b").trouble(0) == "it has no certificate yet"
+    assert IdentityStatus(workload="a", identity="b").trouble(0) == "no certificate yet"
 
 
-def test_a_certificate_that_has_ended_is_said_to_have_ended_and_not_only_to_be_late():
+def test_an_expired_certificate_is_reported_as_expired_and_not_only_as_late():
     late = msgspec.structs.replace(WELL, failing_since=80.0, error="the CA is away")
     assert late.warning(99) == "certificate not renewed since 1970-01-01 00:01:20 UTC"
     assert late.warning(100) == WELL.warning(100) == "certificate EXPIRED at 1970-01-01 00:01:40 UTC"

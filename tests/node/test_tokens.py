@@ -22,13 +22,13 @@ def test_the_one_for_the_audience_from_either_place_and_secrets_first():
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"ca": "secret"}', '{"ca": {}}', "x" * 70_000])
-def test_what_is_no_token_is_said_without_showing_it(text):
+def test_an_invalid_token_is_reported_without_its_content(text):
     with pytest.raises(ValueError) as error:
         token_for("ca", {TOKENS_KEY: text}, {})
     assert TOKENS_KEY in str(error.value) and "secret" not in str(error.value)
 
 
-async def test_a_file_is_read_anew_each_time(tmp_path):
+async def test_a_token_file_is_read_on_every_call(tmp_path):
     file = tmp_path / "token"
     source = token_in(file)
     with pytest.raises(OSError):
@@ -42,12 +42,12 @@ async def test_a_file_is_read_anew_each_time(tmp_path):
         await source()
 
 
-def test_a_token_says_whom_it_is_about():
+def test_the_identity_is_read_from_a_tokens_claims():
     token = TokenIssuer().issue(Caller("istio-system", "weft-node", "weft-node-x", "u-1"))
     assert str(identity_in(token, "cluster.local")) == "spiffe://cluster.local/ns/istio-system/sa/weft-node"
 
 
 @pytest.mark.parametrize("token", ["", "a.b.c", "a", "a.e30.c", "a.eyJzdWIiOiJib2IifQ.c", "a.é.c"])
-def test_anything_else_is_no_token_of_a_service_account(token):
+def test_other_tokens_are_rejected_as_service_account_tokens(token):
     with pytest.raises(ValueError):
         identity_in(token, "cluster.local")

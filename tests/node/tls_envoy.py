@@ -1,4 +1,5 @@
-"""An Envoy whose one listener speaks mutual TLS with what SDS brings; hand-written, so that it depends on no translation."""
+"""An Envoy with one mTLS listener and certificates from SDS; its config is hand-written, so that it needs no
+translation."""
 
 from __future__ import annotations
 
@@ -104,7 +105,7 @@ def pod_network():
 
 @contextlib.asynccontextmanager
 async def tls_envoy(directory, sds_path, where, *, log_level="warning", volume=None):
-    """Yields (admin, process, path of its log). `volume`: what it sees in place of the socket's directory."""
+    """Yield (admin, process, path of its log). `volume` is mounted over the socket's directory."""
     directory.mkdir(exist_ok=True)
     directory.chmod(0o755)
     file, log_file = directory / "envoy.json", directory / "envoy.log"
@@ -135,7 +136,7 @@ async def tls_envoy(directory, sds_path, where, *, log_level="warning", volume=N
 
 
 class Connection:
-    """One connection of mutual TLS to the Envoy, kept for several requests."""
+    """One mTLS connection to the Envoy, kept for several requests."""
 
     def __init__(self, reader, writer) -> None:
         self._reader, self._writer = reader, writer

@@ -336,7 +336,7 @@ def test_an_api_server_that_is_away_for_a_minute_takes_nothing_from_anybody(mesh
     now = {name: traffic.serial(name) for name in serials}
     assert now.pop("spare") != serials.pop("spare")
     assert now == serials
-    again = f"{namespace}/spare: has a certificate again, after "
+    again = f"{namespace}/spare: has a new certificate, after "
     written_by(mesh, AGENT, "a token cannot be reviewed", again, begun=away_since)
 
 

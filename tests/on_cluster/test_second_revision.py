@@ -327,7 +327,7 @@ def test_a_pod_whose_agent_does_not_redirect_fails_and_says_why(mesh, cluster, r
         return [state["terminated"].get("message", "") for state in states if "terminated" in state]
 
     said = until(failed)[0]
-    assert "the node's agent does not answer" in said and "with --redirect" in said
+    assert "no response from the node's agent" in said and "with --redirect" in said
     assert "Traceback" not in said
     until(lambda: get(cluster, "pod", restricted, "misled")["status"]["initContainerStatuses"][0]["restartCount"])
     assert not has_started(cluster, restricted, "misled", "app")
@@ -424,7 +424,7 @@ def test_where_it_was_chosen_a_pod_runs_without_a_proxy(mesh, cluster, unanswere
     found = f"Pod {unanswered}/bare"
     injector = f"istio-sidecar-injector-{canary}"
     assert f"webhook {injector} has failurePolicy Ignore" in meanwhile["without-proxy"][found]
-    assert "it runs without a proxy, and a pod like it would get one now" in later["without-proxy"][found]
+    assert "it runs without a proxy, although a new pod would get one" in later["without-proxy"][found]
     assert "failurePolicy is Ignore" in meanwhile["namespaces"][f"MutatingWebhookConfiguration {injector}"]
     assert "failurePolicy" not in json.dumps(later)
     assert not [
@@ -450,8 +450,8 @@ def test_a_pod_that_starts_meanwhile_waits_says_why_and_starts_by_itself(mesh, c
 
     for name in ("late", "unwanted"):
         said = until(lambda name=name: waits(name))[0]
-        assert f"pod {unanswered}/{name} has to wait: the node's agent has no configuration for it" in said
-        assert "no stream to the control plane: " in said
+        assert f"pod {unanswered}/{name} cannot start yet: the node's agent has no configuration for this pod" in said
+        assert "no connection to the control plane: " in said
     # Who does not want to wait any longer need not.
     mesh.kubectl("delete", "pod", f"--namespace={unanswered}", "unwanted", "--timeout=120s")
     slept_until(time.monotonic() + AWAY_SECONDS - waited_for(get(cluster, "pod", unanswered, "late")))

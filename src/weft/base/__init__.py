@@ -1,1 +1,2 @@
-"""The ground floor: problems, back-off, suggestions, logging. Nothing here knows a mesh word."""
+"""The lowest package: problems, back-off, suggestions, logging, HTTP and TLS helpers. It contains nothing about
+meshes, and all other packages may import it."""

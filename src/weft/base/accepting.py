@@ -1,4 +1,4 @@
-"""Accepts connections at a port: each one gets a task of its own, or is closed if there is no room for it.
+"""Accepts TCP connections on a port. Each connection is handled in its own task, or closed if a limit is reached.
 
 Rule: a connection over the limit is closed before any work is done for it.
 """
@@ -12,17 +12,18 @@ from collections.abc import Callable, Coroutine
 
 log = logging.getLogger(__name__)
 
-_PAUSE = 0.1  # seconds after a failure to accept: without file descriptors the next attempt would fail at once
+_PAUSE = 0.1  # seconds after a failed accept: without free file descriptors an immediate retry would fail too
 
 Enter = Callable[[socket.socket, str, int], Coroutine[None, None, None]]
 
 
 class Acceptor:
     def __init__(self, listening: socket.socket, has_room: Callable[[str], bool], enter: Enter, *, name: str) -> None:
-        """`has_room`: for one more connection from this host. `enter` gets a connection with its peer's host and port,
-        and owns it; it is called at once, and the coroutine that it returns runs as a task."""
+        """`has_room(host)` returns whether one more connection from this host is allowed. `enter` gets a connection
+        with its peer's host and port, and must close it. `enter` is called immediately; the coroutine that it
+        returns runs as a task."""
         self._listening, self._has_room, self._enter = listening, has_room, enter
-        self.entering: dict[asyncio.Task[None], str] = {}  # with the peer's host
+        self.entering: dict[asyncio.Task[None], str] = {}  # by task: the peer's host
         self._accepting = asyncio.create_task(self._accept(), name=name)
 
     @property
@@ -31,7 +32,7 @@ class Acceptor:
         return port
 
     async def close(self) -> None:
-        """Accept no more connections, and end those whose task is still starting."""
+        """Stop accepting connections, and cancel the tasks of connections that are still being set up."""
         tasks = (self._accepting, *self.entering)
         for task in tasks:
             task.cancel()
@@ -49,7 +50,7 @@ class Acceptor:
                 continue
             try:
                 self._start(connection, host, port)
-            except Exception:  # a defect in weft costs this connection; the port stays open
+            except Exception:  # an error in weft closes this connection; the port stays open
                 log.exception("cannot serve a connection from %s", host)
                 connection.close()
 
@@ -63,7 +64,7 @@ class Acceptor:
 
 
 def bind(host: str | None, port: int, *, backlog: int) -> socket.socket:
-    """A socket that listens there; None: on every address. Raises OSError."""
+    """Return a socket that listens on `host` and `port`; without a host, on every address. Raises OSError."""
     if not host:
         host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

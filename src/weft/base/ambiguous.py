@@ -1,6 +1,9 @@
-"""The error for a name that several objects have. weft never guesses which one is meant, because the answer for one
-would be wrong for the other. Lookups raise it, a page returns it with its status, and a command exits with 2, as for
-other incomplete command lines."""
+"""The error for a name that several objects have.
+
+weft never guesses which object is meant, because the answer about one object would be wrong for the other. Lookups
+raise this error, HTTP pages return it with status 300, and commands exit with status 2, as for other incomplete
+command lines.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ class Ambiguous(Exception):
 
 
 def in_several_namespaces(name: str, namespaces: Iterable[str]) -> Ambiguous:
-    """The hint has the names to give instead, in the one form that every command takes."""
+    """Return the error for a name that exists in several namespaces. Its hint contains the unambiguous names, as
+    NAMESPACE/NAME, which every command accepts."""
     places = sorted(set(namespaces))
     meant = ", or ".join(f"{place}/{name}" for place in places[:_MOST_NAMED])
     return Ambiguous(

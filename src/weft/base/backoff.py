@@ -1,4 +1,4 @@
-"""Delays between tries: growing, capped, jittered, and reset by success."""
+"""Delays between retries: growing, capped, jittered, and reset by a success."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Backoff:
         self.failures = 0
 
     def next(self) -> float:
-        """Seconds to wait before the next try; counts one more failure."""
+        """Count one more failure, and return the seconds to wait before the next try."""
         delay = min(self._most, self._first * self._factor**self.failures)
         self.failures += 1
         return delay * (1 + random.uniform(-self._jitter, self._jitter))  # noqa: S311 - spreading load, not a secret

@@ -1,7 +1,7 @@
-"""The kernel's events of one directory: which paths may have changed since the last call.
+"""The kernel's file events of one directory: which paths may have changed since the last call.
 
-Rule: events count from the moment that the constructor returns. A caller that looks at the directory after that misses
-nothing.
+Rule: events are recorded from the moment when the constructor returns. A caller that scans the directory after that
+misses nothing.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import time
 
 from watchfiles import Change, watch
 
-QUIET_MS = 10  # events are gathered until none has come for so long,
-GATHER_MS = 50  # but no longer than this: an editor's save is a burst of a few milliseconds
-_TURN_MS = 20  # between turns in which nothing came; the first one begins the watch, so it must be short
+QUIET_MS = 10  # events are collected until none has arrived for this long,
+GATHER_MS = 50  # but at most for this long: an editor's save causes events for a few milliseconds
+_TURN_MS = 20  # between two polls without events; the first poll starts the watch, so it must be short
 
 
 class FileEvents:
-    """Used by one thread at a time; only `stopped` may be set by another."""
+    """A watch of one directory. Only one thread at a time may use it; only `stopped` may be set by another thread."""
 
     def __init__(self, directory: str, stopped: threading.Event, *, recursive: bool) -> None:
-        """Raises OSError or RuntimeError where the kernel gives no events, such as when all watches are taken."""
+        """Start the watch. Raises OSError or RuntimeError if the kernel provides no events, for example if all
+        inotify watches are in use."""
         self._turns = watch(
             directory,
             watch_filter=None,
@@ -35,11 +36,11 @@ class FileEvents:
             recursive=recursive,
             ignore_permission_denied=recursive,
         )
-        self._early = next(self._turns, set())  # a generator begins with its first turn
+        self._early = next(self._turns, set())  # the generator starts the watch at its first call
 
     def wait(self, seconds: float) -> set[tuple[Change, str]]:
-        """Events, as soon as there are some; empty if none came, or at the end. Raises RuntimeError if the kernel's
-        queue broke: then nothing more comes."""
+        """Return events as soon as there are any; an empty set after `seconds` without events, or when stopped.
+        Raises RuntimeError if the kernel's queue failed: then no more events arrive."""
         events, self._early = self._early, set()
         until = time.monotonic() + seconds
         while not events and time.monotonic() < until:

@@ -1,7 +1,7 @@
 """The HTTP port of a process for kubelet and Prometheus:
 
-/healthz    200 while it runs             /ready    200 if it can serve, else 503 and the reason
-/metrics    Prometheus metrics
+/healthz 200 while the process runs /ready 200 if the process can serve, else 503 and the reason /metrics Prometheus
+metrics
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ class HealthSite:
         pages: tuple[web.RouteDef, ...] = (),
         longest_request: int = 1024,
     ) -> None:
-        """`lack`: why it is not ready; empty if it is. `well`: the answer of /ready then. `pages`: others beside these,
-        with bodies of at most `longest_request` bytes."""
+        """`lack` returns why the process is not ready; "" if it is ready. `well`: the body of /ready if the process
+        is ready. `pages`: additional routes, whose request bodies may have at most `longest_request` bytes."""
         self._lack, self._well = lack, well
         self._metrics = MetricsPage(*metrics)
         self._pages, self._longest_request = pages, longest_request
         self._site: HttpSite | None = None
 
     async def listen(self, host: str | None, port: int) -> int:
-        """None: on every address. Returns the port, which is chosen if it is 0. Raises OSError."""
+        """Listen on `host` and `port`, and return the port, which the kernel chooses if `port` is 0. Without a host,
+        listen on every address. Raises OSError."""
         app = web.Application(client_max_size=self._longest_request)
         app.router.add_get("/healthz", self._live)
         app.router.add_get("/ready", self._ready)

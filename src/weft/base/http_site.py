@@ -1,5 +1,5 @@
-"""An HTTP port that any client can reach and none can exhaust: a limited number of connections, at most half of them
-for one host, each with a deadline for its TLS handshake and its request.
+"""An HTTP port that any client can reach and no client can exhaust: the number of connections is limited, for one
+host to at most half of all, and the TLS handshake and each request have a deadline.
 
 It serves an aiohttp application. Rule: a connection over the limit is closed before any work is done for it.
 """
@@ -21,10 +21,10 @@ from weft.base.tls_transport import accept_tls
 log = logging.getLogger("weft.http")
 
 MOST_CONNECTIONS = 1_000
-MOST_OF_ONE_HOST = 500  # API servers have few addresses, and one of them may send hundreds of reviews at once
+MOST_OF_ONE_HOST = 500  # API servers have few addresses, and one of them may send hundreds of admission reviews at once
 HANDSHAKE_SECONDS = 10.0
-# For the header of a request, and between requests. Go's clients keep an idle connection for 90 s: a server that waits
-# longer never closes one on which such a client is just sending a request.
+# The limit for the headers of a request, and between two requests. Go's clients keep an idle connection for 90 s. A
+# server that waits longer than that never closes a connection on which such a client is just sending a request.
 IDLE_SECONDS = 100.0
 _BACKLOG = 128
 
@@ -41,7 +41,7 @@ class HttpSite:
         self._most_of_one_host = most_of_one_host or MOST_OF_ONE_HOST
         self._leaving = False
         app.on_response_prepare.append(self._part)
-        self._answering: set[web.RequestHandler] = set()  # connections with a request that is being handled
+        self._answering: set[web.RequestHandler] = set()  # connections whose request is being handled
         app.middlewares.append(self._note_request)
         self._runner = web.AppRunner(
             app,
@@ -54,23 +54,25 @@ class HttpSite:
         self._acceptor: Acceptor | None = None
 
     async def listen(self, host: str | None, port: int) -> int:
-        """None: on every address. Returns the port, which is chosen if it is 0. Raises OSError."""
+        """Listen on `host` and `port`, and return the port, which the kernel chooses if `port` is 0. Without a host,
+        listen on every address. Raises OSError."""
         await self._runner.setup()
         listening = bind(host, port, backlog=_BACKLOG)
         self._acceptor = Acceptor(listening, self._has_room, self._enter, name=f"http-{port}")
         return self._acceptor.port
 
     def leave(self) -> None:
-        """Keep serving, and close each connection with its next response: clients would use it to the end."""
+        """Continue to serve, but close each connection after its next response: otherwise clients would reuse their
+        connections until the process ends."""
         self._leaving = True
 
     async def _part(self, _request: web.Request, response: web.StreamResponse) -> None:
         if self._leaving:
             response.force_close()
-            response.headers["Connection"] = "close"  # its own header is written already
+            response.headers["Connection"] = "close"  # aiohttp has already set its own Connection header
 
     async def close(self) -> None:
-        """Requests under way are answered first."""
+        """Close the port after all requests in progress have been answered."""
         if self._acceptor is not None:
             await self._acceptor.close()
         await self._runner.cleanup()
@@ -90,14 +92,14 @@ class HttpSite:
         return hosts.total() < MOST_CONNECTIONS or self._make_room(hosts)
 
     def _make_room(self, hosts: Counter[str]) -> bool:
-        """Close the longest idle connection of the host that has most connections."""
+        """Close the longest idle connection of the host that has the most connections. Return whether there was one."""
         server = self._runner.server
         (greediest, number), *_ = hosts.most_common(1)
         if server is None or number < 2:
             return False
-        for each in server.connections:  # the oldest first
-            if each.peername and each.peername[0] == greediest and each not in self._answering:
-                each.force_close()
+        for connection in server.connections:  # the oldest first
+            if connection.peername and connection.peername[0] == greediest and connection not in self._answering:
+                connection.force_close()
                 return True
         return False
 
@@ -110,7 +112,7 @@ class HttpSite:
             else:
                 await asyncio.get_running_loop().connect_accepted_socket(server, connection)
         except OSError as error:
-            log.debug("a connection did not come about: %s", str(error) or type(error).__name__)
+            log.debug("a connection could not be set up: %s", str(error) or type(error).__name__)
             connection.close()
 
     def _hosts(self) -> Counter[str]:

@@ -1,6 +1,7 @@
-"""Searches for private keys where none may be: in files, command lines and environments.
+"""Searches for private keys in places where there must be none: in files, command lines and environments.
 
-Input: bytes. Output: the kinds of keys in them. Rule: a key is reported by place and kind, never shown.
+Input: bytes. Output: the kinds of keys in them. Rule: a key is reported by place and kind; its content is never
+shown.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ import msgspec
 
 _P256, _P384 = "06082a8648ce3d030107", "06052b81040022"
 _EC, _RSA = "06072a8648ce3d0201", "06092a864886f70d0101010500"
-# How a key begins in DER, up to the secret itself (RFC 5208, 5915, 8017, 8410). A dot is one byte, mostly of a
-# length. What follows `!` is not secret: programs that write keys contain the text before and after it side by side.
+# The beginning of a key in DER, up to the secret itself (RFC 5208, 5915, 8017, 8410). A dot stands for one byte,
+# usually of a length. The bytes after `!` must not follow: programs that write keys contain these templates without a
+# key between them.
 _DER = {
     "P-256": (f"3081.0201003013{_EC}{_P256}04.30.0201010420!a144034200", f"30770201010420{'.' * 32}a00a{_P256}"),
     "P-384": (f"3081.0201003010{_EC}{_P384}0481.3081.0201010430!a164036200", f"3081.0201010430{'.' * 48}a007{_P384}"),
     "Ed25519": ("302e020100300506032b657004220420",),
     "RSA": (f"3082..020100300d{_RSA}0482..3082..0201000282", "3082..0201000282..00"),
 }
-# A header alone is no key: programs that read keys have it among their words. A line's end may be written as `\n`.
+# A PEM header alone is no key, because programs that read keys contain it. A line break may be written as `\n`.
 _PEM = rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:\s|\\+[nr])+(?:Proc-Type:|[A-Za-z0-9+/]{16})"
 _HEADERS = tuple(f"-----BEGIN {kind}PRIVATE KEY-----\n" for kind in ("", "EC ", "RSA ", "ENCRYPTED ", "OPENSSH "))
 
@@ -35,7 +37,7 @@ class Searched(msgspec.Struct, frozen=True):
 
 
 def search(places: Iterable[tuple[str, bytes]]) -> Searched:
-    """Each place is a name and its bytes."""
+    """Return the keys in `places`, and the number of places. Each place is a name and its bytes."""
     count, found = 0, []
     for name, data in places:
         count += 1
@@ -48,18 +50,19 @@ def kinds_of_keys(data: bytes) -> tuple[str, ...]:
 
 
 def files_below(*roots: Path) -> Iterator[tuple[str, bytes]]:
-    """Every plain file of these directories, and those of the roots that are files themselves."""
+    """Yield the path and content of every regular file in the directories `roots`, and of those roots that are
+    files."""
     for root in roots:
         for path in sorted((root, *root.rglob("*"))):
             try:
                 if stat.S_ISREG(path.lstat().st_mode):
                     yield os.fspath(path), path.read_bytes()
-            except FileNotFoundError:  # a socket's or a pod's that has just gone
+            except FileNotFoundError:  # the file was deleted in the meantime
                 continue
 
 
 def started_with(pids: Iterable[int]) -> Iterator[tuple[str, bytes]]:
-    """The command lines and environments of processes; those that have ended are skipped."""
+    """Yield the command lines and environments of processes. Processes that have ended are skipped."""
     for pid in pids:
         for part in ("cmdline", "environ"):
             try:
@@ -76,7 +79,7 @@ def _bytes(pattern: str) -> bytes:
 
 
 def _encoded(header: str) -> bytes:
-    """A header in base64, without the characters that depend on the byte after it."""
+    """Return a PEM header in base64, without the last characters, which depend on the byte after the header."""
     return re.escape(base64.b64encode(header.encode())[: len(header) * 4 // 3])
 
 
@@ -84,6 +87,6 @@ _PATTERNS = (
     ("PEM", re.compile(_PEM)),
     ("PEM in base64", re.compile(b"|".join(_encoded(header) for header in _HEADERS))),
     *((f"{kind} in DER", re.compile(_bytes(each), re.DOTALL)) for kind, forms in _DER.items() for each in forms),
-    # PKCS #8, as workloads have it, without the header of PEM.
+    # PKCS #8, the format of workload keys, without the PEM header.
     ("P-256 in base64", re.compile(rb"MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg")),
 )

@@ -1,4 +1,5 @@
-"""Logging: one line per event on standard error, for people; data never goes this way."""
+"""Configures logging: one line per event on standard error, for users. Results of commands are printed to standard
+output."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The page that Prometheus scrapes. Sources of metrics come in, the text exposition format leaves.
+"""The page that Prometheus scrapes. Input: sources of metrics. Output: Prometheus' text exposition format.
 
-Rule: a registry of its own for each page, and values are read at the scrape: a process counts in its own objects, and
-nothing has to be kept up to date for Prometheus.
+Rule: each page has its own registry, and values are read at the time of the scrape. So a process counts in its own
+objects, and no second copy must be kept up to date for Prometheus.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The command line that runs this same weft again, as another process or as root: sudo has its own PATH, without the
-virtual environment.
+"""The command line that runs this same weft again, as another process or as root. `weft` alone is not enough: sudo
+uses another PATH, without the virtual environment.
 
 Rule: the current directory is never searched for modules (-P); it may contain a foreign `jwt.py`.
 """
@@ -15,7 +15,8 @@ WEFT = (sys.executable, "-P", "-m", "weft.cli")
 
 
 def with_this_weft(hint: str) -> str:
-    """The same hint, with `sudo weft …` written so that it can be pasted: the program's path, and what was typed."""
+    """Return `hint` with `sudo weft …` replaced by a command that can be pasted: the path of this weft, and the
+    arguments that the user typed."""
     if not hint.startswith("sudo weft"):
         return hint.replace("sudo weft …", f"sudo {_command()} …")
     return f"sudo {_command()} {shlex.join(sys.argv[1:])}".rstrip()
@@ -24,5 +25,5 @@ def with_this_weft(hint: str) -> str:
 def _command() -> str:
     if Path(sys.argv[0]).name == "__main__.py":
         return shlex.join(WEFT)
-    found = shutil.which(sys.argv[0])
-    return shlex.quote(str(Path(found).absolute())) if found else "weft"
+    path = shutil.which(sys.argv[0])
+    return shlex.quote(str(Path(path).absolute())) if path else "weft"

@@ -12,11 +12,12 @@ class NotPrivate(Exception):
 
 
 def make_private(directory: Path) -> None:
-    """Raises OSError, or NotPrivate if it exists and is not private: another process may have opened files in it."""
+    """Create a directory that only its owner may access. Raises OSError, or NotPrivate if the directory exists and
+    is not private: another process may have opened files in it."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError:
-        found = directory.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise NotPrivate(f"{directory} is not a directory of yours alone") from None
+        status = directory.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise NotPrivate(f"{directory} is not a directory that only you can access") from None

@@ -1,7 +1,7 @@
-"""What is wrong, where it is, and what to do about it.
+"""The type of everything that can be wrong with an input: what is wrong, where it is, and what to do about it.
 
-Everything that can be wrong with an input ends as a Problem. A problem is a value: it is printed, kept for diagnosis,
-put on an object's status, and it stops nothing else.
+A problem is a value: it is printed, kept for diagnosis and put on an object's status. It does not stop the
+processing of other inputs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
     @property
     def weight(self) -> int:
-        """The worse, the more."""
+        """Return a number for sorting by severity; an error has the largest."""
         return _WEIGHTS.index(self)
 
 
@@ -26,7 +26,7 @@ _WEIGHTS = (Severity.INFO, Severity.WARNING, Severity.ERROR)
 
 
 class Where(msgspec.Struct, frozen=True):
-    """A place a person can go to: a file and line, an object, a field in it. Empty parts are unknown."""
+    """The place of a problem: a file and line, an object, a field in it. Empty parts are unknown."""
 
     file: str = ""
     line: int = 0
@@ -43,7 +43,7 @@ class Problem(msgspec.Struct, frozen=True):
     what: str
     hint: str = ""
     severity: Severity = Severity.ERROR
-    code: str = ""  # of a check: WFT0104, stable; "" if there is none
+    code: str = ""  # the stable code of an analyzer check, such as WFT0104; "" if the problem has none
 
     def __str__(self) -> str:
         place = f"{self.where}: " if str(self.where) else ""
@@ -52,5 +52,5 @@ class Problem(msgspec.Struct, frozen=True):
 
     @property
     def level(self) -> str:
-        """`warning [WFT0104]`"""
+        """The severity with the code, such as `warning [WFT0104]`."""
         return f"{self.severity} [{self.code}]" if self.code else str(self.severity)

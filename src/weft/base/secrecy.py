@@ -1,4 +1,5 @@
-"""Keeps this process's memory unreadable for other processes: it holds keys of workloads or of the CA."""
+"""Prevents other processes from reading this process's memory, which contains private keys of workloads or of the
+CA."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def keep_memory_private() -> None:
-    """Disable core dumps, whatever the limits and core_pattern are, and debuggers except root's. Child programs are not
-    affected: the kernel resets this at the next exec."""
+    """Disable core dumps, whatever the limits and core_pattern are, and debuggers of users other than root. Child
+    programs are not affected: the kernel resets this setting at the next exec."""
     if _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -25,8 +26,8 @@ def is_memory_private() -> bool:
 
 @contextmanager
 def memory_file(content: bytes) -> Iterator[str]:
-    """A path that this process can read, for libraries that take keys only from files. The file is on no disk, no other
-    process can open it, and it is gone after the block."""
+    """Yield a path from which this process can read `content`, for libraries that accept keys only as files. The
+    file is not on a disk, no other process can open it, and it does not exist after the `with` block."""
     descriptor = os.memfd_create("weft", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:

@@ -9,7 +9,8 @@ _MOST_LISTED = 12
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint such as ``did you mean `retries`?``, or the known words if none is similar."""
+    """Return a hint such as ``did you mean `retries`?``. If no known word is similar, return a list of the known
+    words, or "" if there are many."""
     words = sorted(known)
     near = _nearest(word, words)
     if near:
@@ -18,8 +19,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean_name(word: str, known: Collection[str]) -> str:
-    """The same for host names, which are long and mostly alike: a name that differs only in its first label, else one
-    that has the same first label. No other names are compared, so that this is fast with many names."""
+    """Return a hint as `did_you_mean` does, for host names, which are long and mostly alike. Suggests a name that
+    differs only in its first label, else a name with the same first label. Other names are not compared, so this
+    is fast with many names."""
     first, _, rest = word.partition(".")
     beside: dict[str, str] = {}
     elsewhere: dict[str, str] = {}

@@ -1,5 +1,6 @@
-"""An event loop whose outgoing TLS connections hold little memory: those that a library opens with the loop's
-`create_connection`, such as the dozens of watches of an API server. `tls_transport.py` has the reason."""
+"""An event loop whose outgoing TLS connections need little memory. It affects connections that a library opens with
+the loop's `create_connection`, such as the dozens of watches of a Kubernetes API server. `tls_transport.py`
+explains why."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class TlsEventLoop(asyncio.SelectorEventLoop):
         port: Any = None,
         **options: Any,
     ) -> tuple[asyncio.Transport, Any]:
-        """As asyncio's, with the same options. `ssl_shutdown_timeout` has no effect: closing never waits."""
+        """Open a connection as asyncio's method does, with the same options, except that `ssl_shutdown_timeout` has
+        no effect: closing never waits."""
         context = options.get("ssl")
         if not isinstance(context, ssl.SSLContext):
             return await super().create_connection(protocol_factory, host, port, **options)

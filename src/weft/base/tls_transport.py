@@ -1,11 +1,12 @@
 """TLS for asyncio with little memory per connection. Input: sockets. Output: transports that encrypt and decrypt.
 
-asyncio's own TLS sets a read buffer of 256 KiB aside for every connection as long as it lives, and has no public way to
-change that. Here a read buffer lives for one read, and what passes through OpenSSL goes in pieces of at most a record,
-because an `ssl.MemoryBIO` never gives memory back. An idle connection holds OpenSSL's own state and little else.
+asyncio's own TLS allocates a read buffer of 256 KiB for every connection as long as the connection exists, and has
+no public way to change that. Here a read buffer exists for one read only. Data is passed to OpenSSL in pieces of at
+most one TLS record, because an `ssl.MemoryBIO` never releases memory. An idle connection needs OpenSSL's own state
+and little else.
 
-Rule: while the protocol has paused reading, the connection is still read, up to `MOST_WAITING` bytes, so that its loss
-is noticed.
+Rule: while the protocol has paused reading, the connection is still read, up to `MOST_WAITING` bytes, so that a lost
+connection is noticed.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, cast
 
-MOST_WAITING = 64 * 1024  # bytes, still encrypted, that may wait for a protocol that has paused reading
+MOST_WAITING = 64 * 1024  # encrypted bytes that may be buffered for a protocol that has paused reading
 _READ = 32 * 1024  # bytes of one read
-_RECORD = 16 * 1024  # the most that one TLS record holds
-_PIECE = 8 * 1024  # bytes that OpenSSL is given at once
+_RECORD = 16 * 1024  # bytes; the maximum size of a TLS record
+_PIECE = 8 * 1024  # bytes passed to OpenSSL at once
 
 
 async def accept_tls(
     protocol: asyncio.Protocol, connection: socket.socket, context: ssl.SSLContext, *, handshake_seconds: float
 ) -> asyncio.Transport:
-    """The server side of an accepted connection, after its handshake. Raises OSError (also of TLS) if it fails; the
-    connection is closed then."""
+    """Do the TLS handshake as the server on an accepted connection, and return the transport. Raises OSError
+    (ssl.SSLError is one) if the handshake fails; the connection is then closed."""
     loop = asyncio.get_running_loop()
     layer = _TlsLayer(loop, protocol, context, handshake_seconds, server_side=True)
     return await layer.shake_hands(loop.connect_accepted_socket(lambda: layer, connection))
@@ -41,13 +42,14 @@ async def connect_tls(
     server_hostname: str | None,
     handshake_seconds: float,
 ) -> asyncio.Transport:
-    """The client's side of a connection that `connect` opens for a protocol's factory. Raises as `accept_tls` does."""
+    """Open a connection with `connect`, which gets a protocol factory, do the TLS handshake as the client, and
+    return the transport. Raises OSError as `accept_tls` does."""
     layer = _TlsLayer(asyncio.get_running_loop(), protocol, context, handshake_seconds, server_hostname=server_hostname)
     return await layer.shake_hands(connect(lambda: layer))
 
 
 class TlsTransport(asyncio.Transport):
-    """What a protocol sees of its connection. Half-closed connections do not exist."""
+    """The transport that a protocol gets for a TLS connection. It cannot be half-closed."""
 
     def __init__(self, layer: _TlsLayer, plain: asyncio.Transport) -> None:
         super().__init__()
@@ -109,7 +111,8 @@ class TlsTransport(asyncio.Transport):
 
 
 class _TlsLayer(asyncio.BufferedProtocol):
-    """Between a connection and its protocol: does the handshake, then decrypts received and encrypts sent data."""
+    """The layer between a TCP connection and its protocol: does the TLS handshake, then decrypts received and
+    encrypts sent data."""
 
     def __init__(
         self,
@@ -131,10 +134,10 @@ class _TlsLayer(asyncio.BufferedProtocol):
         self._handshake_seconds = handshake_seconds
         self._timer: asyncio.TimerHandle | None = None
         self._plain: asyncio.Transport | None = None
-        self._transport: TlsTransport | None = None  # after the handshake
+        self._transport: TlsTransport | None = None  # None until the handshake is done
         self._buffer = bytearray()
-        self._waiting = bytearray()  # received, and not given to OpenSSL yet
-        self._unsent = bytearray()  # to be encrypted once a renegotiation is over
+        self._waiting = bytearray()  # received, but not yet passed to OpenSSL
+        self._unsent = bytearray()  # waits for encryption until a renegotiation has ended
         self._at_end = False  # the peer has closed its side of the connection
 
     async def shake_hands(self, connecting: Coroutine[Any, Any, tuple[asyncio.Transport, Any]]) -> asyncio.Transport:
@@ -145,7 +148,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
             plain.abort()
             raise
 
-    # The connection's side
+    # Callbacks of the TCP connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._plain = cast(asyncio.Transport, transport)
@@ -164,7 +167,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         self._at_end = True
         self._advance()
-        return True  # it is closed when the protocol has read everything
+        return True  # the connection is closed after the protocol has read everything
 
     def pause_writing(self) -> None:
         if self._transport is not None:
@@ -182,7 +185,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
         else:
             self._fail_handshake(error or ConnectionResetError())
 
-    # The protocol's side
+    # Calls of the protocol
 
     def resume(self) -> None:
         self.paused = False
@@ -207,20 +210,20 @@ class _TlsLayer(asyncio.BufferedProtocol):
             self._plain.writelines(encrypted)
 
     def close(self) -> None:
-        """Send what has been written, and TLS's close_notify."""
+        """Send everything that has been written and a TLS close_notify, then close the connection."""
         if self.closing or self._plain is None:
             return
         self.closing = True
         if self._transport is not None:
-            with suppress(ssl.SSLError):  # the peer has not closed its side yet: nothing waits for that
+            with suppress(ssl.SSLError):  # the peer has not sent close_notify yet; weft does not wait for it
                 self.tls.unwrap()
         self._flush()
         self._plain.close()
 
-    # Between them
+    # Encryption and decryption
 
     def _advance(self) -> None:
-        """Process received data, as far as the protocol accepts it."""
+        """Process received data as far as the protocol accepts it."""
         while not self.closing and not self.paused:
             try:
                 if self._transport is None:
@@ -253,7 +256,8 @@ class _TlsLayer(asyncio.BufferedProtocol):
                 self._plain.resume_reading()
 
     def _read(self) -> bytes:
-        """Decrypted bytes; empty after the peer's close_notify. Raises SSLWantReadError."""
+        """Return decrypted bytes, or b"" after the peer's close_notify. Raises SSLWantReadError if more data is
+        needed."""
         try:
             return self.tls.read(_RECORD)
         except ssl.SSLZeroReturnError:
@@ -280,7 +284,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
             self._plain.write(self._outgoing.read())
 
     def _fail(self, error: ssl.SSLError) -> None:
-        """The peer violated TLS or is not trusted: send an alert and end the connection."""
+        """End the connection with a TLS alert, because the peer violated TLS or is not trusted."""
         self._fail_handshake(error)
         self.closing = True
         self._flush()

@@ -1,2 +1,2 @@
-"""The certificate authority: checks tokens, signs certificates, keeps and rotates roots. The only package that
-signs."""
+"""The certificate authority: checks tokens, signs certificates, stores and rotates roots. No other package signs
+certificates."""

@@ -1,8 +1,8 @@
-"""The authority's admin socket, in its directory: `weft ca rotate` uses it to reach the process that signs. Only root
-or the owner can open it.
+"""The authority's admin socket, in its directory: `weft ca rotate` uses it to reach the process that signs. Only
+root or the socket's owner can open it.
 
-The request is one JSON object; the response is lines of JSON: a status for each phase until a rotation is over, or an
-error.
+The request is one JSON object. The response is lines of JSON: a status for each phase until a rotation has ended, or
+an error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PATIENCE_SECONDS = 5.0
 class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     do: str  # status, rotate, switch
     propagation: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_WAIT_SECONDS)] | None = None  # seconds
-    follow: bool = False  # until the rotation is over
+    follow: bool = False  # send every status until the rotation has ended
 
 
 class CaReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -51,11 +51,11 @@ class AdminSocket:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Raises OSError, for example if the directory is not writable."""
+        """Create the socket and listen on it. Raises OSError, for example if the directory is not writable."""
         with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()  # this process holds the directory's lock, so no other listens there
+            self._path.unlink()  # this process has the directory's lock, so no other process listens on the socket
         listener = socket.socket(socket.AF_UNIX)
-        umask = os.umask(0o177)  # so that others can never open it
+        umask = os.umask(0o177)  # so that other users can never open the socket
         try:
             listener.bind(str(self._path))
         except OSError:
@@ -80,7 +80,7 @@ class AdminSocket:
         except (OSError, ValueError, TimeoutError):
             pass  # the client has disconnected, or sent no request
         except Exception:
-            log.exception("the authority's socket failed at a request")
+            log.exception("the CA's admin socket could not answer a request")
         finally:
             writer.close()
 
@@ -100,7 +100,9 @@ class AdminSocket:
         except AuthorityError as error:
             await _send(writer, CaReply(None, error.problem.what, error.problem.hint))
         except msgspec.MsgspecError as error:
-            await _send(writer, CaReply(None, f"this is not understood: {error}", "is this the same weft?"))
+            await _send(
+                writer, CaReply(None, f"invalid request: {error}", "are both processes of the same version of weft?")
+            )
         finally:
             unsubscribe()
 
@@ -113,13 +115,14 @@ class AdminSocket:
 
 
 def ask(directory: Path, wish: Wish) -> Iterator[AuthorityStatus]:
-    """Yields each status. Raises AuthorityError; ConnectionError or FileNotFoundError if no process listens."""
+    """Send `wish` to the process that signs with the CA in `directory`, and yield each status that it returns.
+    Raises AuthorityError; ConnectionError or FileNotFoundError if no process listens."""
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(str(directory / SOCKET))
         line.sendall(msgspec.json.encode(wish) + b"\n")
         with line.makefile("rb") as lines:
-            for each in lines:
-                answer = msgspec.json.decode(each, type=CaReply)
+            for response in lines:
+                answer = msgspec.json.decode(response, type=CaReply)
                 if answer.status is None:
                     raise AuthorityError(answer.what, answer.hint)
                 yield answer.status

@@ -1,7 +1,7 @@
-"""The certificate authority of a trust domain: it signs certificates, publishes the roots to trust, and rotates roots.
+"""The certificate authority of a trust domain: signs certificates, publishes the roots to trust, and rotates roots.
 
-Input: a CSR and an identity; output: a certificate chain. `service.py` has authenticated the caller. Rule: only the
-public key of a CSR is used; name, lifetime and purpose of a certificate are decided here.
+Input: a CSR and the identity of a caller that `service.py` has authenticated. Output: a certificate chain. Rule:
+only the public key of a CSR is used; name, lifetime and purpose of a certificate are decided here.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _SHORTEST = timedelta(seconds=1)
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """On what terms certificates are issued."""
+    """How long an authority's certificates and roots are valid, and how long a rotation waits."""
 
     lifetime: timedelta = timedelta(hours=24)  # if none is requested
     longest: timedelta = timedelta(days=90)  # the limit of requested lifetimes
     skew: timedelta = timedelta(seconds=60)  # by how much clocks may differ
-    # How long a new root is trusted before it signs: the lifetime of a certificate, because Istio's own agents get
-    # roots only when they renew; where every agent watches bundles, seconds are enough.
+    # How long a new root is trusted before it signs. The default is the lifetime of a certificate, because Istio's own
+    # agents get roots only when they renew; seconds are enough where every agent watches the bundle.
     propagation: timedelta = timedelta(hours=24)
     root_lifetime: timedelta = timedelta(days=3650)
 
@@ -55,23 +55,23 @@ class Authority:
     ) -> None:
         self.trust_domain = trust_domain
         self.terms = terms
-        self.issued = 0  # certificates for workloads, since it was opened
+        self.issued = 0  # workload certificates since the authority was opened
         self.refused: Counter[str] = Counter()  # rejected requests, by reason
         self._keeper = keeper
         self._clock = clock
         self._subscribers: list[Callable[[], None]] = []
         self._looked = -_LOOK_SECONDS
-        self._told: frozenset[Problem] = frozenset()  # of what ends
+        self._told: frozenset[Problem] = frozenset()  # logged warnings about expiry
 
     @classmethod
     def in_memory(
         cls, trust_domain: str, terms: Terms | None = None, *, clock: Callable[[], float] = time.time
     ) -> Authority:
-        """A self-made root that ends with this process."""
+        """Return an authority with a new self-made root that exists only in the memory of this process."""
         terms = terms or Terms()
         _check_trust_domain(trust_domain)
-        made = SelfMade.make(trust_domain, None, clock(), skew=terms.skew, root_lifetime=terms.root_lifetime)
-        return cls(trust_domain, made, terms, clock)
+        root = SelfMade.make(trust_domain, None, clock(), skew=terms.skew, root_lifetime=terms.root_lifetime)
+        return cls(trust_domain, root, terms, clock)
 
     @classmethod
     def open(
@@ -82,7 +82,8 @@ class Authority:
         *,
         clock: Callable[[], float] = time.time,
     ) -> Authority:
-        """The plugged-in CA of this directory, or a self-made root that is kept in it. Raises AuthorityError."""
+        """Return the authority of the plugged-in CA in `directory`, or of a self-made root that is stored there and
+        created if missing. Raises AuthorityError."""
         terms = terms or Terms()
         _check_trust_domain(trust_domain)
         if is_plugged_in(directory):
@@ -105,20 +106,21 @@ class Authority:
     def share(
         cls, state: State, keep: Keep, terms: Terms | None = None, *, clock: Callable[[], float] = time.time
     ) -> Authority:
-        """A self-made root that other processes sign with, too; `keep` stores the state that all of them share. Raises
-        AuthorityError."""
+        """Return an authority with a self-made root with which other processes sign too; `keep` stores the state
+        that all of them share. Raises AuthorityError."""
         terms = terms or Terms()
         _check_trust_domain(state.trust_domain)
         shared = SharedRoot(state, keep, skew=terms.skew, root_lifetime=terms.root_lifetime)
         return cls(state.trust_domain, shared, terms, clock)
 
     def adopt(self, state: State) -> None:
-        """Use the newly stored state of a shared root. If it raises AuthorityError, nothing has changed."""
+        """Use the newly stored state of a shared root. If this raises AuthorityError, nothing has changed."""
         if isinstance(self._keeper, SharedRoot) and self._keeper.adopt(state):
             self._tell()
 
     def lead(self) -> None:
-        """Among the processes that share a root, this one advances rotations until `follow`."""
+        """Make this process the one that advances rotations, among the processes that share a root, until `follow`
+        is called."""
         if isinstance(self._keeper, SharedRoot):
             self._keeper.lead(self._clock())
 
@@ -127,19 +129,19 @@ class Authority:
             self._keeper.follow()
 
     def bundle(self) -> tuple[str, ...]:
-        """The roots to trust, as PEM; the one that signs now is the first."""
+        """Return the roots to trust as PEM; the root that signs now is the first."""
         return self._keeper.bundle()
 
     async def bundles(self) -> AsyncIterator[tuple[str, ...]]:
-        """The bundle, and each one that follows it."""
+        """Yield the current bundle, and every new bundle when the roots change."""
         changed = asyncio.Event()
         unsubscribe = self.subscribe(changed.set)
         try:
-            told: tuple[str, ...] = ()
+            last: tuple[str, ...] = ()
             while True:
                 changed.clear()
-                if (bundle := self.bundle()) != told:
-                    told = bundle
+                if (bundle := self.bundle()) != last:
+                    last = bundle
                     yield bundle
                 else:
                     await changed.wait()
@@ -147,9 +149,10 @@ class Authority:
             unsubscribe()
 
     def sign(self, csr_pem: bytes, identity: Identity, lifetime: timedelta | None = None) -> Issued:
-        """Raises CsrRefused (the caller's fault) or AuthorityError (ours)."""
+        """Return a certificate for `identity` and the public key of the CSR. Raises CsrRefused if the CSR is
+        invalid, and AuthorityError if this authority cannot sign."""
         if identity.trust_domain != self.trust_domain or parse_identity(str(identity)) != identity:
-            raise ValueError(f"{identity} is not of the trust domain {self.trust_domain}")
+            raise ValueError(f"{identity} is not in the trust domain {self.trust_domain}")
         life = self._life(lifetime)
         public_key = read_public_key(csr_pem)
         self.tick()
@@ -159,15 +162,16 @@ class Authority:
         return msgspec.structs.replace(issued, chain=(certificate_pem(leaf), *self._keeper.signing.chain))
 
     def sign_server(self, public_key: PublicKey, names: tuple[str, ...], lifetime: timedelta | None = None) -> Issued:
-        """A certificate for the control plane's own TLS server with these DNS names and addresses. It does not delay a
-        rotation: the server requests another one when the signer changes. Raises AuthorityError."""
+        """Return a certificate for the control plane's own TLS server with these DNS names and addresses. It does
+        not delay a rotation: the server requests a new certificate when the signer changes. Raises
+        AuthorityError."""
         self.tick()
         issued = self._times(self._life(lifetime))
         leaf = make_server(self._keeper.signing, public_key, names, _validity(issued))
         return msgspec.structs.replace(issued, chain=(certificate_pem(leaf), *self._keeper.signing.chain))
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """`callback` is called when the bundle or the signer has changed. Returns the function that unsubscribes."""
+        """Call `callback` whenever the bundle or the signer changes. Return the function that unsubscribes."""
         self._subscribers.append(callback)
 
         def unsubscribe() -> None:
@@ -177,12 +181,12 @@ class Authority:
         return unsubscribe
 
     def rotate(self, propagation: timedelta | None = None) -> AuthorityStatus:
-        """Create a new root and announce it. It signs after `propagation`; the old one is dropped when its certificates
-        have expired. Raises AuthorityError if a rotation is in progress or the CA is plugged in."""
+        """Create a new root and announce it. The new root signs after `propagation`; the old root is dropped when
+        its certificates have expired. Raises AuthorityError if a rotation is in progress or the CA is plugged in."""
         wait = self.terms.propagation if propagation is None else propagation
         self.tick()
         self._keeper.rotate(self._clock(), max(0.0, wait.total_seconds()))
-        log.info("root rotation: a new root is announced, and signs in %s", wait)
+        log.info("root rotation: a new root is announced; it signs in %s", wait)
         self._tell()
         return self.status()
 
@@ -194,19 +198,20 @@ class Authority:
         return self.status()
 
     def tick(self) -> bool:
-        """Do what is due: the next phase of a rotation, changed files. Returns whether anything changed."""
+        """Do what is due: enter the next phase of a rotation, or load changed files. Return whether anything
+        changed."""
         changed = self._keeper.tick(self._clock())
         if changed:
             self._tell()
         return changed
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Call `tick` when a step is due, and log signing certificates that expire, until cancelled."""
         while True:
             try:
                 self.tick()
             except Exception:
-                log.exception("the authority could not do what is due; it tries again")
+                log.exception("the CA could not do a step that is due; it tries again")
             self._tell_of_ends()
             due = self._keeper.due_at
             left = 0.0 if due is None else due - self._clock()
@@ -232,16 +237,16 @@ class Authority:
     def _life(self, wanted: timedelta | None) -> timedelta:
         life = self.terms.lifetime if wanted is None else wanted
         if life < _SHORTEST:
-            raise CsrRefused(CsrReason.LIFETIME, "a certificate lives for a second at least")
+            raise CsrRefused(CsrReason.LIFETIME, "the lifetime of a certificate must be at least one second")
         return min(life, self.terms.longest)
 
     def _times(self, life: timedelta) -> Issued:
-        """The validity of a certificate that is made now: never beyond its signer's."""
+        """Return the validity of a certificate that is issued now; it never ends after the signer's."""
         now, signer = self._clock(), self._keeper.signing.certificate
         if now >= signer.not_valid_after_utc.timestamp():
             raise AuthorityError(
                 f"the CA's certificate expired on {signer.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
-                "it signs nothing until it is replaced; see: weft ca show",
+                "the CA cannot sign until the certificate is replaced; see: weft ca show",
             )
         begins = max(now - self.terms.skew.total_seconds(), signer.not_valid_before_utc.timestamp())
         ends = min(math.ceil(now + life.total_seconds()), signer.not_valid_after_utc.timestamp())
@@ -253,8 +258,8 @@ class Authority:
         )
 
     def _tell_of_ends(self) -> None:
-        """Log once each signing certificate that has expired or expires soon. They are not parsed again every
-        second."""
+        """Log each signing certificate that has expired or expires soon, once. Certificates are parsed only every 30
+        seconds."""
         now = self._clock()
         if not self._looked <= now < self._looked + _LOOK_SECONDS:
             self._looked = now
@@ -269,7 +274,7 @@ class Authority:
             try:
                 callback()
             except Exception:
-                log.exception("a subscriber of the authority failed; the others are told")
+                log.exception("a subscriber of the CA failed; the others are still notified")
 
 
 def _validity(issued: Issued) -> Validity:

@@ -1,6 +1,7 @@
-"""X.509 as weft makes it: roots, workloads' certificates, the control plane's own. Keys and names in, PEM out.
+"""Creates X.509 certificates: roots, workload certificates and the control plane's own. Input: keys and names;
+output: PEM.
 
-A workload's certificate is an X.509-SVID: exactly one URI name and no other, an empty subject, never a CA.
+A workload certificate is an X.509-SVID: exactly one URI name and no other name, an empty subject, never a CA.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519Pri
 
 
 class Validity(msgspec.Struct, frozen=True):
-    """Unix seconds; certificates have whole seconds."""
+    """The period in which a certificate is valid, in Unix seconds. Certificates contain whole seconds."""
 
     begins: float
     ends: float
@@ -62,7 +63,8 @@ def certificate_pem(certificate: x509.Certificate) -> str:
 
 
 def make_root(trust_domain: str, key: PrivateKey, validity: Validity) -> x509.Certificate:
-    """Each root has a unique name: verifiers find issuers by name, and two roots may be trusted at a time."""
+    """Return a self-signed root certificate. Each root has a unique subject: verifiers find issuers by name, and two
+    roots may be trusted at the same time."""
     name = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, trust_domain[:64]),
@@ -91,7 +93,7 @@ def make_leaf(signing: Signing, public_key: PublicKey, uri: str, validity: Valid
 def make_server(
     signing: Signing, public_key: PublicKey, names: tuple[str, ...], validity: Validity
 ) -> x509.Certificate:
-    """For a TLS server with DNS names or addresses; it is not a workload's identity."""
+    """Return a certificate for a TLS server with DNS names or addresses. It does not contain a workload identity."""
     return _sign_leaf(
         signing, public_key, [_general_name(name) for name in names], [ExtendedKeyUsageOID.SERVER_AUTH], validity
     )
@@ -132,11 +134,11 @@ def _builder(subject: x509.Name, public_key: PublicKey, validity: Validity) -> x
 
 def _authority_key_id(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     try:
-        known = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        key_id = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
         key: Any = issuer.public_key()
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(key_id)
 
 
 def _usage(

@@ -1,6 +1,7 @@
-"""The agent's client of the CA: it requests certificates, watches the roots, and reconnects.
+"""The agent's client of the CA: requests certificates, watches the roots, and reconnects.
 
-gRPC's errors are converted here. Rule: a response of the CA is accepted only if it fits the request.
+gRPC's errors are converted to weft's exceptions here. Rule: a response of the CA is accepted only if it fits the
+request.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 5_000),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.use_local_subchannel_pool", 1),  # one with new roots must not get an old connection
+    ("grpc.use_local_subchannel_pool", 1),  # a channel with new roots must not reuse an old connection
 )
 _CREATE = f"/{messages.CERTIFICATE_SERVICE}/{messages.CREATE}"
 _WATCH = f"/{messages.BUNDLE_SERVICE}/{messages.WATCH}"
@@ -71,13 +72,13 @@ class CertificateClient:
             )
         except grpc.aio.AioRpcError as error:
             raise _renamed(error, self._target) from error
-        except grpc.aio.UsageError as error:  # closed meanwhile
-            raise CaUnavailable(f"the CA at {self._target} cannot be asked: {error}") from error
+        except grpc.aio.UsageError as error:  # the channel was closed in the meantime
+            raise CaUnavailable(f"cannot send a request to the CA at {self._target}: {error}") from error
         return _issued(answer, csr, time.time())
 
     async def bundles(self) -> AsyncIterator[tuple[str, ...]]:
-        """Yields the roots when they change. While the CA is unavailable, it waits."""
-        told: tuple[str, ...] = ()
+        """Yield the roots whenever they change. While the CA is unavailable, retry without raising."""
+        last: tuple[str, ...] = ()
         backoff = Backoff(first=0.2, most=10.0)
         while True:
             call: Any = None
@@ -87,8 +88,8 @@ class CertificateClient:
                     bundle = self._bundle = _bundle(answer)
                     backoff.reset()
                     reconnecting = self._trust("".join(bundle))
-                    if bundle != told:
-                        told = bundle
+                    if bundle != last:
+                        last = bundle
                         yield bundle
                     if reconnecting:
                         break
@@ -97,10 +98,10 @@ class CertificateClient:
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, CaUnavailable) as error:
                 level = logging.WARNING if backoff.failures == 0 else logging.DEBUG
                 what = error.code().name if isinstance(error, grpc.aio.AioRpcError) else error
-                log.log(level, "the roots of the CA at %s cannot be followed (%s); trying again", self._target, what)
+                log.log(level, "cannot watch the roots of the CA at %s (%s); trying again", self._target, what)
                 await asyncio.sleep(backoff.next())
             except asyncio.CancelledError:
-                # Also the end of a call on a channel that was replaced.
+                # gRPC also raises this when the call's channel has been replaced.
                 if call is None or not call.cancelled() or _is_being_cancelled():
                     raise
             finally:
@@ -108,8 +109,8 @@ class CertificateClient:
                     call.cancel()
 
     def trust(self, roots: str) -> None:
-        """Replace the initial roots, so that a CA that has rotated to them while it was unreachable is trusted again.
-        The roots that the CA itself sent last stay trusted, too, until it sends others."""
+        """Replace the initial roots, so that a CA which rotated to them while it was unreachable is trusted again.
+        The roots that the CA itself sent last stay trusted until it sends others."""
         if self._trust("".join((*self._bundle, roots))) and self._watching is not None:
             self._watching.cancel()
 
@@ -120,8 +121,8 @@ class CertificateClient:
         await self._channel.close()
 
     def _trust(self, roots: str) -> bool:
-        """Trust these roots from now on. Returns whether a new connection is needed; calls on the old one may
-        finish."""
+        """Trust exactly `roots` from now on. Return whether a new connection is needed; calls on the old connection
+        may finish."""
         if self._roots is None or roots == self._roots:
             return False
         self._roots = roots
@@ -145,13 +146,14 @@ def _is_being_cancelled() -> bool:
 
 
 def _issued(answer: bytes, csr: bytes, now: float) -> Issued:
-    """The chain without its root. The certificate must be for the CSR's key."""
+    """Parse the CA's response and return the chain without its root. Raises CaUnavailable if the certificate is not
+    for the key of the CSR."""
     try:
         pem = "\n".join(messages.CertificateResponse.FromString(answer).cert_chain)
         leaf, *above = x509.load_pem_x509_certificates(pem.encode())
         is_ours = leaf.public_key() == x509.load_pem_x509_csr(csr).public_key()
     except (ValueError, DecodeError, UnsupportedAlgorithm) as error:
-        raise CaUnavailable("the CA answered with something that is not a chain of certificates") from error
+        raise CaUnavailable("the CA's answer is not a certificate chain") from error
     if not is_ours:
         raise CaUnavailable("the CA answered with a certificate for another key")
     chain = (leaf, *(each for each in above if each.issuer != each.subject))
@@ -176,12 +178,12 @@ def _bundle(answer: bytes) -> tuple[str, ...]:
 
 
 def _renamed(error: grpc.aio.AioRpcError, target: str) -> Exception:
-    said = error.details() or error.code().name
-    if "CERTIFICATE_VERIFY_FAILED" in said:
-        what = f"what answers at {target} has no certificate of a root that is trusted here"
-        return CaUnavailable(f"{what}: give the CA's own, with --ca-root")
+    details = error.details() or error.code().name
+    if "CERTIFICATE_VERIFY_FAILED" in details:
+        what = f"the certificate of the server at {target} is not signed by a trusted root"
+        return CaUnavailable(f"{what}: pass the CA's root with --ca-root")
     if error.code() not in _REFUSALS:
-        return CaUnavailable(f"the CA at {target} does not answer: {said} ({error.code().name})")
+        return CaUnavailable(f"the CA at {target} does not answer: {details} ({error.code().name})")
     trailing: Any = error.trailing_metadata() or ()
     reason = next((str(value) for name, value in trailing if name == REASON), ServiceReason.OTHER)
-    return SigningRefused(reason, said)
+    return SigningRefused(reason, details)

@@ -1,4 +1,5 @@
-"""Errors of the authority itself: its files, its key, its configuration. The operator must fix them; hints say how."""
+"""Errors of the authority itself: its files, its key, its configuration. The operator must fix them; the hint
+describes how."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Parses a compact JWS, more strictly than the standard requires, and verifies it with one of the configured keys.
+"""Parses a compact JWS, more strictly than the standard requires, and verifies its signature with one of the
+configured keys.
 
-Text in, claims out. Rule: the header only selects among the configured keys; a header that could name another key,
-another algorithm or another way to read the payload is rejected, and so is everything that two parsers could read
-differently.
+Input: the token's text. Output: its claims. Rule: the header only selects among the configured keys. A header that
+could name another key, another algorithm or another interpretation of the payload is rejected, and so is everything
+that two parsers could interpret differently.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _HEADER = frozenset({"alg", "kid", "typ"})
 
 
 class TokenKey(msgspec.Struct, frozen=True):
-    """A public key that verifies tokens with these algorithms and no other. Without an id it is tried for every
+    """A public key that verifies tokens with `algorithms` and no others. A key without an id is tried for every
     token."""
 
     key: Any
@@ -35,9 +36,9 @@ class TokenKey(msgspec.Struct, frozen=True):
 
 
 def verified_claims(token: str, keys: Sequence[TokenKey]) -> dict[str, Any]:
-    """Raises TokenRefused."""
+    """Return the claims of a token after verifying its signature with one of `keys`. Raises TokenRefused."""
     if not token:
-        raise TokenRefused(TokenReason.MISSING, "there is no token")
+        raise TokenRefused(TokenReason.MISSING, "the request has no token")
     if len(token) > LONGEST_TOKEN:
         raise TokenRefused(TokenReason.TOO_LONG, f"the token is longer than {LONGEST_TOKEN} characters")
     parts = _COMPACT.fullmatch(token)
@@ -48,17 +49,17 @@ def verified_claims(token: str, keys: Sequence[TokenKey]) -> dict[str, Any]:
     algorithm, key_id = _read_header(_object(parts[1], "header"))
     candidates = _candidates(keys, algorithm, key_id)
     if not any(_is_signed(token, key, algorithm) for key in candidates):
-        raise TokenRefused(TokenReason.SIGNATURE, "the token's signature is not by a key that is trusted here")
+        raise TokenRefused(TokenReason.SIGNATURE, "the token is not signed with a trusted key")
     return _object(parts[2], "claims")
 
 
 def _read_header(header: dict[str, Any]) -> tuple[str, str | None]:
     if surplus := sorted(header.keys() - _HEADER):
         shown = ", ".join(name[:20] for name in surplus[:5])
-        raise TokenRefused(TokenReason.HEADER, f"the token's header has {shown!a}; only alg, kid and typ are read here")
+        raise TokenRefused(TokenReason.HEADER, f"the token's header has {shown!a}; only alg, kid and typ are allowed")
     algorithm, key_id, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
     if not isinstance(algorithm, str):
-        raise TokenRefused(TokenReason.ALGORITHM, "the token's header does not say by which algorithm it is signed")
+        raise TokenRefused(TokenReason.ALGORITHM, "the token's header has no signature algorithm (alg)")
     if ("kid" in header and not isinstance(key_id, str)) or not isinstance(kind, str) or kind.upper() != "JWT":
         raise TokenRefused(TokenReason.HEADER, "the token's header is not a JWT's: kid must be text, typ JWT")
     return algorithm, key_id
@@ -67,12 +68,10 @@ def _read_header(header: dict[str, Any]) -> tuple[str, str | None]:
 def _candidates(keys: Iterable[TokenKey], algorithm: str, key_id: str | None) -> list[TokenKey]:
     able = [key for key in keys if algorithm in key.algorithms]
     if not able:
-        raise TokenRefused(
-            TokenReason.ALGORITHM, f"no key that is trusted here signs by {algorithm[:20]!a}, as the token says it is"
-        )
+        raise TokenRefused(TokenReason.ALGORITHM, f"no trusted key uses the token's algorithm {algorithm[:20]!a}")
     named = [key for key in able if key_id is None or key.key_id in (None, key_id)]
     if not named:
-        raise TokenRefused(TokenReason.UNKNOWN_KEY, "the token names a key that is not known here")
+        raise TokenRefused(TokenReason.UNKNOWN_KEY, "the token's key id (kid) is unknown")
     return named
 
 
@@ -98,7 +97,7 @@ def _object(segment: str, what: str) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("duplicate name")
     return value
 
 

@@ -1,9 +1,11 @@
-"""A plugged-in CA, in files with Istio's names: a directory in, the signing CA and the roots to trust out.
+"""Loads a plugged-in CA from files with Istio's names.
+
+Input: a directory with these files. Output: the signing CA and the roots to trust.
 
     ca-cert.pem      the signing CA: a root, or an intermediate
     ca-key.pem       its key, readable by its owner only
-    root-cert.pem    every root to be trusted; needed unless ca-cert.pem is itself the root
-    cert-chain.pem   from ca-cert.pem up to the root; needed where there is more than one step
+    root-cert.pem    every root to trust; needed unless ca-cert.pem is itself the root
+    cert-chain.pem   the chain from ca-cert.pem up to the root; needed if there is more than one step
 
 Rule: the files must be valid together; otherwise AuthorityError names the file and the reason.
 """
@@ -37,16 +39,17 @@ _MOST_ROOTS = 32
 
 class Plugged(msgspec.Struct, frozen=True):
     signing: Signing
-    roots: tuple[str, ...]  # PEM, the one above what signs first
+    roots: tuple[str, ...]  # PEM; the root of the signing CA is the first
 
 
 class PluggedIn:
-    """Watches the files: a valid new set replaces the old one at once; an invalid one is logged and changes nothing."""
+    """A plugged-in CA that watches its files: a valid new set replaces the old one at once; an invalid one is logged
+    and not used."""
 
     due_at = None
 
     def __init__(self, directory: Path, now: float) -> None:
-        """Raises AuthorityError."""
+        """Load the files in `directory`. Raises AuthorityError."""
         self._directory = directory
         self._seen = stamp(directory)
         self._plugged = read_plugged(directory, now)
@@ -60,7 +63,7 @@ class PluggedIn:
         return self._plugged.roots
 
     def note(self, expires: float, lifetime: float) -> None:
-        """Nothing to record: the operator decides when a root may be dropped."""
+        """Do nothing: the operator decides when a root may be dropped, so issued certificates need not be recorded."""
 
     def tick(self, now: float) -> bool:
         seen = stamp(self._directory)
@@ -71,23 +74,24 @@ class PluggedIn:
             plugged = read_plugged(self._directory, now)
         except AuthorityError as error:
             self.problem = str(error)
-            log.error("the changed CA files are not used, the old ones go on: %s", error)
+            log.error("the changed CA files are invalid; the old ones stay in use: %s", error)
             return False
         before, self._plugged, self.problem = self._plugged, plugged, ""
-        gone = set(before.roots) - set(plugged.roots)
-        if before.roots[0] in gone:
+        removed = set(before.roots) - set(plugged.roots)
+        if before.roots[0] in removed:
             log.warning(
-                "the root that signed until now is no longer in %s: its certificates are trusted no more", ROOTS
+                "the root that signed until now is no longer in %s: proxies no longer trust its certificates", ROOTS
             )
         log.info("the CA's files have changed and are used from now on")
         return before != plugged
 
     def rotate(self, now: float, propagation: float) -> None:
-        """Raises AuthorityError, always."""
+        """Always raise AuthorityError, with a hint how the operator rotates a plugged-in CA."""
         raise AuthorityError(
-            "this CA was plugged in: its roots are yours to rotate",
-            f"let {ROOTS} hold the old and the new root; when all have both, replace {CERTIFICATE}, {KEY}, {CHAIN}\n"
-            f"when the last old certificate has expired, take the old root out of {ROOTS}; no restart is needed",
+            "this CA is plugged in: weft does not rotate its roots",
+            f"put the old and the new root into {ROOTS}; "
+            f"when all proxies have both, replace {CERTIFICATE}, {KEY}, {CHAIN}\n"
+            f"when the last old certificate has expired, remove the old root from {ROOTS}; no restart is needed",
             file=self._directory,
         )
 
@@ -95,7 +99,7 @@ class PluggedIn:
         self.rotate(now, 0.0)
 
     def close(self, now: float) -> None:
-        """Nothing to release."""
+        """Do nothing: there is no resource to release."""
 
 
 def is_plugged_in(directory: Path) -> bool:
@@ -103,12 +107,14 @@ def is_plugged_in(directory: Path) -> bool:
 
 
 def stamp(directory: Path) -> tuple[tuple[int, int, int] | None, ...]:
-    """Changes when a file was replaced or written. Follows links, as Kubernetes mounts Secrets with them."""
+    """Return a value that changes when one of the files is replaced or written. Symbolic links are followed, because
+    Kubernetes mounts Secrets with them."""
     return tuple(_stamp(directory / name) for name in FILES)
 
 
 def read_plugged(directory: Path, now: float) -> Plugged:
-    """Raises AuthorityError."""
+    """Load the CA files in `directory` and check that they are valid together at the time `now`. Raises
+    AuthorityError."""
     own = directory / CERTIFICATE
     certificates = _certificates(own)
     if not certificates:
@@ -116,12 +122,12 @@ def read_plugged(directory: Path, now: float) -> Plugged:
     signer, key = certificates[0], _key(directory / KEY)
     if signer.public_key() != key.public_key():
         raise AuthorityError(
-            f"is not the key of {CERTIFICATE}", "give the two that belong together", file=directory / KEY
+            f"is not the key of {CERTIFICATE}", "use a certificate and a key that belong together", file=directory / KEY
         )
     given = _certificates(directory / ROOTS) or ([signer] if _is_self_signed(signer) else [])
     if not given:
         raise AuthorityError(
-            "does not exist", f"{CERTIFICATE} is an intermediate: give its root here", file=directory / ROOTS
+            "does not exist", f"{CERTIFICATE} is an intermediate: put its root into this file", file=directory / ROOTS
         )
     roots = list({certificate_pem(root): root for root in given}.values())[:_MOST_ROOTS]
     chain, root = _climb(signer, [*certificates[1:], *_certificates(directory / CHAIN)], roots, directory)
@@ -137,7 +143,8 @@ def read_plugged(directory: Path, now: float) -> Plugged:
 def _climb(
     signer: x509.Certificate, offered: list[x509.Certificate], roots: list[x509.Certificate], directory: Path
 ) -> tuple[list[x509.Certificate], x509.Certificate]:
-    """The chain from the signing CA up to a trusted root, by signatures and not by the order in the files."""
+    """Return the chain from the signing CA up to a trusted root, and that root. The chain follows the signatures,
+    not the order in the files."""
     chain = [signer]
     while len(chain) <= _LONGEST_CHAIN:
         top = chain[-1]
@@ -150,14 +157,15 @@ def _climb(
         chain.append(above)
     shown = chain[-1].subject.rfc4514_string() or "a certificate without a name"
     raise AuthorityError(
-        f"nothing in it, nor in {ROOTS}, has signed {shown!a}",
+        f"no certificate in this file or in {ROOTS} has signed {shown!a}",
         f"put every certificate between {CERTIFICATE} and the root into {CHAIN}, the root into {ROOTS}",
         file=directory / CHAIN,
     )
 
 
 def _check_authority(certificate: x509.Certificate, file: Path, now: float, *, below: int) -> None:
-    """`below`: the number of CA certificates between it and a workload's."""
+    """Raise AuthorityError if `certificate` is expired, not yet valid, or may not sign. `below`: the number of CA
+    certificates between `certificate` and a workload's."""
     shown = certificate.subject.rfc4514_string() or "a certificate without a name"
     at = datetime.fromtimestamp(now, UTC)
     if at >= certificate.not_valid_after_utc:
@@ -167,31 +175,31 @@ def _check_authority(certificate: x509.Certificate, file: Path, now: float, *, b
     if at < certificate.not_valid_before_utc:
         raise AuthorityError(
             f"{shown!a} is valid only from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC",
-            "does this machine's clock go right?",
+            "check this machine's clock",
             file=file,
         )
     try:
         constraints = _extension(certificate, x509.BasicConstraints)
         usage = _extension(certificate, x509.KeyUsage)
     except ValueError as error:
-        raise AuthorityError(f"{shown!a} has broken extensions", "make it anew", file=file) from error
+        raise AuthorityError(f"{shown!a} has invalid extensions", "create it again", file=file) from error
     if constraints is None or not constraints.ca:
-        said = "it has no basic constraints" if constraints is None else "its basic constraints say CA:FALSE"
+        reason = "it has no basic constraints" if constraints is None else "its basic constraints have CA:FALSE"
         raise AuthorityError(
-            f"{shown!a} is not a CA: {said}",
-            "make it anew, with openssl: -addext basicConstraints=critical,CA:TRUE",
+            f"{shown!a} is not a CA: {reason}",
+            "create it again, with openssl: -addext basicConstraints=critical,CA:TRUE",
             file=file,
         )
-    # One that does not say what its key is for may be used for everything (RFC 5280, 4.2.1.3).
+    # A certificate without a key usage extension may be used for everything (RFC 5280, 4.2.1.3).
     if usage is not None and not usage.key_cert_sign:
         raise AuthorityError(
             f"{shown!a} may not sign certificates: its key usage lacks keyCertSign",
-            "make it anew, with openssl: -addext keyUsage=critical,keyCertSign,cRLSign",
+            "create it again, with openssl: -addext keyUsage=critical,keyCertSign,cRLSign",
             file=file,
         )
     if constraints.path_length is not None and constraints.path_length < below:
         raise AuthorityError(
-            f"{shown!a} allows {constraints.path_length} CAs below it, and there are {below}",
+            f"{shown!a} allows {constraints.path_length} CAs below it, but there are {below}",
             "shorten the chain",
             file=file,
         )
@@ -228,7 +236,7 @@ def _certificates(path: Path) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(text)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise AuthorityError(
-            "holds no certificates in PEM", "it begins with -----BEGIN CERTIFICATE-----", file=path
+            "contains no certificates in PEM", "a certificate begins with -----BEGIN CERTIFICATE-----", file=path
         ) from error
 
 
@@ -242,7 +250,7 @@ def _key(path: Path) -> PrivateKey:
         raise AuthorityError("is encrypted", f"decrypt it: openssl pkey -in {path} -out {KEY}", file=path) from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise AuthorityError(
-            "is not a private key in PEM", "it begins with -----BEGIN PRIVATE KEY-----", file=path
+            "is not a private key in PEM", "a key begins with -----BEGIN PRIVATE KEY-----", file=path
         ) from error
     if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= 2048:
         return key
@@ -251,7 +259,9 @@ def _key(path: Path) -> PrivateKey:
     if isinstance(key, ed25519.Ed25519PrivateKey):
         return key
     raise AuthorityError(
-        "is too weak or of another kind", "use P-256, P-384, Ed25519, or RSA of 2048 bits or more", file=path
+        "is too weak, or of a kind that is not supported",
+        "use P-256, P-384, Ed25519, or RSA of 2048 bits or more",
+        file=path,
     )
 
 

@@ -1,10 +1,11 @@
-"""Root rotation without an outage, as values: a state and a time in, the next state out.
+"""Root rotation without an outage, as pure functions: from a state and a time to the next state.
 
     steady     one root, which signs
-    announced  both are trusted, the old one still signs: all proxies have time to get the new one
-    fading     both are trusted, the new one signs: certificates of the old one have time to expire
+    announced  both roots are trusted, the old one still signs: all proxies have time to get the new one
+    fading     both roots are trusted, the new one signs: certificates of the old one have time to expire
 
-Rule: a root signs only when all proxies may trust it already, and no root is dropped while its certificates are valid.
+Rule: a root signs only when all proxies can have it in their bundle, and no root is dropped while its certificates are
+valid.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ class Root(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Times are unix seconds."""
+    """The stored state of a self-made root and its rotation. Times are Unix seconds."""
 
     version: int = 1
     trust_domain: str
     signer: Root
-    issued_until: float = 0.0  # no certificate of the signer's is valid after this
+    issued_until: float = 0.0  # no certificate of the signer is valid after this time
     next: Root | None = None
-    switch_at: float = 0.0  # when the next one begins to sign
-    seen_at: float = 0.0  # when the announcement was last being served
-    previous: str = ""  # PEM, without its key: it no longer signs
-    drop_at: float = 0.0  # when the previous one is no longer trusted
+    switch_at: float = 0.0  # when the next root begins to sign
+    seen_at: float = 0.0  # when a process last served the announced root
+    previous: str = ""  # PEM of the previous root, without its key: it no longer signs
+    drop_at: float = 0.0  # when the previous root is dropped from the bundle
 
     @property
     def phase(self) -> RotationPhase:
@@ -56,19 +57,20 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         }[self.phase]
 
     def bundle(self) -> tuple[str, ...]:
-        """Every root to be trusted, the one that signs first."""
+        """Return every root to trust; the root that signs is the first."""
         others = (self.next.certificate if self.next else "", self.previous)
         return (self.signer.certificate, *(other for other in others if other))
 
 
 def announce(state: State, root: Root, now: float, propagation: float) -> State:
     if state.phase is not RotationPhase.STEADY:
-        raise ValueError(f"a rotation is under way ({state.phase})")
+        raise ValueError(f"a rotation is in progress ({state.phase})")
     return msgspec.structs.replace(state, next=root, switch_at=now + propagation, seen_at=now)
 
 
 def resume(state: State, now: float) -> State:
-    """After a pause in which no proxy could get the new root, extend the wait by the length of the pause."""
+    """Return the state after a pause in which no proxy could get the announced root: the wait is longer by the
+    pause."""
     if state.phase is not RotationPhase.ANNOUNCED:
         return state
     pause = max(0.0, now - state.seen_at)
@@ -76,7 +78,7 @@ def resume(state: State, now: float) -> State:
 
 
 def switch(state: State, now: float, skew: float) -> State:
-    """The next root signs from now on. The previous one's key is forgotten."""
+    """Return the state in which the announced root signs and the previous root's key is discarded."""
     if state.next is None:
         raise ValueError("no root has been announced")
     return msgspec.structs.replace(
@@ -92,7 +94,7 @@ def switch(state: State, now: float, skew: float) -> State:
 
 
 def step(state: State, now: float, skew: float) -> State:
-    """Advance to the next phase if it is due, one phase at a time."""
+    """Return the state of the next phase if that phase is due, else `state`. Advances by one phase at most."""
     if state.phase is RotationPhase.ANNOUNCED and now >= state.switch_at:
         return switch(state, now, skew)
     if state.phase is RotationPhase.FADING and now >= state.drop_at:

@@ -1,4 +1,4 @@
-"""A root that weft created itself, and its successors: in memory, or kept in a directory across restarts.
+"""A root that weft created itself, and its successors, either in memory or stored in a directory across restarts.
 
 Rule: each decision is written to disk before it takes effect, so that a restart continues in the same phase.
 """
@@ -21,12 +21,12 @@ from weft.ca.store import STATE, Store
 
 log = logging.getLogger("weft.ca")
 
-_BACKDATED = 3600.0  # seconds; machines whose clock is slow by this much trust a new root at once
-_HEARTBEAT = 60.0  # seconds; a crash can extend the wait for the new root by this much
+_BACKDATED = 3600.0  # seconds; a machine whose clock is slow by up to this much accepts a new root at once
+_HEARTBEAT = 60.0  # seconds between two writes of `seen_at`; a crash can extend the wait for the new root by this much
 
 
 class SelfMade:
-    problem = ""  # files that somebody else changes can have one; this has none
+    problem = ""  # always empty: only a plugged-in CA can have invalid files
 
     def __init__(self, state: State, store: Store | None, *, skew: timedelta, root_lifetime: timedelta) -> None:
         self.state = state
@@ -34,7 +34,7 @@ class SelfMade:
         self._store = store
         self._skew = skew.total_seconds()
         self._root_lifetime = root_lifetime.total_seconds()
-        self._issued_until = state.issued_until  # exact, where the state has a little more
+        self._issued_until = state.issued_until  # the exact time; the stored one is a little later
         self._told_of_disk = False
 
     @classmethod
@@ -50,18 +50,18 @@ class SelfMade:
     def restore(
         cls, trust_domain: str, store: Store, state: State, now: float, *, skew: timedelta, root_lifetime: timedelta
     ) -> SelfMade:
-        """Raises AuthorityError."""
+        """Return the stored root of `trust_domain`, with its rotation resumed. Raises AuthorityError."""
         if state.trust_domain != trust_domain:
             raise AuthorityError(
-                f"its root is for the trust domain {state.trust_domain!a}, not {trust_domain!a}",
-                "give the trust domain it was made for, or another directory",
+                f"the root in this file is for the trust domain {state.trust_domain!a}, not {trust_domain!a}",
+                "use the trust domain of that root, or another directory",
                 file=store.directory / STATE,
             )
         kept = cls(state, store, skew=skew, root_lifetime=root_lifetime)
         if now >= kept.signing.ends:
             raise AuthorityError(
-                f"its root expired on {kept.signing.certificate.not_valid_after_utc:%Y-%m-%d}",
-                f"every certificate of it has, too; move {STATE} away, and a new root is made",
+                f"the root in this file expired on {kept.signing.certificate.not_valid_after_utc:%Y-%m-%d}",
+                f"all its certificates have expired, too; move {STATE} away, and weft creates a new root",
                 file=store.directory / STATE,
             )
         resumed = rotation.resume(state, now)
@@ -78,15 +78,15 @@ class SelfMade:
         return self.state.bundle()
 
     def note(self, expires: float, lifetime: float) -> None:
-        """Record an issued certificate. The time on disk is ahead by a quarter of its lifetime, so that few writes are
-        needed."""
+        """Record the expiry of an issued certificate. The time on disk is ahead by a quarter of the certificate's
+        lifetime, so that few writes are needed."""
         self._issued_until = max(self._issued_until, expires)
         if expires > self.state.issued_until:
             ahead = msgspec.structs.replace(self.state, issued_until=expires + lifetime / 4)
             self._put(ahead)
 
     def tick(self, now: float) -> bool:
-        """Do what is due. Returns whether the bundle or the signer changed."""
+        """Enter the next phase of a rotation if it is due. Return whether the bundle or the signer changed."""
         exact = msgspec.structs.replace(self.state, issued_until=self._issued_until)
         following = rotation.step(exact, now, self._skew)
         if following != exact:
@@ -99,11 +99,11 @@ class SelfMade:
         return False
 
     def rotate(self, now: float, propagation: float) -> None:
-        """Raises AuthorityError."""
+        """Create and announce a new root, which signs after `propagation` seconds. Raises AuthorityError."""
         self._decide(begin_rotation(self.state, now, propagation, self._root_lifetime))
 
     def switch(self, now: float) -> None:
-        """Raises AuthorityError."""
+        """Let the announced root sign from now on. Raises AuthorityError."""
         require_announced(self.state)
         exact = msgspec.structs.replace(self.state, issued_until=self._issued_until)
         self._decide(rotation.switch(exact, now, self._skew))
@@ -127,13 +127,14 @@ class SelfMade:
             self._put(msgspec.structs.replace(state, seen_at=now))
 
     def _put(self, state: State) -> bool:
-        """A failed write is logged once and tried again: meanwhile certificates are issued and phases wait."""
+        """Store and use `state`, and return whether it could be stored. A failed write is logged once and tried
+        again later; until then certificates are still issued, but no new phase begins."""
         try:
             if self._store is not None:
                 self._store.save(state)
         except OSError as error:
             if not self._told_of_disk:
-                log.error("the authority's state cannot be written (%s); it is tried again", error)
+                log.error("cannot write the CA's state (%s); trying again", error)
             self._told_of_disk = True
             return False
         self._told_of_disk = False
@@ -152,18 +153,18 @@ def new_state(trust_domain: str, now: float, root_lifetime: timedelta) -> State:
 
 
 def signing_of(state: State, store: Store | None = None) -> Signing:
-    """Raises AuthorityError if the key is not the certificate's."""
+    """Return the signing certificate and key of `state`. Raises AuthorityError if they do not belong together."""
     file = store.directory / STATE if store else ""
-    hint = "restore it from a backup; if it is moved away, a new root is made and nobody trusts it yet"
+    hint = "restore it from a backup; without this file weft creates a new root, which no proxy trusts yet"
     try:
         certificate = x509.load_pem_x509_certificate(state.signer.certificate.encode())
         key = serialization.load_pem_private_key(state.signer.key.encode(), password=None)
         for other in state.bundle()[1:]:
             x509.load_pem_x509_certificate(other.encode())
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise AuthorityError("a root or key in it is broken", hint, file=file) from error
+        raise AuthorityError("a root or key in this file is invalid", hint, file=file) from error
     if key.public_key() != certificate.public_key():
-        raise AuthorityError("its key is not the key of its root certificate", hint, file=file)
+        raise AuthorityError("the key in this file does not belong to its root certificate", hint, file=file)
     return Signing(certificate, key)  # type: ignore[arg-type]
 
 
@@ -174,16 +175,16 @@ def new_root(trust_domain: str, now: float, lifetime: float) -> Root:
 
 
 def begin_rotation(state: State, now: float, propagation: float, root_lifetime: float) -> State:
-    """Announce a new root. Raises AuthorityError if a rotation is under way."""
+    """Return `state` with a new, announced root. Raises AuthorityError if a rotation is in progress."""
     if state.phase is not RotationPhase.STEADY:
-        raise AuthorityError(f"a rotation is under way ({state.phase})", "see how far it is: weft ca show")
+        raise AuthorityError(f"a rotation is in progress ({state.phase})", "see its progress: weft ca show")
     return rotation.announce(state, new_root(state.trust_domain, now, root_lifetime), now, propagation)
 
 
 def require_announced(state: State) -> None:
-    """Raises AuthorityError if there is no root that could sign next."""
+    """Raise AuthorityError if no root is announced."""
     if state.phase is not RotationPhase.ANNOUNCED:
-        raise AuthorityError(f"no root waits to sign ({state.phase})", "begin with: weft ca rotate")
+        raise AuthorityError(f"no new root is announced ({state.phase})", "start a rotation: weft ca rotate")
 
 
 def _save(store: Store, state: State) -> None:

@@ -30,8 +30,8 @@ log = logging.getLogger("weft.ca")
 
 _LONGEST_REQUEST = LONGEST_CSR + 16 * 1024  # Istio's agents add metadata
 _MOST_WATCHERS = 10_000
-_MOST_OF_ONE_HOST = 100  # an agent has one; watches need no token, so one host must not use up the limit of all
-_LONGEST_LIFETIME = 10 * 365 * 86_400  # seconds; more would not fit a timedelta, and is cut down anyway
+_MOST_OF_ONE_HOST = 100  # an agent has one; watches need no token, so one host must not use up all
+_LONGEST_LIFETIME = 10 * 365 * 86_400  # seconds; more would overflow a timedelta. The authority's limit is lower
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", _LONGEST_REQUEST),
     ("grpc.max_metadata_size", LONGEST_TOKEN + 8 * 1024),
@@ -55,8 +55,8 @@ class CaServer:
         names: tuple[str, ...] = (),
         host_of: Callable[[str], str] | None = None,
     ) -> None:
-        """`names`: more names for its own certificate. `host_of`: the host of a peer (gRPC's peer string), if the
-        string itself does not show it."""
+        """`names`: additional names for the server's own certificate. `host_of`: returns the host of a gRPC peer
+        string, if the string itself does not contain it."""
         self._service = service
         self._names = names
         self._host_of = host_of or _host
@@ -65,14 +65,14 @@ class CaServer:
         self._watchers: Counter[str] = Counter()  # by host
 
     async def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
-        """Serve on `host:port`, always with TLS: with these credentials, or a certificate of the authority itself. On
-        `unix:/path`, only for the owner of the file. Returns the address with the actual port. Raises
+        """Serve on `address` and return it with the actual port. On `host:port` always with TLS: with `credentials`,
+        or with a certificate of the authority itself. On `unix:/path` only for the owner of the file. Raises
         AuthorityError."""
         server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers(self.handlers())
         try:
             if address.startswith("unix:"):
-                umask = os.umask(0o177)  # there is no moment in which others could open it
+                umask = os.umask(0o177)  # other users must not be able to open the socket at any time
                 try:
                     server.add_insecure_port(address)
                 finally:
@@ -85,7 +85,7 @@ class CaServer:
         except (RuntimeError, OSError) as error:
             await server.stop(None)
             raise AuthorityError(
-                f"cannot serve the CA on {address}: it is taken, or there is no such address or directory",
+                f"cannot serve the CA on {address}: the address is in use, or the address or directory does not exist",
                 "choose another address",
             ) from error
         await server.start()
@@ -108,7 +108,7 @@ class CaServer:
         return serving.credentials()
 
     def handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
-        """Handlers for this server's or another gRPC server."""
+        """Return the gRPC handlers of both services, for this server or another one."""
         # No deserializers: requests are parsed where their errors can be returned.
         return (
             grpc.method_handlers_generic_handler(
@@ -123,8 +123,10 @@ class CaServer:
         try:
             request = messages.CertificateRequest.FromString(payload)
         except DecodeError:
-            return await _refuse(context, SigningRefused(ServiceReason.REQUEST, "this is no IstioCertificateRequest"))
-        wanted = request.validity_duration  # 0: not said
+            return await _refuse(
+                context, SigningRefused(ServiceReason.REQUEST, "the request is not an IstioCertificateRequest")
+            )
+        wanted = request.validity_duration  # 0: no lifetime requested
         lifetime = timedelta(seconds=min(wanted, _LONGEST_LIFETIME)) if wanted >= 0 else timedelta(0)
         try:
             issued = await self._service.create(
@@ -135,19 +137,19 @@ class CaServer:
         except CaUnavailable as unavailable:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(unavailable))
         except Exception:
-            log.exception("the CA failed at a request; others are not affected")
-            await context.abort(grpc.StatusCode.INTERNAL, "the CA failed; its log says why")
-        # The last element is the roots, all in one: Istio's agents take just that for what to trust, and ztunnel takes
-        # it apart.
+            log.exception("the CA could not answer a request; other requests are not affected")
+            await context.abort(grpc.StatusCode.INTERNAL, "internal error of the CA; see its log")
+        # The last element contains all roots: Istio's agents trust exactly that element, and ztunnel splits it.
         roots = "".join(self._service.authority.bundle())
         answer: bytes = messages.CertificateResponse(cert_chain=[*issued.chain, roots]).SerializeToString()
         return answer
 
     async def _watch(self, _payload: bytes, context: Context) -> AsyncIterator[bytes]:
-        """Needs no token: roots are public, and an agent that has lost its token must still get new ones."""
+        """Send the roots, and again whenever they change. No token is needed: roots are public, and an agent that
+        has lost its token must still get new roots."""
         host = self._host_of(context.peer())
         if self._watchers[host] >= _MOST_OF_ONE_HOST or self._watchers.total() >= _MOST_WATCHERS:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch the roots already")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many clients watch the roots")
         self._watchers[host] += 1
         try:
             async for bundle in self._service.bundles():
@@ -174,12 +176,12 @@ async def _refuse(context: Context, refused: SigningRefused) -> bytes:
 
 
 def _host(peer: str) -> str:
-    """`ipv4:10.0.0.1:40000` without the port; empty for Unix sockets, so all of them count as one host."""
+    """Return `ipv4:10.0.0.1:40000` without the port. Empty for Unix sockets: all of these count as one host."""
     return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else ""
 
 
 def _token(context: Context) -> str:
-    """The bearer token, if there is exactly one; several are ambiguous."""
+    """Return the bearer token of a call, or "" if there is none or more than one, which would be ambiguous."""
     metadata: Any = context.invocation_metadata() or ()
     values = [value for name, value in metadata if name == "authorization" and isinstance(value, str)]
     tokens = [value[len(_BEARER) :].strip() for value in values if value[: len(_BEARER)].lower() == _BEARER]

@@ -1,7 +1,7 @@
-"""Issues certificates: a token and a CSR in; a certificate for the token's identity out, or SigningRefused.
+"""Issues certificates. Input: a token and a CSR. Output: a certificate for the token's identity, or SigningRefused.
 
-Rule: the CSR has no say in who the caller is. Every rejection is counted, and logged once a minute, with its reason and
-never with a token or a CSR.
+Rule: the CSR has no say in who the caller is. Every rejection is counted, and logged at most once a
+minute with its reason, never with a token or a CSR.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from weft.model.identity import Identity
 
 log = logging.getLogger("weft.ca")
 
-# Signing takes half a millisecond, so it is done inline: no queue, no thread, no certificate for a caller that is gone.
-# One greedy pod would delay all others, hence a limit for each. A pod needs one certificate per day; ten at once and
-# one per second after that leave room for restarts and for lifetimes of seconds, and cost 0.05 % of a core.
+# Signing takes half a millisecond, so it runs on the event loop: no queue, no thread, no certificate for a caller that
+# has disconnected. One pod with many requests would delay all others, hence a rate limit per pod. A pod needs one
+# certificate per day. A burst of ten and one per second after that leave room for restarts and for lifetimes of
+# seconds, and cost 0.05 % of a core.
 _BURST = 10.0
 _PER_SECOND = 1.0
 _MOST_CALLERS = 100_000
@@ -39,10 +40,11 @@ class CertificateService:
         self._checker = checker
         self._clock = clock
         self._rate = _Rate(clock)
-        self._told: dict[str, float] = {}  # when each was last logged, so that retries do not fill the log
+        self._told: dict[str, float] = {}  # when each message was last logged, so that retries do not fill the log
 
     async def create(self, token: str, csr: bytes, lifetime: timedelta | None = None) -> Issued:
-        """Raises SigningRefused, or CaUnavailable if the authority cannot sign."""
+        """Return a certificate for the token's identity and the key of the CSR. Raises SigningRefused, or
+        CaUnavailable if the authority cannot sign."""
         caller: Caller | None = None
         try:
             caller = await self._checker.check(token)
@@ -81,11 +83,11 @@ class CertificateService:
 
 
 class _Rate:
-    """A token bucket for each caller. Full buckets need not be kept."""
+    """A token bucket for each caller. Full buckets are not stored."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._buckets: dict[str, tuple[float, float]] = {}  # how much was in it, and when
+        self._buckets: dict[str, tuple[float, float]] = {}  # level of each bucket, and the time of that level
 
     def admit(self, caller: str) -> bool:
         now = self._clock()

@@ -1,8 +1,8 @@
-"""The control plane's own TLS certificate, issued by its own authority and renewed before it expires, without closing
-listeners.
+"""The control plane's own TLS certificate, issued by its own authority and renewed before it expires, without
+closing listeners.
 
-gRPC reads it at every new connection, from a thread of its own: it reads one attribute, which the event loop replaces
-as a whole.
+gRPC reads the certificate at every new connection, from one of gRPC's threads. That thread reads a single attribute,
+which the event loop replaces as a whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.ca.error import AuthorityError
 
 log = logging.getLogger("weft.ca")
 
-# The names by which agents call a control plane: Istio's and weft's.
+# The names under which agents connect to a control plane: Istio's and weft's.
 NAMES = (
     "istiod.istio-system.svc",
     "istiod.istio-system.svc.cluster.local",
@@ -34,30 +34,32 @@ NAMES = (
     "127.0.0.1",
     "::1",
 )
-_RENEW_AFTER = 2 / 3  # of a life
+_RENEW_AFTER = 2 / 3  # of the lifetime
 _RETRY_SECONDS = 5.0
 
 
 class ServingCertificate:
     def __init__(self, authority: Authority, names: tuple[str, ...] = (), *, lifetime: timedelta | None = None) -> None:
-        """Raises AuthorityError."""
+        """Issue the first certificate, for NAMES and `names`. Raises AuthorityError."""
         self._authority = authority
         self._names = tuple(dict.fromkeys((*NAMES, *names)))
         self._lifetime = lifetime
         self._due = asyncio.Event()
         self.changed: Callable[[], None] = lambda: None  # called after each renewal
-        self.pem = (b"", b"")  # its key and its chain
+        self.pem = (b"", b"")  # the certificate's key and chain
         self._current = self._make()
 
     def credentials(self) -> grpc.ServerCredentials:
-        """gRPC supports only TLS 1.2 and later. Callers present a token, not a certificate."""
-        # Every handshake gets the current one, so that no listener must be reopened.
+        """Return credentials for a gRPC server. gRPC supports only TLS 1.2 and later. Clients authenticate with a
+        token, not with a certificate."""
+        # Every handshake uses the current certificate, so no listener must be reopened.
         return grpc.dynamic_ssl_server_credentials(
             self._current, lambda: self._current, require_client_authentication=False
         )
 
     async def run(self) -> None:
-        """Runs until cancelled: renews after two thirds of the lifetime, and when the signing root changes."""
+        """Renew the certificate after two thirds of its lifetime, and when the signing root changes, until
+        cancelled."""
         unsubscribe: Callable[[], None] = self._authority.subscribe(self._due.set)
         try:
             while True:

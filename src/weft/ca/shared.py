@@ -1,8 +1,8 @@
-"""A root that weft created and that several processes sign with, in a store that all of them watch.
+"""A root that weft created and with which several processes sign. Its state is in a store that all of them watch.
 
-Each process adopts the stored state whenever it changes; the leader advances rotations. Rule: a decision is a request
-to store a new state; it takes effect, for all processes alike, when it comes back by `adopt`. The store rejects a
-request that is based on an old state, and it is tried again.
+Each process adopts the stored state whenever the state changes; the leader advances rotations. Rule: a decision is a
+request to store a new state. The decision takes effect in every process when that process adopts the stored state.
+The store rejects a request that is based on an old state, and the request is tried again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from weft.ca.self_made import begin_rotation, require_announced, signing_of
 
 log = logging.getLogger("weft.ca")
 
-Keep = Callable[[State, State], None]  # the new state, and the state it is based on; may fail silently
+Keep = Callable[[State, State], None]  # (new state, the state it is based on); may fail without an exception
 
 _RETRY = 5.0  # seconds until a state that was not stored is requested again
 _HEARTBEAT = 60.0
-# How long another process may continue to sign with the previous state: the maximum delay of its watch, in seconds.
+# How long another process may continue to sign with the previous state: the maximum delay of that process's watch, in
+# seconds.
 _LATE = 60.0
 
 
@@ -31,14 +32,14 @@ class SharedRoot:
     problem = ""
 
     def __init__(self, state: State, keep: Keep, *, skew: timedelta, root_lifetime: timedelta) -> None:
-        """Raises AuthorityError if its key is not its root's."""
+        """Raise AuthorityError if the key in `state` does not belong to its root."""
         self.state = state
         self.signing = signing_of(state)
         self.leads = False
         self._keep = keep
         self._skew = skew.total_seconds()
         self._root_lifetime = root_lifetime.total_seconds()
-        self._issued_until = state.issued_until  # requested or stored, whichever is later
+        self._issued_until = state.issued_until  # the later one of the requested and the stored time
         self._asked_at = 0.0
         self._longest = 0.0  # seconds: the longest issued lifetime
 
@@ -50,7 +51,8 @@ class SharedRoot:
         return self.state.bundle()
 
     def adopt(self, state: State) -> bool:
-        """Returns whether the bundle or the signer changed. If it raises AuthorityError, nothing has changed."""
+        """Use a newly stored state. Return whether the bundle or the signer changed. If this raises AuthorityError,
+        nothing has changed."""
         before = self.state
         if state.signer != before.signer:
             self.signing = signing_of(state)
@@ -62,17 +64,17 @@ class SharedRoot:
         return (before.signer, before.bundle()) != (state.signer, state.bundle())
 
     def note(self, expires: float, lifetime: float) -> None:
-        """Record an issued certificate. The stored time is ahead by a quarter of its lifetime, so that few writes are
-        needed."""
+        """Record the expiry of an issued certificate. The stored time is ahead by a quarter of the certificate's
+        lifetime, so that few writes are needed."""
         self._longest = max(self._longest, lifetime)
         if expires > self._issued_until:
             self._issued_until = expires + lifetime / 4
             self._ask(msgspec.structs.replace(self.state, issued_until=self._issued_until))
 
     def lead(self, now: float) -> None:
-        """This process advances rotations from now on."""
+        """Make this process the one that advances rotations."""
         self.leads = True
-        if now - self.state.seen_at > 2 * _HEARTBEAT:  # for that long, no leader announced anything
+        if now - self.state.seen_at > 2 * _HEARTBEAT:  # no leader served the announced root in this time
             resumed = rotation.resume(self.state, now)
             if resumed != self.state:
                 self._ask(resumed)
@@ -81,10 +83,10 @@ class SharedRoot:
         self.leads = False
 
     def tick(self, now: float) -> bool:
-        """Request to store what is due. Never changes anything by itself."""
+        """Request to store the next phase if it is due. Always returns False: a change takes effect only in `adopt`."""
         if not self.leads or 0.0 <= now - self._asked_at < _RETRY:
             return False
-        # Other processes may sign with the old root a little longer than this one knows.
+        # Other processes may sign with the old root for a while without this process noticing.
         until = max(self._issued_until, now + _LATE + self._longest if self._longest else 0.0)
         exact = msgspec.structs.replace(self.state, issued_until=until)
         following = rotation.step(exact, now, self._skew)
@@ -97,17 +99,17 @@ class SharedRoot:
         return False
 
     def rotate(self, now: float, propagation: float) -> None:
-        """Raises AuthorityError."""
+        """Request to store a new, announced root, which signs after `propagation` seconds. Raises AuthorityError."""
         self._ask(begin_rotation(self.state, now, propagation, self._root_lifetime))
 
     def switch(self, now: float) -> None:
-        """Raises AuthorityError."""
+        """Request that the announced root sign from now on. Raises AuthorityError."""
         require_announced(self.state)
         until = max(self._issued_until, now + _LATE + self._longest)
         self._ask(rotation.switch(msgspec.structs.replace(self.state, issued_until=until), now, self._skew))
 
     def close(self, now: float) -> None:
-        """Nothing to release."""
+        """Do nothing: there is no resource to release."""
 
     def _ask(self, wanted: State) -> None:
         self._keep(wanted, self.state)

@@ -1,7 +1,7 @@
-"""Signed tokens (JWTs): the issuer of the local engine's workload tokens, and the checker with the issuer's public
-keys.
+"""Signed tokens (JWTs): the issuer of the local engine's workload tokens, and a checker that verifies tokens with
+public keys.
 
-A token has the same claims as the one that Kubernetes projects into a pod, so that one checker reads both. Rule: all
+A token has the same claims as the token that Kubernetes projects into a pod, so one checker reads both. Rule: all
 claims of a token must be consistent.
 """
 
@@ -37,7 +37,7 @@ Clock = Callable[[], float]
 
 
 class SignedTokens:
-    """Checks tokens by the issuer's public keys."""
+    """Checks tokens with the issuer's public keys."""
 
     def __init__(
         self,
@@ -62,7 +62,8 @@ class SignedTokens:
 
     @classmethod
     def from_file(cls, path: Path, *, issuer: str, audience: str = AUDIENCE) -> SignedTokens:
-        """A JWKS, or public keys as PEM. Raises AuthorityError."""
+        """Return a checker with the keys in the file at `path`: a JWKS, or public keys as PEM. Raises
+        AuthorityError."""
         return cls(read_token_keys(path), issuer=issuer, audience=audience)
 
     async def check(self, token: str) -> Caller:
@@ -74,10 +75,12 @@ class SignedTokens:
         if claims.get("iss") != self._issuer:
             raise TokenRefused(TokenReason.ISSUER, "the token is from another issuer", caller)
         if self._audience not in _audiences(claims):
-            raise TokenRefused(TokenReason.AUDIENCE, f"the token is not meant for {self._audience!a}", caller)
+            raise TokenRefused(TokenReason.AUDIENCE, f"the token's audience is not {self._audience!a}", caller)
         self._check_times(claims, caller)
         if self._is_revoked(caller.pod_uid):
-            raise TokenRefused(TokenReason.REVOKED, "the pod that the token is bound to is gone", caller)
+            raise TokenRefused(
+                TokenReason.REVOKED, "the pod that the token is bound to does not exist any more", caller
+            )
         return caller
 
     def _check_times(self, claims: dict[str, Any], caller: Caller) -> None:
@@ -89,13 +92,13 @@ class SignedTokens:
             if since > now + self._leeway:
                 raise TokenRefused(
                     TokenReason.NOT_YET,
-                    f"the token is valid only in {since - now:.0f} s ({name}); do the clocks agree?",
+                    f"the token is valid only in {since - now:.0f} s ({name}); compare the clocks of both machines",
                     caller,
                 )
 
 
 class TokenIssuer:
-    """Issues a token for each pod, as kubelet does, as long as the pod exists. Its key is created and kept in
+    """Issues tokens for pods, as kubelet does, until a pod is revoked. The signing key is generated here and kept in
     memory."""
 
     def __init__(self, *, issuer: str = ISSUER, clock: Clock = time.time) -> None:
@@ -107,11 +110,11 @@ class TokenIssuer:
         self._revoked: dict[str, float] = {}
 
     def issue(self, caller: Caller, *, audience: str = AUDIENCE, lifetime: timedelta = _LIFETIME) -> str:
-        """A token bound to the caller's pod; `caller.expires` is ignored. Raises ValueError."""
+        """Return a token bound to the caller's pod; `caller.expires` is ignored. Raises ValueError."""
         if not caller.pod or not caller.pod_uid:
             raise ValueError("a token is bound to a pod: its name and UID are needed")
         if self._is_revoked(caller.pod_uid):
-            raise ValueError(f"pod {caller.pod} with this UID is gone; a new pod has a new UID")
+            raise ValueError(f"pod {caller.pod} with this UID does not exist any more; a new pod has a new UID")
         now = self._clock()
         expires = math.ceil(now + lifetime.total_seconds())
         claims = {
@@ -136,7 +139,7 @@ class TokenIssuer:
         return jwt.encode(claims, self._key, algorithm="ES256", headers={"kid": self._key_id})
 
     def revoke(self, pod_uid: str) -> None:
-        """The pod is gone: its tokens are rejected from now on."""
+        """Reject the tokens of a pod from now on, because the pod has been removed."""
         now = self._clock()
         kept = now - MOST_LEEWAY.total_seconds()
         self._revoked = {uid: until for uid, until in self._revoked.items() if until > kept}
@@ -158,23 +161,24 @@ class TokenIssuer:
 
 
 def _caller(claims: dict[str, Any]) -> Caller:
-    """Raises TokenRefused (a claim is missing, or two do not agree)."""
+    """Return the identity and the pod in the claims. Raises TokenRefused if a claim is missing, or two claims
+    contradict each other."""
     bound = claims.get("kubernetes.io")
     if not isinstance(bound, dict):
         raise TokenRefused(TokenReason.CLAIMS, "the token has no kubernetes.io claims")
     namespace: Any = bound.get("namespace")
     account = _named(bound, "serviceaccount", TokenReason.CLAIMS)
     if not _is_name(namespace) or "." in namespace or len(namespace) > _LONGEST_LABEL:
-        raise TokenRefused(TokenReason.CLAIMS, "the token's namespace is not one that Kubernetes could have")
+        raise TokenRefused(TokenReason.CLAIMS, "the token's namespace is not a valid Kubernetes name")
     if not _is_name(account.get("name")):
-        raise TokenRefused(TokenReason.CLAIMS, "the token's service account is not one that Kubernetes could have")
+        raise TokenRefused(TokenReason.CLAIMS, "the token's service account is not a valid Kubernetes name")
     name = account["name"]
     if claims.get("sub") != f"system:serviceaccount:{namespace}:{name}":
         raise TokenRefused(TokenReason.SUBJECT, "the token's subject is not the service account that it is bound to")
     pod = _named(bound, "pod", TokenReason.NOT_BOUND)
     uid = pod.get("uid")
     if not _is_name(pod.get("name")) or not isinstance(uid, str) or not 0 < len(uid) <= _LONGEST_UID:
-        raise TokenRefused(TokenReason.NOT_BOUND, "the token does not say which pod it is bound to")
+        raise TokenRefused(TokenReason.NOT_BOUND, "the token has no valid pod name and UID")
     return Caller(namespace, name, pod["name"], uid, _time(claims, "exp"))
 
 
@@ -199,13 +203,13 @@ def _audiences(claims: dict[str, Any]) -> tuple[str, ...]:
         return (value,)
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return tuple(value)
-    raise TokenRefused(TokenReason.CLAIMS, "the token does not say who it is meant for")
+    raise TokenRefused(TokenReason.CLAIMS, "the token has no valid audience (aud)")
 
 
 def _time(claims: dict[str, Any], name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TokenRefused(TokenReason.CLAIMS, f"the token's {name} is not a time")
-    if not 0 <= value < 1 << 40:  # neither infinity nor the year 36812
+    if not 0 <= value < 1 << 40:  # excludes infinity and dates beyond the year 36812
         raise TokenRefused(TokenReason.CLAIMS, f"the token's {name} is out of range")
     return float(value)

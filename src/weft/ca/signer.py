@@ -21,19 +21,20 @@ class SigningRefused(Exception):
 
 
 class CaUnavailable(Exception):
-    """No response, or an invalid one. Try again."""
+    """The CA did not answer, or its answer is invalid. The request may be retried."""
 
 
 class ServiceReason(StrEnum):
     RATE = "too-many-requests"
-    AUTHORITY = "authority-cannot-sign"  # its own certificate has expired, and the like
+    AUTHORITY = "authority-cannot-sign"  # for example, the CA's own certificate has expired
     REQUEST = "request-malformed"
     OTHER = "refused"
 
 
 class Signer(Protocol):
     async def create(self, token: str, csr: bytes, lifetime: timedelta | None = None) -> Issued:
-        """Raises SigningRefused or CaUnavailable."""
+        """Return a certificate for the token's identity and the key of the CSR. Raises SigningRefused or
+        CaUnavailable."""
 
     def bundles(self) -> AsyncIterator[tuple[str, ...]]:
-        """The roots to trust, at once, and again whenever they change."""
+        """Yield the roots to trust at once, and again whenever they change."""

@@ -1,6 +1,8 @@
-"""The status of an authority: its certificates, their validity and fingerprints, the progress of a rotation. No secret.
+"""The status of an authority: its certificates, their validity and fingerprints, and the progress of a rotation. It
+contains no secrets.
 
-It is read from a running authority, or from its directory, without disturbing the process that signs.
+The status is read from a running authority, or from the authority's directory without disturbing the process that
+signs.
 """
 
 from __future__ import annotations
@@ -52,15 +54,15 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
     due: datetime | None  # when the next phase begins
     certificates: tuple[CertificateFacts, ...]
     problem: str = ""
-    issued: int = 0  # since the signing process started; unknown for a directory without such a process
+    issued: int = 0  # since the signing process started; 0 if read from a directory
     refused: dict[str, int] = {}  # by reason
 
     @property
     def next_step(self) -> str:
-        """The current state and the next step, as text."""
+        """The current phase and the next step of a rotation, as text."""
         signer = self.certificates[0] if self.certificates else None
         if signer is not None and signer.expires <= datetime.now(UTC):
-            return "what signs has expired, and signs nothing until it is replaced"
+            return "the signing certificate has expired, and the CA cannot sign until it is replaced"
         if signer is not None and not signer.is_root:
             count = sum(each.is_root for each in self.certificates)
             return f"{f'{count} roots are' if count > 1 else 'one root is'} trusted, and an intermediate of it signs"
@@ -72,31 +74,37 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
         }[self.phase]
 
     def problems(self, now: datetime) -> tuple[Problem, ...]:
-        """Problems with changed files, and `ends`."""
+        """Return the problem with changed files, if any, and the problems of `ends`."""
         if not self.problem:
             return self.ends(now)
-        what = f"its changed files are not used, the old ones go on: {self.problem}"
-        return Problem(Where(object="CA"), what, "mend them; no restart is needed"), *self.ends(now)
+        what = f"the changed CA files are invalid; the old ones stay in use: {self.problem}"
+        return Problem(Where(object="CA"), what, "fix them; no restart is needed"), *self.ends(now)
 
     def ends(self, now: datetime) -> tuple[Problem, ...]:
-        """Signing certificates that have expired or expire soon."""
-        where, found = Where(object="CA"), []
-        hint = "replace it in the CA's directory" if self.kind == PLUGGED_IN else "give it a new root: weft ca rotate"
-        for each in self._what_signs():
-            shown = f"{each.role} {each.subject!a}"
-            when = f"{each.expires:%Y-%m-%d %H:%M:%S} UTC"
-            if now >= each.expires:
-                found.append(Problem(where, f"{shown} expired at {when}: what it vouches for is refused", hint))
-            elif each.expires - now < min(_NOTICE, (each.expires - each.not_before) * _NOTICE_SHARE):
-                what = f"{shown} expires at {when}, and no certificate outlives it"
-                found.append(Problem(where, what, hint, Severity.WARNING))
-        return tuple(found)
+        """Return a problem for each signing certificate that has expired or expires soon."""
+        where, problems = Where(object="CA"), []
+        hint = "replace it in the CA's directory" if self.kind == PLUGGED_IN else "create a new root: weft ca rotate"
+        for certificate in self._what_signs():
+            shown = f"{certificate.role} {certificate.subject!a}"
+            when = f"{certificate.expires:%Y-%m-%d %H:%M:%S} UTC"
+            if now >= certificate.expires:
+                problems.append(
+                    Problem(
+                        where, f"{shown} expired at {when}: proxies reject the certificates that it has signed", hint
+                    )
+                )
+            elif certificate.expires - now < min(
+                _NOTICE, (certificate.expires - certificate.not_before) * _NOTICE_SHARE
+            ):
+                what = f"{shown} expires at {when}, and so does every certificate that it signs"
+                problems.append(Problem(where, what, hint, Severity.WARNING))
+        return tuple(problems)
 
     def _what_signs(self) -> Iterator[CertificateFacts]:
-        """From the signing certificate up to its root. Other trusted roots may expire without harm."""
-        for each in self.certificates:
-            yield each
-            if each.is_root:
+        """Yield the certificates from the signing one up to its root. Other trusted roots may expire without harm."""
+        for certificate in self.certificates:
+            yield certificate
+            if certificate.is_root:
                 return
 
 
@@ -111,7 +119,8 @@ def self_made_status(state: State) -> AuthorityStatus:
 def plugged_status(
     trust_domain: str, intermediates: Sequence[str], roots: Sequence[str], problem: str = ""
 ) -> AuthorityStatus:
-    """From certificates in PEM: the signing one up to its root, which is the first of the roots."""
+    """Return the status of a plugged-in CA. `intermediates`: PEM, the signing certificate first; empty if the root
+    itself signs. `roots`: PEM, the root of the signing certificate first."""
     chain = tuple(
         certificate_facts(each, "signer" if place == 0 else "intermediate") for place, each in enumerate(intermediates)
     )
@@ -121,21 +130,23 @@ def plugged_status(
 
 
 def read_status(directory: Path) -> AuthorityStatus:
-    """Raises AuthorityError."""
+    """Return the status of the CA in `directory`. Raises AuthorityError."""
     if is_plugged_in(directory):
         plugged = read_plugged(directory, time.time())
         return plugged_status("", plugged.signing.chain, plugged.roots)
     state = read_state(directory)
     if state is None:
-        raise AuthorityError("there is no CA in this directory", "make one with: weft control --ca DIR", file=directory)
+        raise AuthorityError(
+            "there is no CA in this directory", "create one with: weft control --ca DIR", file=directory
+        )
     return self_made_status(state)
 
 
 def refuse_unusable(directory: Path) -> None:
-    """Check a directory before it is used; an empty or missing directory is fine, for a new root. Raises
-    AuthorityError."""
+    """Raise AuthorityError if `directory` cannot be used for a CA. An empty or missing directory is accepted: a new
+    root is created there."""
     if directory.exists() and not directory.is_dir():
-        raise AuthorityError("is not a directory", "give a directory: --ca DIR", file=directory)
+        raise AuthorityError("is not a directory", "pass a directory: --ca DIR", file=directory)
     if is_plugged_in(directory):
         read_plugged(directory, time.time())
     else:
@@ -143,7 +154,7 @@ def refuse_unusable(directory: Path) -> None:
 
 
 def certificate_facts(pem: str, role: str) -> CertificateFacts:
-    """Raises ValueError."""
+    """Return the fields of a certificate in PEM that `weft ca show` prints. Raises ValueError."""
     certificate = x509.load_pem_x509_certificate(pem.encode())
     return CertificateFacts(
         role=role,

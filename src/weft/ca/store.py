@@ -1,6 +1,5 @@
-"""The directory of a self-made root: one state file, replaced as a whole, and a lock, so that only one process signs.
-Only the owner may read the file, and that is checked.
-"""
+"""The directory of a self-made root: one state file, which is always replaced as a whole, and a lock, so that only
+one process signs. Only the owner may read the state file; this is checked."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from weft.ca.error import AuthorityError
 from weft.ca.rotation import State
 
 STATE = "authority.json"
-BUNDLE = "bundle.pem"  # for people and programs that want the roots; written from the state, never read
+BUNDLE = "bundle.pem"  # the roots for users and other programs; written from the state, never read by weft
 _LOCK = "authority.lock"
 
 
 class Store:
     def __init__(self, directory: Path) -> None:
-        """Locks the directory for this process. Raises AuthorityError."""
+        """Lock the directory for this process, and create it if it is missing. Raises AuthorityError."""
         self.directory = directory
         self._lock = _take(directory)
 
@@ -30,7 +29,8 @@ class Store:
         return read_state(self.directory)
 
     def save(self, state: State) -> None:
-        """When it returns, the state survives a power cut. If it raises OSError, the file is unchanged."""
+        """Write the state. After this returns, the state survives a power failure. If it raises OSError, the file is
+        unchanged."""
         replace_file(self.directory / STATE, msgspec.json.format(msgspec.json.encode(state)), mode=0o600)
         replace_file(self.directory / BUNDLE, "".join(state.bundle()).encode(), mode=0o644)
 
@@ -41,7 +41,7 @@ class Store:
 
 
 def read_state(directory: Path) -> State | None:
-    """Raises AuthorityError."""
+    """Return the state in `directory`, or None if there is no state file. Raises AuthorityError."""
     path = directory / STATE
     text = read_secret(path)
     if text is None:
@@ -51,24 +51,27 @@ def read_state(directory: Path) -> State | None:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         # The decoder's message names fields, never their content.
         raise AuthorityError(
-            f"is not a state that weft wrote: {error}",
-            "restore it from a backup; without it a new root is made",
+            f"is not a valid state of weft's CA: {error}",
+            "restore it from a backup; without this file weft creates a new root",
             file=path,
         ) from error
     if state.version != 1:
-        raise AuthorityError(f"was written by a newer weft (version {state.version})", "use that weft", file=path)
+        raise AuthorityError(
+            f"was written by a newer weft (version {state.version})", "use that version of weft", file=path
+        )
     return state
 
 
 def read_secret(path: Path) -> bytes | None:
-    """A file that only its owner can read; None if there is none. Raises AuthorityError."""
+    """Return the content of a file that only its owner may read, or None if the file does not exist. Raises
+    AuthorityError if other users may read it."""
     try:
         with path.open("rb") as file:
             facts = os.fstat(file.fileno())
             if facts.st_mode & (stat.S_IRWXG | stat.S_IRWXO) and not _is_given(facts):
                 raise AuthorityError(
-                    f"holds a private key and others may read it (mode {stat.S_IMODE(facts.st_mode):04o})",
-                    f"see who could have read it, then: chmod 600 {path}",
+                    f"contains a private key, and other users may read it (mode {stat.S_IMODE(facts.st_mode):04o})",
+                    f"check who could have read it, then: chmod 600 {path}",
                     file=path,
                 )
             if facts.st_uid not in (0, os.geteuid()):
@@ -83,20 +86,22 @@ def read_secret(path: Path) -> bytes | None:
 
 
 def _is_given(facts: os.stat_result) -> bool:
-    """Owned by root and readable by this process's group: how Kubernetes mounts a Secret for a non-root process."""
+    """Return whether a file is owned by root and readable by this process's group, as in a Secret that Kubernetes
+    mounts for a non-root process."""
     shared = facts.st_mode & (stat.S_IRWXG | stat.S_IRWXO) == stat.S_IRGRP
     return shared and facts.st_uid == 0 != os.geteuid() and facts.st_gid in (os.getegid(), *os.getgroups())
 
 
 def replace_file(path: Path, content: bytes, *, mode: int) -> None:
-    """The old file or the new one, never a part: written beside it, flushed, renamed, and the rename flushed."""
+    """Replace a file atomically: write a file beside it, flush, rename, and flush the directory. A reader sees
+    either the old or the new content."""
     beside = path.with_name(f".{path.name}.new")
     with contextlib.suppress(FileNotFoundError):
         beside.unlink()
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)  # whatever the umask is
+            os.fchmod(file.fileno(), mode)  # independent of the umask
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -118,15 +123,15 @@ def _take(directory: Path) -> int:
         facts = directory.stat()
         if facts.st_uid not in (0, os.geteuid()):
             raise AuthorityError(
-                f"belongs to another user ({facts.st_uid})", "give a directory of your own", file=directory
+                f"belongs to another user ({facts.st_uid})", "use a directory that belongs to you", file=directory
             )
         if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise AuthorityError("others may write to it", f"chmod 700 {directory}", file=directory)
+            raise AuthorityError("other users may write to it", f"chmod 700 {directory}", file=directory)
         lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise AuthorityError(
-            f"cannot keep a root here: {error.strerror}",
-            "choose a directory that can be written: --ca DIR",
+            f"cannot store a root here: {error.strerror}",
+            "use a writable directory: --ca DIR",
             file=directory,
         ) from error
     try:
@@ -134,6 +139,8 @@ def _take(directory: Path) -> int:
     except OSError as error:
         os.close(lock)
         raise AuthorityError(
-            "another process signs with this root", "one weft control per directory; is one running?", file=directory
+            "another process signs with this root",
+            "only one weft control or weft up may use a directory at a time",
+            file=directory,
         ) from error
     return lock

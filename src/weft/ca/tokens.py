@@ -1,7 +1,7 @@
-"""The interface of token checks: a token in; a Caller out, or TokenRefused.
+"""The interface of token checks. Input: a token. Output: a Caller, or TokenRefused.
 
-On one machine the local engine signs the tokens (`signed_tokens.py`); on Kubernetes the API server reviews them. Rule:
-no message and no log line contains a token.
+On one machine the local engine signs the tokens (`signed_tokens.py`); on Kubernetes the API server reviews them.
+Rule: no message and no log line contains a token.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """The identity of a token: a service account, in a pod."""
+    """The identity in a token: a service account, and the pod that the token is bound to."""
 
     namespace: str
     service_account: str
@@ -31,7 +31,7 @@ class TokenReason(StrEnum):
     TOO_LONG = "token-too-long"
     MALFORMED = "token-malformed"
     ALGORITHM = "token-algorithm"
-    HEADER = "token-header"  # one that could change which key is used or what is signed
+    HEADER = "token-header"  # a header that could change which key is used or what is signed
     UNKNOWN_KEY = "token-unknown-key"
     SIGNATURE = "token-signature"
     CLAIMS = "token-claims"  # missing, or of the wrong type
@@ -48,9 +48,10 @@ class TokenRefused(Exception):
     def __init__(self, reason: TokenReason, message: str, caller: Caller | None = None) -> None:
         super().__init__(message)
         self.reason = reason
-        self.caller = caller  # only if the signature was valid
+        self.caller = caller  # only set if the signature was valid
 
 
 class TokenChecker(Protocol):
     async def check(self, token: str) -> Caller:
-        """Raises TokenRefused; CaUnavailable (`signer.py`) if a remote check does not answer."""
+        """Return the caller that `token` identifies. Raises TokenRefused; CaUnavailable (`signer.py`) if a remote check
+        does not answer."""

@@ -1,6 +1,6 @@
-"""The `weft` command. Commands are in folders by what a person wants: run, files, look, install, parts, pod. `reach`
-and `read` get data, `print` shows it, and `flags` declares what several commands take. Data goes to standard output,
+"""The `weft` command. Commands are in folders by purpose: run, files, look, install, parts, pod. `reach` and `read` get
+data, `print` shows it, and `flags` declares options that several commands share. Data is written to standard output,
 messages to standard error.
 
-Whatever is heavy is imported inside the command that needs it, so that `weft --help` answers at once.
+Heavy modules are imported inside the command that needs them, so that `weft --help` is fast.
 """

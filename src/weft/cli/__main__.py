@@ -1,4 +1,4 @@
-"""`python -m weft.cli` is `weft`, for places where the script is not on the path."""
+"""Makes `python -m weft.cli` equivalent to `weft`, for environments where the script is not on the path."""
 
 from weft.cli.start import main
 

@@ -1,6 +1,7 @@
-"""The list of commands: what a person wants, the commands for that, each with its line of help and where it lives.
+"""The list of all commands, under the headings that `weft --help` shows: each with its line of help and the module that
+implements it.
 
-A command's own module is read only when it is called: `weft --help` needs none of them.
+A command's module is imported only when the command is called, so `weft --help` imports none of them.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ COMMANDS: dict[str, tuple[Listing, ...]] = {
         Listing("bisect", "look.bisect:bisect", "Find the change after which a request had another result."),
         Listing("history", "look.history:history", "Show what has changed in a mesh, and when."),
         Listing("proxy-config", "look.proxy_config.tables:GROUP", "Show the config of a pod's Envoy."),
-        Listing("pc", "look.proxy_config.tables:PC", "The same.", hidden=True),
+        Listing("pc", "look.proxy_config.tables:PC", "Short for proxy-config.", hidden=True),
         Listing(
             "proxy-status",
             "look.proxy_status:proxy_status",
-            "Show the sync state of each proxy, or what differs at one.",
+            "Show the sync state of each proxy, or what differs in one proxy's config.",
         ),
         Listing("x", "look.experimental:GROUP", "Commands that may still change."),
     ),
@@ -78,7 +79,7 @@ COMMANDS: dict[str, tuple[Listing, ...]] = {
             "Print the completion script of a shell, for commands, flags and names.",
         ),
     ),
-    # Usually not even started by way of this list; hidden, because nobody types them.
+    # Hidden, because people do not type these commands. `weft.cli.start` usually runs them without this list.
     "In pods": tuple(Listing(name, f"pod.click_commands:{name}", line, hidden=True) for name, line in IN_PODS.items()),
 }
 

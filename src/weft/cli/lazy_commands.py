@@ -1,5 +1,5 @@
-"""Groups of commands that are loaded when they are called: what a command needs is paid for by those who call it. A
-command that is not loaded yet is a `Listing`, a line in a list."""
+"""click groups that import a command only when it is called, so that each command pays only for its own imports. A
+command that is not imported yet is a `Listing`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from weft.cli.print.output import fail
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# Similarity of short names: `bogus` and `logs` are two thirds alike, `exce` and `exec` three quarters.
+# Minimum similarity of a suggested name: `bogus` and `logs` are two thirds alike, `exce` and `exec` three quarters.
 _ALIKE = 0.7
-_UNKNOWN = "weft.cli.unknown_command"  # in a context's `meta`, while a shell completes
+_UNKNOWN = "weft.cli.unknown_command"  # key in a context's `meta`: shell completion met an unknown command
 
 
 class Listing(NamedTuple):
-    """A command in a list."""
+    """One command of a group, before its module is imported."""
 
     name: str
     where: str  # module:attribute, below weft.cli
-    line: str  # the first sentence of its help
+    line: str  # the first sentence of the command's help
     hidden: bool = False
 
 
@@ -37,7 +37,8 @@ def load(listing: Listing) -> click.Command:
 
 
 class LazyGroup(click.Group):
-    """Commands under headings, and other names of theirs, which no list shows."""
+    """A click group that lists its commands under headings and imports each command on first use. `aliases` maps
+    further names to commands; the help does not show them."""
 
     def __init__(
         self,
@@ -73,10 +74,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        known = self.get_command(ctx, args[0])
-        if known is None and ctx.resilient_parsing:
+        named = self.get_command(ctx, args[0])
+        if named is None and ctx.resilient_parsing:
             ctx.meta[_UNKNOWN] = True
-        elif known is None and not args[0].startswith("-"):
+        elif named is None and not args[0].startswith("-"):
             near = get_close_matches(args[0], self.list_commands(ctx), n=1, cutoff=_ALIKE)
             hint = f"did you mean `{near[0]}`?" if near else f"list them with: {ctx.command_path} --help"
             fail(f"there is no command `{args[0]}`", hint, code=2)
@@ -84,7 +85,8 @@ class LazyGroup(click.Group):
         return name, command, rest if command is None else without_values(command, ctx, rest)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """From the list: to describe all commands would mean to load them all."""
+        """Complete command names from the listings. The commands' own help texts are not used: that would import all of
+        them."""
         from click.shell_completion import CompletionItem
 
         if ctx.meta.get(_UNKNOWN):

@@ -1,6 +1,8 @@
-"""Where the `weft` command begins: what all commands share; `commands.py` lists them.
+"""The root of the `weft` command line: global options, and one format for the errors of all commands. `commands.py`
+lists the commands.
 
-An error that carries a problem is printed as one, with its hint; nobody who mistypes a name sees a traceback.
+An exception with a `problem` is printed as that problem with its hint, and a mistyped option as an error with a hint.
+Neither shows a traceback.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from weft.cli.print.output import fail, fail_by
 
 
 class RootGroup(LazyGroup):
-    """The commands of `weft.cli.commands`, with one way for all of them to fail."""
+    """The group of all commands in `weft.cli.commands`. It prints the errors of every command in the same format."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -40,10 +42,10 @@ class RootGroup(LazyGroup):
 
 
 def _explain(error: click.UsageError, ctx: click.Context) -> NoReturn:
-    """Print a usage error in the form of every other error."""
+    """Print a usage error in the same format as every other error, and exit with 2."""
     from weft.cli.flags.istioctl_flags import instead_of
 
-    if isinstance(error, NoArgsIsHelpError):  # whose message is the help
+    if isinstance(error, NoArgsIsHelpError):  # its message is the help text
         raise error
     what, hint = error.format_message().rstrip("."), ""
     if isinstance(error, click.NoSuchOption):
@@ -57,7 +59,7 @@ def _explain(error: click.UsageError, ctx: click.Context) -> NoReturn:
     "weft",
     cls=RootGroup,
     listings=COMMANDS,
-    aliases={"experimental": "x"},  # as istioctl has it
+    aliases={"experimental": "x"},  # istioctl's name for this group
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -68,7 +70,7 @@ def _explain(error: click.UsageError, ctx: click.Context) -> NoReturn:
 @click.option("--install-completion", is_flag=True, help="Install completion for the current shell.")
 @click.pass_context
 def app(context: click.Context, show_version: bool, install_completion: bool) -> None:
-    if os.environ.get("NO_COLOR"):  # https://no-color.org; for tables rich obeys it by itself
+    if os.environ.get("NO_COLOR"):  # https://no-color.org; rich applies it to tables
         context.color = False
     if show_version:
         from weft.cli.parts.version import print_here
@@ -83,9 +85,10 @@ def app(context: click.Context, show_version: bool, install_completion: bool) ->
 
 
 def main() -> None:
-    # What gRPC's own C code writes, such as about an address that it cannot serve on, we say in words of our own.
+    # Silence gRPC's C library. weft reports the same errors, such as an address that cannot be bound, in its own
+    # messages.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    if "_WEFT_COMPLETE" in os.environ:  # a shell asks what could come next
+    if "_WEFT_COMPLETE" in os.environ:  # a shell requests completions
         from weft.cli.parts.completion import answer
 
         answer(app)

@@ -1,1 +1,1 @@
-"""The example shop, and the judge behind `weft demo --check`: it runs the shop, edits it and checks what happens."""
+"""The example shop, and `weft demo --check`, which runs the shop, edits its YAML and checks the responses."""

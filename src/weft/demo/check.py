@@ -1,5 +1,6 @@
-"""`weft demo --check`: the demo, unattended. It starts the shop with the commands a user types, makes the same edits,
-checks the responses, and tears everything down. Each step reports what it saw; a failed step stops no other."""
+"""`weft demo --check`: the demo without a user. It starts the shop with the commands that a user types, makes the same
+edits, checks the responses, and stops the mesh. Each step reports what it observed. After a failed step the others
+still run, except that nothing runs if the workloads do not become ready."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from weft.demo.likelihood import change_point, split_probability
 from weft.demo.mesh_process import MeshProcess, ShopAnswer, StepFailed, odd_one, until
 from weft.local.status import MeshStatus, PodPhase, PodStatus
 
-SECONDS = 110.0  # for all of it; the promise is two minutes
-UNLIKELY = 1e-6  # a split that chance alone would show less often than this is wrong
+SECONDS = 110.0  # seconds for all steps together; the documentation promises two minutes
+UNLIKELY = 1e-6  # a step fails if its traffic split would occur by chance less often than this
 PAYMENTS, CATALOG, FRONTEND = "http://payments/pay", "http://catalog/items", "http://frontend/"
 
 
@@ -35,8 +36,8 @@ class DemoStep(msgspec.Struct, frozen=True):
 
 class CheckReport(msgspec.Struct, frozen=True):
     steps: tuple[DemoStep, ...]
-    log: Path  # of `weft up`; removed if nothing failed
-    log_end: tuple[str, ...] = ()  # its last lines, if something failed
+    log: Path  # the output of `weft up`; removed if no step failed
+    log_end: tuple[str, ...] = ()  # the last lines of `log`, if a step failed
 
     @property
     def failed(self) -> int:
@@ -44,7 +45,8 @@ class CheckReport(msgspec.Struct, frozen=True):
 
 
 def run(name: str, say: Callable[[str], None]) -> CheckReport:
-    """Check the demo with a mesh of that name, which nothing else may have. `say` gets a line after each step."""
+    """Run every step of the check on a mesh called `name`, which must not run yet, and return the report. `say` is
+    called with one line after each step."""
     home = Path(tempfile.mkdtemp(prefix="weft-demo-check-"))
     home.chmod(0o755)
     mesh = MeshProcess(
@@ -88,9 +90,9 @@ def _journey(mesh: MeshProcess) -> Iterator[tuple[str, Callable[[], str]]]:
     yield "HTTP, gRPC and TCP edges carry traffic", lambda: _edges(mesh)
     yield "plaintext to a STRICT workload is refused", lambda: trust_steps.plaintext_is_refused(mesh)
     yield "frontend may pay, snoop gets 403", lambda: trust_steps.one_is_served_the_other_is_not(mesh)
-    yield "saving the policy lets snoop in, and out", lambda: trust_steps.snoop_comes_and_goes(mesh)
+    yield "saving the policy allows snoop, and denies it", lambda: trust_steps.snoop_comes_and_goes(mesh)
     yield "certificates rotate under load", lambda: trust_steps.certificates_rotate(mesh)
-    yield "no private key lies about", lambda: trust_steps.no_key_lies_about(mesh)
+    yield "no private key is in files or environments", lambda: trust_steps.no_key_lies_about(mesh)
     yield "saving the weight moves the traffic", lambda: _weight_moves(mesh)
     yield "payments is split 50/50", lambda: _split(mesh, 0.50)
     yield "a fault makes catalog fail", lambda: _fault_appears(mesh)
@@ -163,7 +165,7 @@ def _sees_proxy(mesh: MeshProcess) -> str:
     wrong = {name: caller for name, caller in callers.items() if caller != "127.0.0.6"}
     if wrong:
         raise StepFailed(f"callers seen: {wrong}")
-    return f"so say {', '.join(callers)}"
+    return f"as seen by {', '.join(callers)}"
 
 
 def _split(mesh: MeshProcess, share: float) -> str:
@@ -183,23 +185,23 @@ def _edges(mesh: MeshProcess) -> str:
     wanted = {"catalog": "http", "inventory": "grpc", "ledger": "tcp"}
 
     def carried(status: MeshStatus) -> dict[str, int]:
-        found: dict[str, int] = {}
+        amounts: dict[str, int] = {}
         for edge in status.edges:
             namespace = edge.source.partition("/")[0]
             name = edge.destination.removesuffix(f".{namespace}.svc.cluster.local")
             amount = edge.connections if wanted.get(name) == "tcp" else edge.requests
-            found[name] = found.get(name, 0) + amount
-        return found
+            amounts[name] = amounts.get(name, 0) + amount
+        return amounts
 
     def lacking(status: MeshStatus) -> str:
-        found = carried(status)
+        amounts = carried(status)
         return ", ".join(
-            f"nothing to {name} over {protocol}" for name, protocol in wanted.items() if not found.get(name)
+            f"nothing to {name} over {protocol}" for name, protocol in wanted.items() if not amounts.get(name)
         )
 
-    found = carried(mesh.wait_for("HTTP, gRPC and TCP edges", lacking, seconds=15))
+    amounts = carried(mesh.wait_for("HTTP, gRPC and TCP edges", lacking, seconds=15))
     units = {"http": "requests", "grpc": "calls", "tcp": "connections"}
-    return ", ".join(f"{found[name]} {units[protocol]} to {name}" for name, protocol in wanted.items())
+    return ", ".join(f"{amounts[name]} {units[protocol]} to {name}" for name, protocol in wanted.items())
 
 
 def _weight_moves(mesh: MeshProcess) -> str:
@@ -246,7 +248,7 @@ def _fault_heals(mesh: MeshProcess) -> str:
         for answer in until(answers, removed, seconds=20):
             if answer.status != 200:
                 well_since, well = answer.at, 0
-            elif (well := well + 1) == 60:  # with the fault in place, chance gives that once in 10¹⁸
+            elif (well := well + 1) == 60:  # with the fault in place, 60 successes in a row have a probability of 10⁻¹⁸
                 break
     if well < 60:
         raise StepFailed("20 s after removing the fault, catalog still fails")
@@ -295,7 +297,7 @@ def _leaves_nothing(mesh: MeshProcess) -> str:
 
 
 def _pod(status: MeshStatus, workload: str) -> PodStatus:
-    found = next((pod for pod in status.pods if pod.workload == workload), None)
-    if found is None:
+    pod = next((pod for pod in status.pods if pod.workload == workload), None)
+    if pod is None:
         raise StepFailed(f"there is no pod of {workload}")
-    return found
+    return pod

@@ -1,4 +1,5 @@
-"""Statistics for observed traffic splits: exact binomial tails, and when a stream of responses changed its mix."""
+"""Statistics for observed traffic splits: the exact binomial probability of a split, and the moment at which the split
+of a stream of responses changed."""
 
 from __future__ import annotations
 
@@ -7,20 +8,25 @@ from collections.abc import Iterable
 
 
 def split_probability(hits: int, total: int, share: float) -> float:
-    """How likely a result at least this unlikely is, if each of `total` answers is a hit with probability `share`."""
+    """Return the probability of a result at least as unlikely as `hits` of `total`, if each response is a hit with
+    probability `share` (a two-sided exact binomial test)."""
     if not 0 <= hits <= total:
-        raise ValueError(f"{hits} of {total} is no count")
+        raise ValueError(f"{hits} of {total} is not a count")
     seen = _log_mass(hits, total, share)
-    # Rounding must not push the result itself, or its mirror image, out of its own tail.
+    # The tolerance keeps rounding from excluding `hits` itself, or the equally likely count on the other side of the
+    # mean.
     masses = (_log_mass(count, total, share) for count in range(total + 1))
     return min(1.0, sum(math.exp(mass) for mass in masses if mass <= seen + 1e-9))
 
 
 def change_point(answers: Iterable[tuple[float, bool]], *, before: float, after: float) -> tuple[float, float] | None:
-    """When the share of hits went from `before` to `after`: (the likeliest moment, when it was beyond doubt).
+    """Return when the share of hits changed from `before` to `after`: the likeliest moment of the change, and the
+    moment at which the change was certain. None if the share did not change. `answers` yields (moment, whether it
+    was a hit).
 
-    Page's CUSUM: the sum of log likelihood ratios, never below zero. Where it last left zero the change began; past
-    ln(10⁶) chance would have to be a million times kinder to the old share than to the new one.
+    The method is Page's CUSUM: a sum of log likelihood ratios that never falls below zero. The change began where the
+    sum last rose from zero. It is certain at a sum of ln(10⁶): the responses are then a million times likelier with the
+    new share than with the old one.
     """
     certain = math.log(1e6)
     evidence, begun = 0.0, 0.0

@@ -1,5 +1,5 @@
-"""A mesh under test: `weft up` as a child process, and the actions of the checks on it through the same command line.
-Stopping it reports what was left behind, which should be nothing."""
+"""A mesh under test: runs `weft up` as a child process, and sends requests and reads logs through the `weft` command
+line. `stop` returns what the mesh left behind, which should be nothing."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from weft.netns.namespace import namespaces, processes_in
 
 
 class StepFailed(Exception):
-    """What was observed instead of what was expected."""
+    """A step of the check failed. The message states what was observed instead of what was expected."""
 
 
 class ShopAnswer(msgspec.Struct, frozen=True):
-    status: int  # 0 if there was none
+    status: int  # HTTP status; 0 without a response
     body: dict[str, Any]
     at: float  # Unix time
 
@@ -41,7 +41,7 @@ class MeshProcess:
         self.log = log
         self.most_processes = 0
         self._until = until
-        self._options = options  # of weft up
+        self._options = options  # further options of `weft up`
         self._mesh: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -51,7 +51,7 @@ class MeshProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for this process, which then stops the mesh
+                start_new_session=True,  # Ctrl-C reaches only this process, which then stops the mesh
             )
 
     def status(self) -> MeshStatus:
@@ -61,7 +61,8 @@ class MeshProcess:
         return status
 
     def wait_for(self, what: str, lacking: Callable[[MeshStatus], str], *, seconds: float) -> MeshStatus:
-        """Poll until nothing is missing."""
+        """Poll the mesh until `lacking(status)` returns an empty string, and return that status. After `seconds`, raise
+        StepFailed with what is still lacking. `what` names the awaited state."""
         deadline = min(time.monotonic() + seconds, self._until)
         missing = "no status"
         while time.monotonic() < deadline:
@@ -76,7 +77,7 @@ class MeshProcess:
         raise StepFailed(f"after {seconds:.0f} s: {missing}")
 
     def ask(self, url: str, count: int, *, by: str = "loadgen") -> list[ShopAnswer]:
-        """Send real requests from a workload's pod."""
+        """Send `count` requests to `url` from a pod of the workload `by`, and return the responses."""
         command = self._exec(by, "python3", "ask.py", url, str(count))
         finished = self._run(command, seconds=40)
         answers = [_answer(line) for line in finished.splitlines()]
@@ -86,7 +87,8 @@ class MeshProcess:
 
     @contextlib.contextmanager
     def stream(self, url: str, *, by: str = "loadgen") -> Iterator[Iterator[ShopAnswer]]:
-        """Responses as they arrive, about a hundred a second, until the block ends."""
+        """Send requests to `url` from a pod of the workload `by` until the block ends. Yields an iterator over the
+        responses as they arrive, about a hundred per second."""
         command = self._exec(by, "python3", "ask.py", url, "100000", "--parallel", "2", "--pause", "0.015")
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
@@ -104,7 +106,8 @@ class MeshProcess:
         return self._run([*WEFT, "logs", "--mesh", self.name, *which, workload], seconds=20)
 
     def search_keys(self) -> Searched:
-        """In every file that the mesh made or was made of, and in what each of its processes was started with."""
+        """Search for private keys in every file that the mesh created or was created from, and in the arguments and
+        environment of each of its processes."""
         base = base_directory()
         files = files_below(base / self.name, base / f"{self.name}.log", self.directory, self.log)
         weft = [self._mesh.pid] if self._mesh else []
@@ -114,14 +117,16 @@ class MeshProcess:
         return self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
 
     def stop(self) -> list[str]:
-        """End the mesh as a user would; returns the traces it left."""
+        """Stop the mesh with `weft down`, as a user would. Return the processes, namespaces, mounts and files that it
+        left behind."""
         if self._mesh is None:
             return []
         alive = self._processes()
         self.most_processes = len(alive)
         traces: list[str] = []
         try:
-            # Its own time: what was started must end, whatever came before.
+            # This has a timeout of its own, independent of `until`: the mesh must be stopped even if the steps used up
+            # their time.
             subprocess.run([*WEFT, "down", self.name], capture_output=True, timeout=30, check=False)
             code = self._mesh.wait(timeout=20)
             if code != 0:
@@ -158,8 +163,8 @@ class MeshProcess:
         except subprocess.TimeoutExpired as expired:
             raise StepFailed(f"`{' '.join(command[len(WEFT) :])}` did not end in {left:.0f} s") from expired
         if finished.returncode != 0:
-            said = finished.stderr.strip() or finished.stdout[-300:]
-            raise StepFailed(f"`weft {' '.join(command[len(WEFT) :])}` ended with {finished.returncode}: {said}")
+            output = finished.stderr.strip() or finished.stdout[-300:]
+            raise StepFailed(f"`weft {' '.join(command[len(WEFT) :])}` ended with {finished.returncode}: {output}")
         return finished.stdout
 
     def _answers(self, process: subprocess.Popen[bytes]) -> Iterator[ShopAnswer]:
@@ -171,18 +176,18 @@ class MeshProcess:
         raise StepFailed(f"the requests ended early: {process.stderr.read().decode(errors='replace')[-300:]}")
 
     def _is_ours(self, place: str) -> bool:
-        """A namespace (weft-NAME.…, weft-NAME@…), or a path with it or the run directory in it; no other mesh's, whose
-        name only holds ours."""
+        """Return whether `place` belongs to this mesh: a namespace (weft-NAME.…, weft-NAME@…), or a path that contains
+        such a name or the run directory. The places of a mesh whose name merely contains this one do not match."""
         return re.search(rf"(^|/|weft-){re.escape(self.name)}([.@/]|$)", place) is not None
 
     def _processes(self) -> dict[tuple[int, str], str]:
-        """What lives in the mesh's namespaces now: (pid, when it began) → its name."""
+        """Return the processes in the mesh's namespaces now: (PID, start time) → name."""
         pids = {pid for each in namespaces() if self._is_ours(each.name) for pid in processes_in(each)}
         return {(pid, begun): _name(pid) for pid in sorted(pids) if (begun := _begun(pid))}
 
 
 def until(answers: Iterator[ShopAnswer], begun: float, *, seconds: float) -> Iterator[ShopAnswer]:
-    """The responses after a moment, for a duration."""
+    """Yield the responses that arrive within `seconds` after the moment `begun`."""
     for answer in answers:
         if answer.at > begun + seconds:
             return
@@ -198,11 +203,12 @@ def _answer(line: str | bytes) -> ShopAnswer:
     try:
         return msgspec.json.decode(line, type=ShopAnswer)
     except msgspec.DecodeError as error:
-        raise StepFailed(f"not an answer: {line[:200]!r}") from error
+        raise StepFailed(f"not a response: {line[:200]!r}") from error
 
 
 def _begun(pid: int) -> str:
-    """When the process started, in the kernel's ticks; empty once it is gone. Numbers are given out again."""
+    """Return when the process started, in the kernel's clock ticks; empty once the process has ended. Tells apart two
+    processes with the same PID, because the kernel reuses PIDs."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,5 @@
-"""The example mesh that comes with weft: where it is, a copy the user may edit, and the edits worth trying."""
+"""The example mesh that comes with weft: the path of its files, a copy for the user to edit, and the edits worth
+trying."""
 
 from __future__ import annotations
 
@@ -8,14 +9,15 @@ import shutil
 from datetime import timedelta
 from pathlib import Path
 
-# Long enough for a machine that is busy with something else, short enough to be seen: renewed at 80 % of it.
+# Long enough that a busy machine renews in time, short enough that a user sees renewals. Renewed at 80 % of the
+# lifetime.
 CERTIFICATE_TTL = timedelta(seconds=10)
-CALLERS = ("[frontend]", "[frontend, snoop]")  # of payments.yaml's policies, before and after the edit
+CALLERS = ("[frontend]", "[frontend, snoop]")  # the allowed callers in payments.yaml, before and after the edit
 WEIGHTS = ((90, 50), (10, 50))  # payments.yaml's weights, before and after the edit
 
 
 def source() -> Path:
-    """In a wheel the shop is inside the package, in a checkout beside it."""
+    """Return the directory of the example shop: inside the package in a wheel, beside the package in a checkout."""
     package = Path(__file__).resolve().parent.parent
     for place in (package / "examples" / "shop", package.parent.parent / "examples" / "shop"):
         if place.is_dir():
@@ -24,7 +26,7 @@ def source() -> Path:
 
 
 def copy_to(target: Path) -> None:
-    """A copy that every user may read: the programs in it run under users of their own."""
+    """Copy the shop to `target`, readable by every user, because the shop's programs run as other users."""
     shutil.copytree(source(), target, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile)
     for path in (target, *target.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -62,7 +64,8 @@ def remove_outsider(directory: Path) -> None:
 
 
 def things_to_try(directory: Path, victim: int) -> list[tuple[str, list[str]]]:
-    """(what happens, the commands); `victim` is the process number of a pod to kill, 0 while there is none."""
+    """Return the edits worth trying, as (what happens, the commands). `victim` is the PID of a pod to kill; 0 if there
+    is none yet."""
     place = _short(directory)
     return [
         ("Move payments from 90/10 to 50/50:", [f"sed -i 's/weight: .*/weight: 50/' {place / 'payments.yaml'}"]),
@@ -86,7 +89,7 @@ def _replace(path: Path, old: str, new: str) -> None:
 
 
 def _save(path: Path, text: str) -> None:
-    """Save as editors do: write a new file, then rename it."""
+    """Replace the file atomically, as editors do: write a new file, then rename it."""
     beside = path.with_name(f".{path.name}.new")
     beside.write_text(text)
     beside.chmod(0o644)
@@ -94,7 +97,7 @@ def _save(path: Path, text: str) -> None:
 
 
 def _short(directory: Path) -> Path:
-    """The path as a shell in the current directory would write it."""
+    """Return the path relative to the current directory where possible, quoted for a shell."""
     absolute = directory.absolute()
     here = Path.cwd()
     shown = absolute.relative_to(here) if absolute.is_relative_to(here) else absolute

@@ -1,6 +1,6 @@
-"""The security steps of the demo's check: which callers are allowed and denied, what the access log shows, and whether
-certificates rotate without failed requests. Each step takes the running shop and returns what it saw, or raises
-StepFailed."""
+"""The security steps of `weft demo --check`: which callers are allowed and denied, what the access log shows, and
+whether certificates rotate without failed requests. Each step takes the running shop and returns what it observed,
+or raises StepFailed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from weft.demo.mesh_process import MeshProcess, ShopAnswer, StepFailed, odd_one,
 from weft.local.status import MeshStatus, PodPhase
 
 PAYMENTS, FRONTEND = "http://payments/pay", "http://frontend/"
-RULE = "ns[shop]-policy[till]-rule[0]"  # of payments.yaml
+RULE = "ns[shop]-policy[till]-rule[0]"  # the policy rule in payments.yaml that denies snoop
 SNOOP = "spiffe://cluster.local/ns/shop/sa/snoop"
 _PATIENCE = 20.0  # seconds
 _ASKED = 50
 _IN_A_ROW = 60
 _LEAST_REQUESTS = 300
-_LEAST_RENEWALS = 2  # of each pod, so that each has trusted certificates that replaced one under load
+_LEAST_RENEWALS = 2  # per pod: each then trusts certificates that were replaced under load
 
 
 def plaintext_is_refused(mesh: MeshProcess) -> str:
@@ -30,7 +30,8 @@ def plaintext_is_refused(mesh: MeshProcess) -> str:
         answered = [answer for answer in answers if answer.status]
         if answered:
             raise StepFailed(f"{len(answered)} of {len(answers)} were answered; for example {answered[0].status}")
-        # A missing response could have many causes; the log of the proxy that closed the connection has the one.
+        # A missing response can have many causes. The access log of the proxy that closed the connection states the
+        # cause.
         lines = _wait_for_lines(lambda: _refused_plaintext(mesh) - earlier, _ASKED)
     finally:
         shop.remove_outsider(mesh.directory)
@@ -76,13 +77,13 @@ def snoop_comes_and_goes(mesh: MeshProcess) -> str:
 def certificates_rotate(mesh: MeshProcess) -> str:
     before = _renewals(mesh.status())
     begun = time.monotonic()
-    asked, failed, odd = 0, 0, ""
+    sent, failed, odd = 0, 0, ""
     with mesh.stream(FRONTEND) as answers:
         for answer in until(answers, time.time(), seconds=2 * _PATIENCE):
-            asked += 1
+            sent += 1
             if answer.status != 200:
                 failed, odd = failed + 1, f"{answer.status} {answer.body}"
-            enough = asked >= _LEAST_REQUESTS and asked % 50 == 0
+            enough = sent >= _LEAST_REQUESTS and sent % 50 == 0
             if enough and _least_renewed(before, mesh.status()) >= _LEAST_RENEWALS:
                 break
     after = _renewals(mesh.status())
@@ -91,10 +92,10 @@ def certificates_rotate(mesh: MeshProcess) -> str:
     if _least_renewed(before, mesh.status()) < _LEAST_RENEWALS:
         raise StepFailed(f"only {seen}")
     if failed:
-        raise StepFailed(f"{failed} of {asked} requests failed under {seen}; for example {odd}")
-    if asked < _LEAST_REQUESTS:
-        raise StepFailed(f"only {asked} requests were made under {seen}")
-    return f"{seen}, 0 of {asked} requests failed"
+        raise StepFailed(f"{failed} of {sent} requests failed under {seen}; for example {odd}")
+    if sent < _LEAST_REQUESTS:
+        raise StepFailed(f"only {sent} requests were made under {seen}")
+    return f"{seen}, 0 of {sent} requests failed"
 
 
 def no_key_lies_about(mesh: MeshProcess) -> str:
@@ -118,7 +119,8 @@ def _denied(mesh: MeshProcess) -> set[str]:
 
 
 def _lines(mesh: MeshProcess) -> list[str]:
-    """No two are the same: each has its moment and its connection."""
+    """Return the access log lines of both payments proxies. No two lines are equal: each contains its time and
+    connection."""
     return [line for name in ("payments-v1", "payments-v2") for line in mesh.logs(name, proxy=True).splitlines()]
 
 
@@ -126,13 +128,13 @@ def _wait_for_lines(look: Callable[[], set[str]], count: int) -> set[str]:
     deadline = time.monotonic() + _PATIENCE
     while len(lines := look()) < count:
         if time.monotonic() > deadline:
-            raise StepFailed(f"the log has {len(lines)} lines of {count} refusals")
+            raise StepFailed(f"the log has {len(lines)} of {count} lines about rejected requests")
         time.sleep(0.2)
     return lines
 
 
 def _renewals(status: MeshStatus) -> dict[str, int]:
-    """How many certificates each pod with a proxy has had."""
+    """Return how many certificates each ready pod with a proxy has been issued, by the pod's name."""
     running = (pod for pod in status.pods if pod.phase is PodPhase.READY and pod.identity is not None)
     return {pod.name: pod.identity.renewals for pod in running if pod.identity is not None}
 

@@ -1,4 +1,5 @@
-"""Envoy's process: the binary, its bootstrap, its command line, its admin API, and its own word on a configuration.
+"""Everything that weft needs to know about the Envoy process: its binary, bootstrap, command line, admin API, and
+the validation of its configuration.
 
-The only package that knows these. It starts nothing inside a pod by itself and knows no namespaces.
+No other package knows these details. This package starts no process in a pod and knows no network namespaces.
 """

@@ -1,8 +1,9 @@
-"""Envoy's admin API, asked from outside its pod: readiness, statistics, configuration, draining, log levels.
+"""A client of Envoy's admin API, used from outside the pod: readiness, stats, config dumps, draining, log levels.
 
-The caller brings a function that opens a socket where the admin port is, usually in a pod's namespace. aiohttp takes
-sockets from such a function, keeps connections alive between polls and knows chunked answers; a client of our own would
-only be a second, less tried one. An answer's size and time are bounded, and every failure is an EnvoyError.
+The caller passes a function that opens a socket which can reach the admin port, usually in a pod's network
+namespace. aiohttp accepts such a function, keeps connections alive between polls and decodes chunked responses, so
+weft needs no HTTP client of its own. The size and duration of a response are limited, and every failure is an
+EnvoyError.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """Quantiles in the stat's own unit (times: milliseconds). `recent` covers the time between the last two
-    questions for stats; `None` means that nothing was recorded."""
+    """Quantiles of one histogram, in the unit of the stat (milliseconds for times). `recent` covers the time between
+    the last two requests for stats. A value of `None` means that nothing was recorded."""
 
     recent: Mapping[float, float | None]
     total: Mapping[float, float | None]
@@ -37,7 +38,7 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 class Admin:
-    """A client of one Envoy. Close it, or use it as an asynchronous context."""
+    """A client of one Envoy's admin API. Close it, or use it as an asynchronous context manager."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Admin:
             self._session = None
 
     async def ready(self) -> bool:
-        """Whether Envoy serves; False also while it is not even there yet."""
+        """Return whether Envoy is ready. False also if the admin API does not answer yet."""
         try:
             status, _ = await self._ask("GET", "/ready", {})
         except EnvoyError:
@@ -75,60 +76,65 @@ class Admin:
         return status == 200
 
     async def wait_until_ready(self, *, every: float = 0.01) -> None:
-        """Bound it from outside, with asyncio.timeout: only the caller knows how long is too long."""
+        """Poll until Envoy is ready. There is no time limit: the caller sets one with asyncio.timeout."""
         while not await self.ready():
             await asyncio.sleep(every)
 
     async def stats(self, pattern: str = "", *, used_only: bool = True) -> Stats:
-        """Counters, gauges and histograms whose names match the regular expression `pattern` anywhere."""
+        """Return the counters, gauges and histograms whose name contains a match of the regular expression
+        `pattern`."""
         query = {"format": "json"} | ({"filter": pattern} if pattern else {}) | ({"usedonly": ""} if used_only else {})
         document = await self._json("/stats", query)
         try:
             return parse_stats(document)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise EnvoyError(f"its statistics have an unknown form: {error!r}", where=self._name) from error
+            raise EnvoyError(f"the answer to /stats has an unknown format: {error!r}", where=self._name) from error
 
     async def config_dump(self, *, resource: str = "", include_endpoints: bool = False) -> dict[str, Any]:
         query = {"resource": resource} if resource else {}
         return await self._json("/config_dump", query | ({"include_eds": ""} if include_endpoints else {}))
 
     async def live_listeners(self) -> frozenset[str]:
-        """The names of the listeners that take connections."""
+        """Return the names of the listeners that accept connections."""
         document = await self._json("/listeners", {"format": "json"})
         try:
             return frozenset(each["name"] for each in document.get("listener_statuses", ()))
         except (KeyError, TypeError) as error:
-            raise EnvoyError(f"its listeners have an unknown form: {error!r}", where=self._name) from error
+            raise EnvoyError(
+                f"the listeners in Envoy's answer have an unknown format: {error!r}", where=self._name
+            ) from error
 
     async def refused_listeners(self) -> dict[str, str]:
-        """Listeners whose last version was refused, each with Envoy's reason."""
+        """Return the listeners whose last version Envoy rejected: name → Envoy's reason."""
         document = await self.config_dump(resource="dynamic_listeners")
         try:
             failures = [each["error_state"] for each in document.get("configs", ()) if "error_state" in each]
-            # One that was never accepted has a name only in what was refused.
+            # A listener that was never accepted has its name only in the rejected configuration.
             return {each["failed_configuration"]["name"]: each.get("details", "") for each in failures}
         except (KeyError, TypeError, AttributeError) as error:
-            raise EnvoyError(f"its listeners have an unknown form: {error!r}", where=self._name) from error
+            raise EnvoyError(
+                f"the listeners in Envoy's answer have an unknown format: {error!r}", where=self._name
+            ) from error
 
     async def clusters(self) -> dict[str, Any]:
-        """Each cluster with its hosts, their health and their counters."""
+        """Return every cluster with its hosts, their health and their counters."""
         return await self._json("/clusters", {"format": "json"})
 
     async def server_info(self) -> dict[str, Any]:
         return await self._json("/server_info", {})
 
     async def drain(self, *, inbound_only: bool = True) -> None:
-        """Stop taking inbound connections as they end, without exiting: what Istio's agent does before a pod stops. At
-        a gateway nothing is inbound, and everything comes in."""
+        """Drain the listeners gracefully, without ending Envoy, as Istio's agent does before a pod stops. At a
+        gateway pass `inbound_only=False`: its listeners are not marked as inbound."""
         chosen = {"inboundonly": ""} if inbound_only else {}
         await self._text("POST", "/drain_listeners", {**chosen, "graceful": "", "skip_exit": ""})
 
     async def read(self, path: str, query: Mapping[str, str]) -> bytes:
-        """Any answer, as it is."""
+        """Return the unchanged body of the response to GET `path`."""
         return await self._text("GET", path, query)
 
     async def post(self, path: str, query: Mapping[str, str]) -> bytes:
-        """The same, of what changes something."""
+        """Return the unchanged body of the response to POST `path`."""
         return await self._text("POST", path, query)
 
     async def _json(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
@@ -136,16 +142,16 @@ class Admin:
         try:
             document = json.loads(text)
         except ValueError as error:
-            raise EnvoyError(f"its answer to {path} is not JSON: {error}", where=self._name) from error
+            raise EnvoyError(f"the answer to {path} is not JSON: {error}", where=self._name) from error
         if not isinstance(document, dict):
-            raise EnvoyError(f"its answer to {path} is not an object", where=self._name)
+            raise EnvoyError(f"the answer to {path} is not a JSON object", where=self._name)
         return document
 
     async def _text(self, method: str, path: str, query: Mapping[str, str]) -> bytes:
         status, body = await self._ask(method, path, query)
         if status != 200:
-            said = body[:200].decode(errors="replace").strip()
-            raise EnvoyError(f"it answered {method} {path} with {status}: {said}", where=self._name)
+            text = body[:200].decode(errors="replace").strip()
+            raise EnvoyError(f"Envoy answered {method} {path} with {status}: {text}", where=self._name)
         return body
 
     async def _ask(self, method: str, path: str, query: Mapping[str, str]) -> tuple[int, bytes]:
@@ -158,13 +164,13 @@ class Admin:
                 async for chunk in answer.content.iter_any():
                     size += len(chunk)
                     if size > _MOST_BYTES:
-                        raise EnvoyError(f"its answer to {path} is longer than {_MOST_BYTES} bytes", where=self._name)
+                        raise EnvoyError(f"the answer to {path} is longer than {_MOST_BYTES} bytes", where=self._name)
                     chunks.append(chunk)
                 return answer.status, b"".join(chunks)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            why = str(error) or f"nothing came within {self._timeout.total:g} s"  # TimeoutError has no words of its own
-            hint = f"see its log for why: weft logs --proxy {self._name.removeprefix('proxy of ')}"
-            raise EnvoyError(f"its admin API did not answer {path}: {why}", hint, where=self._name) from error
+            why = str(error) or f"no answer within {self._timeout.total:g} s"  # a TimeoutError has no text
+            hint = f"see the proxy's log: weft logs --proxy {self._name.removeprefix('proxy of ')}"
+            raise EnvoyError(f"Envoy's admin API did not answer {path}: {why}", hint, where=self._name) from error
 
     def _fresh_socket(self) -> socket.socket:
         try:
@@ -174,7 +180,7 @@ class Admin:
 
 
 def parse_stats(document: Mapping[str, Any]) -> Stats:
-    """Read what /stats?format=json says. Text readouts are left out: they are no numbers."""
+    """Parse the response of /stats?format=json. Text readouts are skipped, because they are not numbers."""
     values: dict[str, int] = {}
     histograms: dict[str, Histogram] = {}
     for entry in document["stats"]:

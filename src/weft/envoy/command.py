@@ -1,4 +1,5 @@
-"""The command line of one Envoy, and the file it reads. Whoever starts it decides where and as whom."""
+"""Builds the command line of an Envoy and writes its bootstrap file. The caller decides in which network namespace
+and as which user the Envoy runs."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ BOOTSTRAP_FILE = "envoy.json"
 
 
 class EnvoyCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """`argv` and `environment` to start, and the paths that must be reachable for the user it runs as."""
+    """How to start an Envoy: `argv`, `environment`, and the paths that its user must be able to read (`visible`)."""
 
     argv: tuple[str, ...]
     environment: dict[str, str]
@@ -23,9 +24,10 @@ class EnvoyCommand(msgspec.Struct, frozen=True, kw_only=True):
 def prepare(
     bootstrap: Bootstrap, binary: Path, directory: Path, *, log_level: str = "warning", drain_seconds: int = 5
 ) -> EnvoyCommand:
-    """Write the bootstrap into the pod's own directory and say how to start Envoy with it.
+    """Write the bootstrap into the pod's directory and return the command that starts Envoy with it.
 
-    A file and not an argument: every user of a machine can read every process's arguments.
+    The bootstrap is a file and not an argument, because every user of a machine can read the arguments of every
+    process.
     """
     file = directory / BOOTSTRAP_FILE
     file.write_text(render(bootstrap), encoding="utf-8")
@@ -42,25 +44,25 @@ def prepare(
 def options(
     *,
     log_level: str = "warning",
-    # `misc` warns of each field of Istio's configuration that Envoy would rather have under another name, again for
-    # every listener of every proxy: nothing that a reader of the log could change.
+    # The logger `misc` warns about every deprecated field of Istio's configuration, again for each listener of each
+    # proxy. A reader of the log cannot change these fields.
     component_log_level: str = "misc:error",
-    # One worker: less memory, and one pod of many has no use for each core. 0: one for each.
+    # Worker threads. One needs less memory, and one pod among many does not need every core. 0: one per core.
     concurrency: int = 1,
     drain_seconds: int = 5,
 ) -> tuple[str, ...]:
-    """What every sidecar is started with, wherever its bootstrap comes from."""
+    """Return the command line options of every Envoy, except those that select its bootstrap."""
     return (
         *(("--concurrency", str(concurrency)) if concurrency else ()),
-        # Hot restart shares memory by number, and the many Envoys of one machine would meet there.
+        # Hot restart uses shared memory with a fixed id, so several Envoys on one machine would collide.
         "--disable-hot-restart",
         *("--drain-time-s", str(drain_seconds)),
-        # Whoever is connected under rules that have been replaced is sent away with the next answer, and not by chance
-        # within the time above: a policy that is saved holds from the second request on.
+        # Connections of a replaced listener are closed after their next response, not at a random time within the drain
+        # time: so a saved policy applies from the second request on.
         *("--drain-strategy", "immediate"),
         *("--log-level", log_level),
         *(("--component-log-level", component_log_level) if component_log_level else ()),
-        # An access log is read by a person who has just sent a request: Envoy's own 10 s are too long to wait.
+        # Operators read the access log right after sending a request; Envoy's default of 10 s is too long.
         *("--file-flush-interval-msec", "500"),
         *("--log-format", "%Y-%m-%dT%T.%e %l envoy %n: %v"),
     )

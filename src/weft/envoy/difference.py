@@ -1,8 +1,9 @@
-"""What a proxy was sent against what it has: two dumps in Envoy's words come in, every resource that is not the same in
-both leaves, with the places in it.
+"""Compares the config that a proxy was sent with the config that it has.
 
-Rule: only what Envoy adds of its own accord is no difference: the health of endpoints, endpoints of clusters that need
-none to be sent, and how it spells a number. Nor is what only those proxies of a group have whose first call was held.
+Input: two config dumps in Envoy's format. Output: every resource that differs, with the fields that differ. Rule:
+values that Envoy adds or reformats are no difference: the health of endpoints, endpoints of clusters without EDS,
+and the notation of numbers. Clusters for on-demand calls are ignored too, because only some proxies of a group have
+them.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ import msgspec
 from weft.translate.names import HOLD
 
 KINDS = ("Clusters", "Listeners", "Routes", "Endpoints")
-_MOST_PLACES = 20  # of one resource: past that, somebody has to look at the whole of it
+_MOST_PLACES = 20  # fields of one resource; with more, the whole resource must be read anyway
 
 Dump = Mapping[str, Any]
 
 
 class DifferentField(msgspec.Struct, frozen=True):
     path: str
-    sent: Any = None  # None: it was not sent
-    has: Any = None  # None: Envoy does not have it
+    sent: Any = None  # None: the field was not sent
+    has: Any = None  # None: Envoy does not have the field
 
 
 class ResourceDifference(msgspec.Struct, frozen=True):
@@ -31,12 +32,12 @@ class ResourceDifference(msgspec.Struct, frozen=True):
     name: str
     what: str  # "missing" at Envoy, "unknown" to the control plane, or "other"
     places: tuple[DifferentField, ...] = ()
-    note: str = ""  # what Envoy says of it itself
+    note: str = ""  # the state of the resource in Envoy, such as warming or rejected
 
 
 def differences(sent: Dump, has: Dump) -> list[ResourceDifference]:
-    """In the order of KINDS, then by name."""
-    found = []
+    """Return the resources that differ, in the order of KINDS, then by name."""
+    result = []
     for kind, read in zip(KINDS, (_clusters, _listeners, _routes, _endpoints), strict=True):
         ours, theirs = read(sent), read(has)
         notes = _notes(kind, has)
@@ -45,8 +46,8 @@ def differences(sent: Dump, has: Dump) -> list[ResourceDifference]:
                 continue
             difference = _difference(kind, name, ours.get(name), theirs.get(name), notes.get(name, ""))
             if difference is not None:
-                found.append(difference)
-    return found
+                result.append(difference)
+    return result
 
 
 def _difference(kind: str, name: str, sent: Any, has: Any, note: str) -> ResourceDifference | None:
@@ -73,40 +74,45 @@ def _places(path: str, sent: Any, has: Any) -> Iterator[DifferentField]:
         yield DifferentField(path, sent, has)
 
 
-def _same_number(one: Any, other: Any) -> bool:
-    """A number in a structure that is typed by its name is written as a number here, and as a text by Envoy."""
+def _same_number(first: Any, second: Any) -> bool:
+    """Return whether two values are the same number. In a typed_struct, weft writes a number where Envoy writes a
+    string."""
     try:
-        return not isinstance(one, bool | None) and not isinstance(other, bool | None) and float(one) == float(other)
+        return (
+            not isinstance(first, bool | None) and not isinstance(second, bool | None) and float(first) == float(second)
+        )
     except (TypeError, ValueError):
         return False
 
 
 def _clusters(dump: Dump) -> dict[str, Any]:
-    found = _items(dump, "ClustersConfigDump", "dynamic_active_clusters")
-    return {each["cluster"]["name"]: each["cluster"] for each in found if "cluster" in each}
+    clusters = _items(dump, "ClustersConfigDump", "dynamic_active_clusters")
+    return {each["cluster"]["name"]: each["cluster"] for each in clusters if "cluster" in each}
 
 
 def _listeners(dump: Dump) -> dict[str, Any]:
-    found = _items(dump, "ListenersConfigDump", "dynamic_listeners")
+    listeners = _items(dump, "ListenersConfigDump", "dynamic_listeners")
     return {
-        each["name"]: each["active_state"]["listener"] for each in found if "listener" in each.get("active_state", {})
+        each["name"]: each["active_state"]["listener"]
+        for each in listeners
+        if "listener" in each.get("active_state", {})
     }
 
 
 def _routes(dump: Dump) -> dict[str, Any]:
-    found = _items(dump, "RoutesConfigDump", "dynamic_route_configs")
-    return {each["route_config"]["name"]: each["route_config"] for each in found if "route_config" in each}
+    routes = _items(dump, "RoutesConfigDump", "dynamic_route_configs")
+    return {each["route_config"]["name"]: each["route_config"] for each in routes if "route_config" in each}
 
 
 def _endpoints(dump: Dump) -> dict[str, Any]:
-    """Of each cluster that is sent some: who answers, where and with which weight, in an order of its own."""
+    """Return, by the name of each EDS cluster, its endpoints with their weight, sorted by address and locality."""
     sent = {name for name, cluster in _clusters(dump).items() if cluster.get("type") == "EDS"}
-    found = {}
+    endpoints = {}
     for each in _items(dump, "EndpointsConfigDump", "dynamic_endpoint_configs"):
         assignment = each.get("endpoint_config", {})
         if assignment.get("cluster_name") in sent:
-            found[assignment["cluster_name"]] = dict(sorted(_answering(assignment)))
-    return found
+            endpoints[assignment["cluster_name"]] = dict(sorted(_answering(assignment)))
+    return endpoints
 
 
 def _answering(assignment: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -116,7 +122,7 @@ def _answering(assignment: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, A
             address = each.get("endpoint", {}).get("address", {})
             socket = address.get("socket_address", {})
             where = f"{socket.get('address')}:{socket.get('port_value')}" if socket else str(address)
-            # Each locality of a priority may have the same address.
+            # The same address may occur in several localities of a priority.
             yield f"{where} {msgspec.json.encode(place).decode()}", {"weight": each.get("load_balancing_weight", 1)}
 
 
@@ -124,13 +130,13 @@ def _notes(kind: str, dump: Dump) -> dict[str, str]:
     notes = {}
     if kind == "Clusters":
         for each in _items(dump, "ClustersConfigDump", "dynamic_warming_clusters"):
-            notes[each.get("cluster", {}).get("name", "")] = "Envoy still warms another version of it"
+            notes[each.get("cluster", {}).get("name", "")] = "Envoy is still warming another version of it"
     if kind == "Listeners":
         for each in _items(dump, "ListenersConfigDump", "dynamic_listeners"):
             if "error_state" in each:
-                notes[each["name"]] = f"Envoy refused another version of it: {each['error_state'].get('details', '')}"
+                notes[each["name"]] = f"Envoy rejected another version of it: {each['error_state'].get('details', '')}"
             elif "warming_state" in each:
-                notes[each["name"]] = "Envoy still warms another version of it"
+                notes[each["name"]] = "Envoy is still warming another version of it"
     return notes
 
 

@@ -1,8 +1,9 @@
-"""The end of a sidecar: its callers are sent elsewhere, what is under way is finished, and only then may it stop.
+"""Drains an Envoy before its pod stops: clients are moved to other endpoints, requests in flight finish, and then
+Envoy may stop. Also waits until an Envoy is ready.
 
-Runs beside Envoy in its container, as kubelet's preStop hook, and so loads next to nothing: no asyncio, no aiohttp.
-Envoy ends at once when it is told to; whatever must happen before happens here. So does waiting for its beginning, for
-which a pod has to wait: that loads not even http.client.
+Runs beside Envoy in its container, as kubelet's preStop hook, so it imports little: no asyncio, no aiohttp. Envoy
+exits immediately on SIGTERM, so everything that must happen before is done here. The start of a pod waits for
+`wait_until_ready`, so that function does not even import http.client.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ from collections.abc import Callable, Mapping
 
 from weft.model.proxy import ADMIN_PORT
 
-_OWN = "http.own-admin"  # as what its own listeners count: kubelet's and Prometheus' questions
+_OWN = "http.own-admin"  # stat prefix of the listeners for probes and metrics
 _OF_WORKER = re.compile(r"\.worker_[0-9]+\.[a-z_]+$")
-_EVERY = 0.1  # seconds between two looks
-_LONGEST_ANSWER = 100  # bytes of an answer that is no good, for whoever reads of it
+_EVERY = 0.1  # seconds between two polls
+_LONGEST_ANSWER = 100  # bytes of an error response that are shown
 
 
 class Gone(Exception):
-    """There is no Envoy that answers."""
+    """Envoy does not answer, or its answer cannot be used."""
 
 
 class Active:
-    """What is under way, from Envoy's gauges."""
+    """The requests, other streams and connections in progress, computed from Envoy's gauges."""
 
     def __init__(self, gauges: Mapping[str, int]) -> None:
         connections = sum(_values(gauges, "listener.", ".downstream_cx_active"))
         over_http = sum(_values(gauges, "http.", ".downstream_cx_active"))
         self.requests = sum(_values(gauges, "http.", ".downstream_rq_active"))
         self.requests -= gauges.get(f"{_OWN}.downstream_rq_active", 0)
-        # Whoever speaks no HTTP is busy as long as it is connected.
+        # A connection without HTTP counts as busy until it is closed.
         self.streams = max(0, connections - over_http)
         self.connections = max(0, connections - gauges.get(f"{_OWN}.downstream_cx_active", 0))
 
@@ -53,28 +54,29 @@ def drain(
     port: int = ADMIN_PORT,
     tell: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Returns when Envoy may stop: not before `least` seconds, in which callers learn to go elsewhere; and then once
-    nothing is under way, or, with `until_idle`, nobody is connected any more. Kubelet's patience is the only bound.
-    `gateway`: it serves whom it listens for, and nothing of it is called inbound."""
+    """Drain Envoy, and return when it may stop: after at least `least` seconds, in which clients learn about other
+    endpoints, and when no request or stream is in progress (with `until_idle`: when no client is connected). Only
+    kubelet's grace period limits the waiting. `gateway`: drain all listeners, because a gateway's listeners are
+    not marked as inbound. `tell` gets progress messages."""
     began = time.monotonic()
     try:
         _ask(port, "POST", f"/drain_listeners?{'' if gateway else 'inboundonly&'}graceful&skip_exit")
         time.sleep(max(0.0, began + least - time.monotonic()))
-        said = ""
+        last_message = ""
         while True:
             active = _active(port)
             if not (active.connections if until_idle else active.busy):
                 return
-            if str(active) != said:
-                said = str(active)
-                tell(f"waiting for {said}")
+            if str(active) != last_message:
+                last_message = str(active)
+                tell(f"waiting for {last_message}")
             time.sleep(_EVERY)
     except Gone as error:
         tell(str(error))
 
 
 def wait_until_ready(*, most: float, port: int = ADMIN_PORT) -> str:
-    """Ends when Envoy has its configuration, with nothing to say; after this many seconds with what it said last."""
+    """Wait until Envoy has its configuration and return "". After `most` seconds, return why Envoy is not ready."""
     end = time.monotonic() + most
     while not _is_ready(port):
         if time.monotonic() >= end:
@@ -103,7 +105,7 @@ def _active(port: int) -> Active:
         entries = json.loads(body)["stats"]
         return Active({each["name"]: each["value"] for each in entries if isinstance(each.get("value"), int)})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Gone(f"Envoy's statistics have an unknown form: {error!r}") from error
+        raise Gone(f"Envoy's stats have an unknown format: {error!r}") from error
 
 
 def _ask(port: int, method: str, path: str) -> bytes:
@@ -119,13 +121,14 @@ def _ask(port: int, method: str, path: str) -> bytes:
     finally:
         connection.close()
     if answer.status != 200:
-        said = body[:_LONGEST_ANSWER].decode(errors="replace").strip()
-        raise Gone(f"Envoy answered {method} {path} with {answer.status} {said}".rstrip())
+        text = body[:_LONGEST_ANSWER].decode(errors="replace").strip()
+        raise Gone(f"Envoy answered {method} {path} with {answer.status} {text}".rstrip())
     return body
 
 
 def _values(gauges: Mapping[str, int], prefix: str, suffix: str) -> list[int]:
-    """Of everybody's but the admin API's. A listener is counted once, and not again for each of its workers."""
+    """Return the values of all gauges with this prefix and suffix, except those of the admin API. Values per worker
+    are skipped, because the gauge of their listener includes them."""
     return [
         value
         for name, value in gauges.items()

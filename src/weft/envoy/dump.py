@@ -1,7 +1,9 @@
-"""What Envoy says of itself (/config_dump, /clusters), as plain JSON that others make rows of. Bytes come in from a
-proxy or from a file that somebody kept; sections leave, found by their type, whoever spelt the fields.
+"""Reads Envoy's /config_dump and /clusters, and gives access to their sections and fields.
 
-Rules: an unknown type or a missing field is no error, since dumps outlive versions; and no key gets past `read`."""
+Input: bytes from a proxy, or from a file that a user has saved. Output: JSON documents whose sections are found by
+type; field names may be in snake_case or camelCase. Rules: an unknown type or a missing field is no error, because
+dumps of other Envoy versions are read too. `read` removes every private key.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ BOOTSTRAP = "BootstrapConfigDump"
 ENDPOINTS = "EndpointsConfigDump"
 EXTENSIONS = "EcdsConfigDump"
 
-# What to ask for, for each section alone: the whole dump of a large mesh takes seconds.
+# The field mask for each section: the whole dump of a large mesh takes seconds.
 MASKS = {
     CLUSTERS: "dynamic_active_clusters,dynamic_warming_clusters,static_clusters",
     LISTENERS: "dynamic_listeners,static_listeners",
@@ -33,18 +35,18 @@ MASKS = {
     BOOTSTRAP: "bootstrap,last_updated",
 }
 
-_REDACTED = "[redacted]"  # Envoy's own word
-# Fields that Envoy's API marks as sensitive. Envoy redacts them itself; a file may come from anywhere.
+_REDACTED = "[redacted]"  # the text that Envoy itself uses
+# Fields that Envoy's API marks as sensitive. Envoy redacts them itself, but a file may come from another source.
 _SENSITIVE = frozenset(
     {"private_key", "private_key_provider", "pkcs12", "password", "session_ticket_keys", "generic_secret"}
     | {"hmac_secret", "token_secret", "client_secret", "auth_password", "auth_passwords", "secret_access_key"}
 )
-_MOST_DIGITS = 20  # of 64 bits
-_SHORTEST_KEY = 48  # letters, of which most are the words around it
-_BASE64 = re.compile(r"[A-Za-z0-9+/]{48}")  # its beginning; most long texts have a dot or a space by then
+_MOST_DIGITS = 20  # the most digits of a 64-bit number
+_SHORTEST_KEY = 48  # characters; a PEM header and footer alone are almost this long
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{48}")  # how base64 begins; other long texts have a dot or space there
 
 
-Told = Callable[[str, str], str]  # the words for a part of a resource, by the resource's name and where in it that is
+Told = Callable[[str, str], str]  # (name of a resource, path of a part in it) → the object that created the part
 WHY = ("WHY",)
 
 
@@ -57,17 +59,18 @@ class Dump(msgspec.Struct, frozen=True):
     document: dict[str, Any]
 
     def sections(self, kind: str) -> list[dict[str, Any]]:
-        """Those of one type; several where Envoy has split it."""
+        """Return the sections of one type. Envoy splits a large section into several."""
         return [each for each in items(self.document, "configs") if text(each, "@type").endswith(f".{kind}")]
 
     def section(self, kind: str) -> dict[str, Any]:
-        found = self.sections(kind)
-        if not found:
-            raise EnvoyError(f"the dump has no {kind}", "take a whole one: curl -s localhost:15000/config_dump")
-        return found[-1]
+        sections = self.sections(kind)
+        if not sections:
+            raise EnvoyError(f"the dump has no {kind}", "take a complete dump: curl -s localhost:15000/config_dump")
+        return sections[-1]
 
     def messages(self, kind: str, *paths: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-        """What is at these paths: the first name is a list, the others lead into each of its items."""
+        """Yield the messages at these paths in all sections of one type. The first name of a path is a list; the
+        other names lead to a field in each item of the list."""
         for section in self.sections(kind):
             for listed, *inner in paths:
                 for item in items(section, listed):
@@ -75,21 +78,25 @@ class Dump(msgspec.Struct, frozen=True):
                         yield message
 
 
-def read(said: bytes, *, where: str = "") -> Dump:
-    """Either of /config_dump and /clusters?format=json, without its keys."""
+def read(content: bytes, *, where: str = "") -> Dump:
+    """Parse the response of /config_dump or of /clusters?format=json, and redact private keys. `where` is shown in
+    errors."""
     try:
-        document = msgspec.json.decode(said)
+        document = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        hint = "a dump is what Envoy's admin API says: curl -s localhost:15000/config_dump"
-        raise EnvoyError(f"this is not JSON: {error}", hint, where=where) from error
+        hint = "take a dump from Envoy's admin API: curl -s localhost:15000/config_dump"
+        raise EnvoyError(f"the dump is not JSON: {error}", hint, where=where) from error
     if not isinstance(document, dict):
-        raise EnvoyError("this is JSON, but not Envoy's dump", "curl -s localhost:15000/config_dump", where=where)
+        raise EnvoyError(
+            "the JSON is not a dump of Envoy", "take one: curl -s localhost:15000/config_dump", where=where
+        )
     cleaned = without_keys(document)
     return Dump(cleaned)
 
 
 def without_keys(value: Any) -> Any:
-    """The same, with `[redacted]` where Envoy's API has something secret, or where there is a private key anyway."""
+    """Return `value` with `[redacted]` in all fields that Envoy's API marks as sensitive and in all texts that
+    contain a private key."""
     if isinstance(value, dict):
         return {
             name: _redacted(each, name) if _is_sensitive(name) else without_keys(each) for name, each in value.items()
@@ -100,7 +107,8 @@ def without_keys(value: Any) -> Any:
 
 
 def at(value: Any, *path: str) -> Any:
-    """What is there, or None. Fields may be spelt as in Envoy's API or as in JSON's mapping of it."""
+    """Return the field at `path`, or None. The document may spell field names in snake_case, as Envoy's API, or in
+    camelCase, as the JSON mapping of protobuf."""
     for name in path:
         if not isinstance(value, dict):
             return None
@@ -109,34 +117,35 @@ def at(value: Any, *path: str) -> Any:
 
 
 def text(value: Any, *path: str) -> str:
-    found = at(value, *path)
-    return found if isinstance(found, str) else ""
+    field = at(value, *path)
+    return field if isinstance(field, str) else ""
 
 
 def number(value: Any, *path: str) -> int:
-    found = at(value, *path)
-    if isinstance(found, str):  # as 64-bit numbers are in JSON
-        return digits(found)
-    return found if isinstance(found, int) else 0
+    field = at(value, *path)
+    if isinstance(field, str):  # 64-bit numbers are strings in JSON
+        return digits(field)
+    return field if isinstance(field, int) else 0
 
 
 def digits(word: str) -> int:
-    """0 if it is no number, or none of Envoy's."""
+    """Return the number that `word` stands for; 0 if it is not a decimal number of at most 20 digits."""
     return int(word) if word.isdecimal() and len(word) <= _MOST_DIGITS else 0
 
 
 def items(value: Any, *path: str) -> list[dict[str, Any]]:
-    found = at(value, *path)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    field = at(value, *path)
+    return [each for each in field if isinstance(each, dict)] if isinstance(field, list) else []
 
 
 def words(value: Any, *path: str) -> list[str]:
-    found = at(value, *path)
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    field = at(value, *path)
+    return [each for each in field if isinstance(each, str)] if isinstance(field, list) else []
 
 
 def managed_by(message: dict[str, Any]) -> str:
-    """NAME.NAMESPACE of the object that shaped it, from the metadata that Istio's tools read."""
+    """Return NAME.NAMESPACE of the Istio object that `message` was generated from, according to the metadata that
+    Istio's tools read."""
     path = text(message, "metadata", "filter_metadata", "istio", "config")
     if not path:
         return ""
@@ -181,7 +190,7 @@ def _is_private(value: str) -> bool:
 
 
 def _decoded(value: str) -> str:
-    """Bytes are base64 in JSON."""
+    """Return the text that `value` is the base64 of, or "". In JSON, protobuf's bytes are base64."""
     try:
         return base64.b64decode(value, validate=True).decode("latin-1")
     except (binascii.Error, ValueError):

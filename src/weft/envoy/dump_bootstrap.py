@@ -1,4 +1,4 @@
-"""What an Envoy was started with, and which versions it and its mesh say they are."""
+"""Reads the bootstrap section of a dump, and the versions of Envoy and of the mesh in it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ _BUILD = (("build.label", "-"), ("revision.status", "/"), ("build.type", "/"), (
 
 
 def bootstrap(dump: Dump) -> dict[str, Any]:
-    """The whole section, as Envoy writes it."""
+    """Return the bootstrap section of the dump, unchanged."""
     return dump.section(BOOTSTRAP)
 
 
 def versions(section: dict[str, Any]) -> list[tuple[str, str]]:
-    """Each with its title."""
+    """Return the versions of Istio, of its proxy and of Envoy, each as (title, version). Unknown versions are left
+    out."""
     node = at(section, "bootstrap", "node")
     proxy = text(node, "metadata", "ISTIO_PROXY_SHA")
-    found = [
+    versions = [
         ("Istio Version:", text(node, "metadata", "ISTIO_VERSION")),
         ("Istio Proxy Version:", proxy.partition(":")[2] or proxy),
         ("Envoy Version:", _envoy(at(node, "user_agent_build_version"))),
     ]
-    return [(title, version) for title, version in found if version]
+    return [(title, version) for title, version in versions if version]
 
 
 def _envoy(build: Any) -> str:
     parts = [number(build, "version", part) for part in ("major_number", "minor_number", "patch")]
     shown = ".".join(map(str, parts))
     for field, separator in _BUILD:
-        if said := text(build, "metadata", field):
-            shown += separator + said
+        if value := text(build, "metadata", field):
+            shown += separator + value
     return shown

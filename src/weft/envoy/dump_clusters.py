@@ -1,4 +1,5 @@
-"""Clusters of a dump as rows: which service, port and subset each is for, and which DestinationRule shaped it."""
+"""Clusters of a dump as table rows: the service, port and subset of each, and the DestinationRule that applies to
+it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ COLUMNS = ("SERVICE FQDN", "PORT", "SUBSET", "DIRECTION", "TYPE", "DESTINATION R
 
 
 class ClusterName(msgspec.Struct, frozen=True):
-    """`outbound|80|v1|HOST`, taken apart. A name of another form is all host."""
+    """The parts of a cluster's name, such as `outbound|80|v1|HOST`. A name of another form is entirely the host."""
 
     direction: str
     port: int
@@ -25,11 +26,11 @@ class ClusterName(msgspec.Struct, frozen=True):
 
 
 class ClusterFilter(msgspec.Struct, frozen=True):
-    """What is empty or 0 asks for nothing."""
+    """Selects clusters by the parts of their name. An empty field or 0 selects all."""
 
-    fqdn: str = ""  # a part of the host
+    fqdn: str = ""  # a substring of the host
     port: int = 0
-    subset: str = ""  # a part of it
+    subset: str = ""  # a substring of the subset
     direction: str = ""
 
     def takes(self, name: ClusterName) -> bool:
@@ -50,32 +51,33 @@ def parse_name(name: str) -> ClusterName:
 
 
 def clusters(dump: Dump, wanted: ClusterFilter | None = None) -> list[dict[str, Any]]:
-    """Whole, in the order of the table."""
+    """Return the clusters that `wanted` selects, as complete messages, in the order of the table."""
     wanted = wanted or ClusterFilter()
-    found = dump.messages(CLUSTERS, ("dynamic_active_clusters", "cluster"), ("static_clusters", "cluster"))
-    named = [(parse_name(text(cluster, "name")), cluster) for cluster in found]
+    messages = dump.messages(CLUSTERS, ("dynamic_active_clusters", "cluster"), ("static_clusters", "cluster"))
+    named = [(parse_name(text(cluster, "name")), cluster) for cluster in messages]
     chosen = [(name, cluster) for name, cluster in named if wanted.takes(name)]
     return [cluster for _, cluster in sorted(chosen, key=lambda pair: pair[0].order)]
 
 
-def table(found: list[dict[str, Any]], *, named: bool = False, why: Told | None = None) -> DumpTable:
-    """`named`: with the whole name before the columns. `why`: with who made it behind them."""
+def table(clusters: list[dict[str, Any]], *, named: bool = False, why: Told | None = None) -> DumpTable:
+    """Return the table of the clusters. `named`: the first column is the cluster's full name. `why`: the last column
+    is the object that created the cluster."""
     rows = tuple(
         (
             *((f"cluster/{text(each, 'name')}",) if named else ()),
             *_row(each),
             *((why(text(each, "name"), ""),) if why else ()),
         )
-        for each in found
+        for each in clusters
     )
     return DumpTable((*(("NAME",) if named else ()), *COLUMNS, *(WHY if why else ())), rows)
 
 
 def _row(cluster: dict[str, Any]) -> tuple[str, ...]:
-    written = text(cluster, "name")
-    name = parse_name(written)
-    # An enumeration's first value is not written, and neither is the type of a cluster with an extension's.
+    full_name = text(cluster, "name")
+    name = parse_name(full_name)
+    # JSON omits the first value of an enum (STATIC), and the type of a cluster that is an extension.
     ending = (text(cluster, "type") or "STATIC", managed_by(cluster))
-    if "|" not in written:
-        return (written, "-", "-", "-", *ending)
+    if "|" not in full_name:
+        return (full_name, "-", "-", "-", *ending)
     return (name.host, str(name.port), name.subset or "-", name.direction, *ending)

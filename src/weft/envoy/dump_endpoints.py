@@ -1,4 +1,5 @@
-"""Endpoints as rows: those that Envoy has and how it finds them (/clusters), or those that it was told (a dump)."""
+"""Endpoints as table rows: those that Envoy uses, with their health (/clusters), or those that Envoy was sent (a
+dump)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ TOLD_COLUMNS = ("NAME", "STATUS", "LOCALITY", "CLUSTER")
 
 
 class EndpointFilter(msgspec.Struct, frozen=True):
-    """What is empty or 0 asks for nothing."""
+    """Selects endpoints. An empty field or 0 selects all."""
 
     address: str = ""
     port: int = 0
@@ -46,17 +47,19 @@ class _Endpoint(msgspec.Struct, frozen=True, order=True):
 
 
 def clusters(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[str, Any]]:
-    """Whole clusters that have such an endpoint."""
-    found = at(dump.document, "cluster_statuses")
-    if not isinstance(found, list):
+    """Return the clusters of /clusters that have an endpoint which `wanted` selects, as complete messages."""
+    statuses = at(dump.document, "cluster_statuses")
+    if not isinstance(statuses, list):
         hint = "endpoints are in: curl -s 'localhost:15000/clusters?format=json', or /config_dump?include_eds=true"
-        raise EnvoyError("this says nothing of endpoints", hint)
+        raise EnvoyError("the dump contains no endpoints", hint)
     return [each for each in items(dump.document, "cluster_statuses") if _endpoints(each, wanted or EndpointFilter())]
 
 
-def table(found: list[dict[str, Any]], wanted: EndpointFilter | None = None, *, why: Told | None = None) -> DumpTable:
-    """`why`: with who made each behind the columns."""
-    endpoints = sorted(each for cluster in found for each in _endpoints(cluster, wanted or EndpointFilter()))
+def table(
+    statuses: list[dict[str, Any]], wanted: EndpointFilter | None = None, *, why: Told | None = None
+) -> DumpTable:
+    """Return the table of the endpoints in use. `why`: the last column is the object that created each endpoint."""
+    endpoints = sorted(each for cluster in statuses for each in _endpoints(cluster, wanted or EndpointFilter()))
     rows = [
         (
             *(each.shown, each.status, "FAILED" if each.failed else "OK", each.cluster),
@@ -68,19 +71,20 @@ def table(found: list[dict[str, Any]], wanted: EndpointFilter | None = None, *, 
 
 
 def is_told(dump: Dump) -> bool:
-    """Whether it says what Envoy was told of endpoints, and not how it finds them."""
+    """Return whether the dump contains the endpoints that Envoy was sent (EDS), and not their health (/clusters)."""
     return not isinstance(at(dump.document, "cluster_statuses"), list) and bool(dump.sections(ENDPOINTS))
 
 
 def assignments(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[str, Any]]:
-    """Whole ones that have such an endpoint."""
-    found = dump.messages(ENDPOINTS, *_TOLD)
-    ordered = sorted(found, key=lambda each: parse_name(text(each, "cluster_name")).order)
+    """Return the ClusterLoadAssignments that have an endpoint which `wanted` selects, as complete messages."""
+    messages = dump.messages(ENDPOINTS, *_TOLD)
+    ordered = sorted(messages, key=lambda each: parse_name(text(each, "cluster_name")).order)
     return [each for each in ordered if any(_told_endpoints(each, wanted or EndpointFilter()))]
 
 
 def told(dump: Dump, wanted: EndpointFilter | None = None, *, why: Told | None = None) -> DumpTable:
-    """What the control plane has sent, with localities. `why`: with who made each behind the columns."""
+    """Return the table of the endpoints that the control plane has sent, with localities. `why`: the last column is
+    the object that created each endpoint."""
     wanted = wanted or EndpointFilter()
     rows = []
     for assignment in assignments(dump, wanted):
@@ -92,7 +96,7 @@ def told(dump: Dump, wanted: EndpointFilter | None = None, *, why: Told | None =
 
 
 def _told_endpoints(assignment: dict[str, Any], wanted: EndpointFilter) -> Iterator[tuple[str, str, str]]:
-    """Of each: its address, its status, and where it is."""
+    """Yield the address, status and locality of each endpoint that `wanted` selects."""
     cluster = text(assignment, "cluster_name")
     for group in items(assignment, "endpoints"):
         for each in items(group, "lb_endpoints"):
@@ -104,10 +108,10 @@ def _told_endpoints(assignment: dict[str, Any], wanted: EndpointFilter) -> Itera
 
 def _endpoints(cluster: dict[str, Any], wanted: EndpointFilter) -> list[_Endpoint]:
     name = text(cluster, "name")
-    found = []
+    endpoints = []
     for host in items(cluster, "host_statuses"):
         health = at(host, "health_status")
-        found.append(
+        endpoints.append(
             _Endpoint(
                 address=_host(at(host, "address")),
                 port=number(host, "address", "socket_address", "port_value"),
@@ -116,7 +120,7 @@ def _endpoints(cluster: dict[str, Any], wanted: EndpointFilter) -> list[_Endpoin
                 failed=at(health, "failed_outlier_check") is True,
             )
         )
-    return [each for each in found if wanted.takes(each.address, each.port, each.cluster, each.status)]
+    return [each for each in endpoints if wanted.takes(each.address, each.port, each.cluster, each.status)]
 
 
 def _host(address: Any) -> str:

@@ -1,4 +1,5 @@
-"""Filters that a proxy was sent by themselves (ECDS), as rows. weft sends none; whoever looks wants to know that."""
+"""HTTP and network filters that a proxy was sent by ECDS, as table rows. weft sends none, and the empty table shows
+that."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ _PREFIX = "type.googleapis.com/"
 
 
 def extensions(dump: Dump) -> dict[str, Any]:
-    """The whole section, as Envoy writes it; nothing, if it has none: an Envoy that was never sent one may say so by
-    saying nothing."""
-    found = dump.sections(EXTENSIONS)
-    return {name: value for name, value in found[-1].items() if name != "@type"} if found else {}
+    """Return the ECDS section of the dump without its type. Return {} if the section is missing: an Envoy that was
+    never sent a filter by ECDS may omit it."""
+    sections = dump.sections(EXTENSIONS)
+    return {name: value for name, value in sections[-1].items() if name != "@type"} if sections else {}
 
 
 def table(section: dict[str, Any]) -> DumpTable:

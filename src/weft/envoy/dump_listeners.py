@@ -1,4 +1,4 @@
-"""Listeners of a dump as rows: one for each filter chain, with what it takes and where that goes."""
+"""Listeners of a dump as table rows: one for each filter chain, with its match and its destination."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HTTP = "envoy.filters.network.http_connection_manager"
 _TCP = "envoy.filters.network.tcp_proxy"
 _BLACK_HOLE = "BlackHoleCluster"
 
-# Lists of protocols that have a name among Istio's users.
+# Lists of ALPN protocols, and the names that istioctl shows for them.
 _PROTOCOLS = {
     ("http/1.0", "http/1.1", "h2c", "istio-http/1.0", "istio-http/1.1", "istio-h2"): "App: HTTP TLS",
     ("istio", "istio-http/1.0", "istio-http/1.1", "istio-h2"): "App: Istio HTTP Plain",
@@ -25,7 +25,7 @@ _PROTOCOLS = {
 
 
 class ListenerFilter(msgspec.Struct, frozen=True):
-    """What is empty or 0 asks for nothing."""
+    """Selects listeners. An empty field or 0 selects all."""
 
     address: str = ""
     port: int = 0
@@ -40,19 +40,21 @@ class ListenerFilter(msgspec.Struct, frozen=True):
 
 
 def listeners(dump: Dump, wanted: ListenerFilter | None = None) -> list[dict[str, Any]]:
-    """Whole, in the order of the table."""
+    """Return the listeners that `wanted` selects, as complete messages, in the order of the table."""
     wanted = wanted or ListenerFilter()
     paths = (("dynamic_listeners", "active_state", "listener"), ("static_listeners", "listener"))
-    found = [each for each in dump.messages(LISTENERS, *paths) if wanted.takes(each)]
-    return sorted(found, key=lambda each: (port(each), addresses(each)[0], kind(each)))
+    messages = [each for each in dump.messages(LISTENERS, *paths) if wanted.takes(each)]
+    return sorted(messages, key=lambda each: (port(each), addresses(each)[0], kind(each)))
 
 
 def table(
-    found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None
+    listeners: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None
 ) -> DumpTable:
-    """`named`: with the listener's name before the columns. `why`: with who made it behind them."""
+    """Return the table of the listeners. `verbose`: one row for each filter chain instead of each listener. `named`:
+    the first column is the listener's name. `why`: the last column is the object that created the row's filter
+    chain or listener."""
     rows: list[tuple[str, ...]] = []
-    for listener in found:
+    for listener in listeners:
         name = (f"listener/{text(listener, 'name')}",) if named else ()
         beginning = (*name, ",".join(addresses(listener)), str(port(listener)))
         for place, each in _chain_rows(listener) if verbose else [("", (kind(listener),))]:
@@ -78,8 +80,8 @@ def kind(listener: dict[str, Any]) -> str:
         for each in items(chain, "filters")
         if text(each, "name") != _TCP or not _drops(each)
     ]
-    found = [word for word, name in (("HTTP", _HTTP), ("TCP", _TCP)) if name in names]
-    return "+".join(found) or "UNKNOWN"
+    kinds = [word for word, name in (("HTTP", _HTTP), ("TCP", _TCP)) if name in names]
+    return "+".join(kinds) or "UNKNOWN"
 
 
 def _chains(listener: dict[str, Any]) -> list[dict[str, Any]]:
@@ -88,7 +90,7 @@ def _chains(listener: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _chain_rows(listener: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
-    """Each with where in the listener it is."""
+    """Return the rows of a listener's filter chains, each with the path of the chain in the listener."""
     named = len(items(listener, "filter_chains"))
     rows = [
         (f"filter_chains[{place}]" if place < named else "default_filter_chain", (_match(chain), _destination(chain)))
@@ -144,14 +146,14 @@ def _cluster(name: str) -> str:
 
 
 def _only_cluster(route_configuration: dict[str, Any]) -> str:
-    """Where everything goes, if it all goes to one place."""
+    """Return the cluster to which all requests of a route configuration go; "" if there are several destinations."""
     hosts = items(route_configuration, "virtual_hosts")
     if len(hosts) != 1 or words(hosts[0], "domains") != ["*"]:
         return ""
-    found = items(hosts[0], "routes")
-    if len(found) != 1 or text(found[0], "match", "prefix") != "/":
+    routes = items(hosts[0], "routes")
+    if len(routes) != 1 or text(routes[0], "match", "prefix") != "/":
         return ""
-    name = text(found[0], "route", "cluster")
+    name = text(routes[0], "route", "cluster")
     return _cluster(name) if name else ""
 
 
@@ -161,5 +163,5 @@ def _host(host: dict[str, Any]) -> str:
     return matches if domains == ["*"] else f"{'/'.join(domains)} {matches}"
 
 
-def _drops(each: dict[str, Any]) -> bool:
-    return _BLACK_HOLE in str(at(each, "typed_config"))
+def _drops(network_filter: dict[str, Any]) -> bool:
+    return _BLACK_HOLE in str(at(network_filter, "typed_config"))

@@ -1,4 +1,5 @@
-"""Route configurations of a dump as rows: one for each route, with the VirtualService or HTTPRoute that made it."""
+"""Route configurations of a dump as table rows: one for each route, with the VirtualService or HTTPRoute that
+created it."""
 
 from __future__ import annotations
 
@@ -13,26 +14,30 @@ _PASSTHROUGH = "PassthroughCluster"
 
 
 def routes(dump: Dump, name: str = "") -> list[dict[str, Any]]:
-    """Whole route configurations, ports in their order first. Named ones only, if a name is given."""
-    found = dump.messages(ROUTES, ("dynamic_route_configs", "route_config"), ("static_route_configs", "route_config"))
-    return sorted((each for each in found if name in ("", text(each, "name"))), key=_order)
+    """Return the route configurations as complete messages, or only the one named `name`. Names that are ports come
+    first, in numeric order."""
+    messages = dump.messages(
+        ROUTES, ("dynamic_route_configs", "route_config"), ("static_route_configs", "route_config")
+    )
+    return sorted((each for each in messages if name in ("", text(each, "name"))), key=_order)
 
 
 def table(
-    found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None
+    configurations: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None
 ) -> DumpTable:
-    """`named`: the name says what it is a name of. `why`: with who made it behind the columns."""
+    """Return the table of the route configurations. `verbose`: one row for each route instead of each configuration.
+    `named`: names begin with `route/`. `why`: the last column is the object that created the row's route."""
     prefix = "route/" if named else ""
     rows: list[tuple[str, ...]] = []
-    for each in found:
+    for each in configurations:
         name = text(each, "name")
-        made = _rows(each, prefix + name) if verbose else [("", (prefix + name, str(len(_hosts(each)))))]
-        rows += [(*row, *((why(name, place),) if why else ())) for place, row in made]
+        placed_rows = _rows(each, prefix + name) if verbose else [("", (prefix + name, str(len(_hosts(each)))))]
+        rows += [(*row, *((why(name, place),) if why else ())) for place, row in placed_rows]
     return DumpTable((*(COLUMNS if verbose else BRIEF), *(WHY if why else ())), tuple(rows))
 
 
 def match(route: dict[str, Any]) -> str:
-    """The paths that a route takes. Headers are not shown."""
+    """Return the match of a route's path as text. Matches of headers are not shown."""
     wanted = at(route, "match")
     parts = []
     if prefix := text(wanted, "prefix"):
@@ -56,14 +61,14 @@ def _hosts(route_configuration: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _rows(route_configuration: dict[str, Any], name: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Each with where in the configuration it is."""
+    """Return the rows of a route configuration, each with the path of its route in the configuration."""
     rows: list[tuple[str, tuple[str, ...]]] = []
     for place, host in enumerate(_hosts(route_configuration)):
         beginning = (name, text(host, "name"), _domains(words(host, "domains")))
-        found = items(host, "routes")
-        if not found:
+        routes = items(host, "routes")
+        if not routes:
             rows.append((f"virtual_hosts[{place}]", (*beginning, "/*", "404")))
-        for position, route in enumerate(found):
+        for position, route in enumerate(routes):
             if text(route, "route", "cluster") != _PASSTHROUGH:
                 where = f"virtual_hosts[{place}].routes[{position}]"
                 rows.append((where, (*beginning, match(route), managed_by(route) or _attached(route))))
@@ -71,15 +76,17 @@ def _rows(route_configuration: dict[str, Any], name: str) -> list[tuple[str, tup
 
 
 def _attached(route: dict[str, Any]) -> str:
-    """Routes of the Gateway API have no name of Istio's; weft itself has noted whose they are."""
-    for each in items(route, "metadata", "filter_metadata", "weft", "sources"):
-        if text(each, "kind").endswith("Route"):
-            return f"{text(each, 'kind')} {text(each, 'name')}.{text(each, 'namespace')}"
+    """Return the kind, name and namespace of the Gateway API route that `route` was generated from, or "". Istio's
+    metadata has no field for it, so weft's own metadata is read."""
+    for source in items(route, "metadata", "filter_metadata", "weft", "sources"):
+        if text(source, "kind").endswith("Route"):
+            return f"{text(source, 'kind')} {text(source, 'name')}.{text(source, 'namespace')}"
     return ""
 
 
 def _domains(domains: list[str]) -> str:
-    """Of the many names of one service the shortest ones, without ports."""
+    """Return the domains of a virtual host as text: of the many names of one service only the shortest, without
+    ports."""
     if len(domains) == 1:
         return domains[0]
     short = _without_longer([domain for domain in domains if _is_without_port(domain)])
@@ -92,10 +99,10 @@ def _is_without_port(domain: str) -> bool:
 
 
 def _without_longer(domains: list[str]) -> list[str]:
-    known = set(domains)
+    names = set(domains)
     endings = (".svc.cluster.local", ".svc")
     return [
         domain
         for domain in domains
-        if not any(domain.endswith(ending) and domain.removesuffix(ending) in known for ending in endings)
+        if not any(domain.endswith(ending) and domain.removesuffix(ending) in names for ending in endings)
     ]

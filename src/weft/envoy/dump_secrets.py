@@ -1,4 +1,5 @@
-"""Secrets of a dump as rows: which certificates a proxy has and how long they hold. Never a key; the rows know none."""
+"""Secrets of a dump as table rows: the certificates that a proxy has and their validity. Private keys are never
+read."""
 
 from __future__ import annotations
 
@@ -20,28 +21,29 @@ _LISTS = (("dynamic_warming_secrets", "WARMING"), ("dynamic_active_secrets", "AC
 
 
 def secrets(dump: Dump) -> dict[str, Any]:
-    """The whole section, as Envoy writes it."""
+    """Return the secrets section of the dump, unchanged."""
     return dump.section(SECRETS)
 
 
 def table(
     section: dict[str, Any], *, now: datetime | None = None, named: bool = False, why: Told | None = None
 ) -> DumpTable:
-    """A row for each certificate: of a chain the workload's own, of those that are trusted every one. `named`: the
-    name says what it is a name of. `why`: with who made it behind the columns."""
+    """Return the table of the certificates: the first certificate of each chain, and every trusted root. `now`: the
+    time for which the validity is computed. `named`: names begin with `secret/`. `why`: the last column is the
+    object that created the secret."""
     now = now or datetime.now(UTC)
     rows: list[tuple[str, ...]] = []
     for listed, state in _LISTS:
         for entry in items(section, listed):
             status = "UNINITIALIZED" if text(entry, "version_info") == "uninitialized" else state
             name = ("secret/" if named else "") + text(entry, "name")
-            told = (why(text(entry, "name"), ""),) if why else ()
-            rows += [(name, each[0], status, *each[1:], *told) for each in _certificates(at(entry, "secret"), now)]
+            reason = (why(text(entry, "name"), ""),) if why else ()
+            rows += [(name, each[0], status, *each[1:], *reason) for each in _certificates(at(entry, "secret"), now)]
     return DumpTable((*COLUMNS, *(WHY if why else ())), tuple(rows))
 
 
 def roots(section: dict[str, Any]) -> frozenset[bytes]:
-    """The certificates that it believes others by, as they are written, without their lines."""
+    """Return the root certificates that the proxy trusts, as PEM without whitespace."""
     return frozenset(
         b"".join(each.split())
         for entry in items(section, "dynamic_active_secrets")
@@ -66,7 +68,7 @@ def _certificates(secret: Any, now: datetime) -> list[tuple[str, ...]]:
     rows = [
         _row(each, text(domain, "name"), now)
         for domain in domains
-        for each in _pem(domain, "trust_bundle") or [b""]  # one that has no certificate is worth a line, too
+        for each in _pem(domain, "trust_bundle") or [b""]  # a trust domain without a certificate gets a row too
     ]
     return rows or [_row(b"", "", now)]
 
@@ -118,5 +120,5 @@ def _trust_domain(certificate: Certificate) -> str:
         names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
     except ExtensionNotFound:
         return ""
-    found = [name for name in names.get_values_for_type(UniformResourceIdentifier) if name.startswith("spiffe://")]
-    return found[0].removeprefix("spiffe://").partition("/")[0] if found else ""
+    identities = [name for name in names.get_values_for_type(UniformResourceIdentifier) if name.startswith("spiffe://")]
+    return identities[0].removeprefix("spiffe://").partition("/")[0] if identities else ""

@@ -1,7 +1,8 @@
-"""The Envoy through which callers of one machine come to the gateways of a mesh there: what it is told, by files.
+"""Generates the configuration of the Envoy that publishes a mesh's gateways on ports of this machine.
 
-It knows no HTTP and no mesh. A connection to a port of the machine goes, byte for byte and with its addresses in a
-PROXY header before it, to a socket of one of the gateway's pods. Doors come in; the text of its files leaves.
+That Envoy forwards TCP connections and knows neither HTTP nor the mesh. A connection to a published port is
+forwarded to the Unix socket of one of the gateway's pods, with a PROXY protocol header that contains the client's
+address. Input: the published ports. Output: the text of the Envoy's bootstrap and xDS files.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _CONNECT_TIMEOUT = "2s"
 
 
 class HostPort(msgspec.Struct, frozen=True, order=True):
-    """One port of the machine, and where it leads: to one of these sockets, by their paths."""
+    """A published port of this machine, and the paths of the Unix sockets to which its connections are balanced."""
 
     address: str
     port: int
@@ -33,12 +34,14 @@ class HostPort(msgspec.Struct, frozen=True, order=True):
 
     @property
     def file(self) -> str:
-        """Of its sockets: they come and go, and neither its listener nor anybody's connection with them."""
+        """Return the name of the EDS file with this port's sockets. A separate file: when sockets change, the
+        listener and its connections stay."""
         return f"sockets-{self.name}.json"
 
 
 def bootstrap(directory: str) -> str:
-    """Envoy takes note of a file of `directory` when another one is moved to its place."""
+    """Return the bootstrap, which refers to the files in `directory`. Envoy reads a file again when it is replaced
+    by a rename."""
     return json.dumps(
         {
             "node": {"id": "front-door", "cluster": "front-door"},
@@ -64,7 +67,8 @@ def bootstrap(directory: str) -> str:
 
 
 def files(directory: str, doors: Sequence[HostPort]) -> Mapping[str, str]:
-    """By name, in the order in which they are to be written: a listener's cluster is there before it."""
+    """Return the content of each xDS file by name, in the order of writing: clusters before the listeners that refer
+    to them."""
     return {
         **{door.file: _response([_assignment(door)]) for door in doors},
         CLUSTERS: _response([_cluster(directory, door) for door in doors]),
@@ -73,9 +77,9 @@ def files(directory: str, doors: Sequence[HostPort]) -> Mapping[str, str]:
 
 
 def _response(resources: list[dict[str, Any]]) -> str:
-    said = json.dumps(resources, sort_keys=True)
-    version = hashlib.sha256(said.encode()).hexdigest()[:16]
-    return f'{{"version_info": "{version}", "resources": {said}}}'
+    encoded = json.dumps(resources, sort_keys=True)
+    version = hashlib.sha256(encoded.encode()).hexdigest()[:16]
+    return f'{{"version_info": "{version}", "resources": {encoded}}}'
 
 
 def _by_file(directory: str, name: str) -> dict[str, Any]:
@@ -85,12 +89,12 @@ def _by_file(directory: str, name: str) -> dict[str, Any]:
 
 def _listener(door: HostPort) -> dict[str, Any]:
     proxy = {"@type": f"{_TYPES}/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"}
-    proxy |= {"stat_prefix": door.name, "cluster": door.name, "idle_timeout": "0s"}  # how long is the gateway's to say
+    proxy |= {"stat_prefix": door.name, "cluster": door.name, "idle_timeout": "0s"}  # the gateway sets the timeout
     return {
         "@type": f"{_TYPES}/envoy.config.listener.v3.Listener",
         "name": door.name,
         "address": {"socket_address": {"address": door.address, "port_value": door.port}},
-        # Else another program of the same user, such as another mesh, could take half of the connections.
+        # With SO_REUSEPORT, another program of the same user, such as another mesh, could take half of the connections.
         "enable_reuse_port": False,
         "filter_chains": [{"filters": [{"name": "envoy.filters.network.tcp_proxy", "typed_config": proxy}]}],
     }

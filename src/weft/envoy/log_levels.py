@@ -1,4 +1,4 @@
-"""How much an Envoy logs: what somebody types (`rbac:debug,info`), what its admin API takes, and what it answers."""
+"""Log levels of an Envoy: parses what a user types (`rbac:debug,info`) and what Envoy's admin API answers."""
 
 from __future__ import annotations
 
@@ -8,43 +8,45 @@ from weft.base.suggest import did_you_mean
 from weft.envoy.binary import EnvoyError
 from weft.envoy.dump import text
 
-ALL = "level"  # how Envoy's admin API calls all loggers at once
+ALL = "level"  # the name of all loggers together in Envoy's admin API
 LEVELS = ("trace", "debug", "info", "warning", "error", "critical", "off")
 _SHORT = {"warn": "warning", "none": "off"}
 
 
 def parse(words: str) -> list[tuple[str, str]]:
-    """(logger, level) in the order in which to set them: all loggers first, so that it does not undo the others."""
+    """Return pairs of (logger, level) in the order in which to set them. A level for all loggers comes first,
+    because it would overwrite the others."""
     pairs = []
     for word in words.split(","):
-        # Some loggers were once written with what they are of before them, as in `rbac::debug` or `envoy::rbac:debug`.
+        # Some loggers were once written with a prefix or two colons, as in `envoy::rbac:debug` or `rbac::debug`.
         logger, _, level = word.strip().replace("=", ":").rpartition(":")
         logger = logger.rstrip(":").rpartition("::")[2]
         level = _SHORT.get(level, level)
         if level not in LEVELS:
             hint = did_you_mean(level, LEVELS) or f"one of: {', '.join(LEVELS)}"
-            raise EnvoyError(f"`{word}` names no level", f"{hint}\nfor example: --level rbac:debug,info")
+            raise EnvoyError(f"`{word}` has no valid log level", f"{hint}\nfor example: --level rbac:debug,info")
         pairs.append((logger or ALL, level))
     return sorted(pairs, key=lambda pair: pair[0] != ALL)
 
 
 def check(pairs: list[tuple[str, str]], known: dict[str, str]) -> None:
-    """Before anything is set: a typing error must not leave half of it done."""
+    """Raise EnvoyError if a logger of `pairs` is not in `known`. Called before any level is set, so that a typing
+    error does not leave half of the levels set."""
     for logger, _ in pairs:
         if logger != ALL and logger not in known:
-            hint = did_you_mean(logger, known) or f"it has: {', '.join(known)}"
+            hint = did_you_mean(logger, known) or f"its loggers: {', '.join(known)}"
             raise EnvoyError(f"Envoy has no logger `{logger}`", hint)
 
 
 def started_with(server_info: dict[str, Any]) -> list[tuple[str, str]]:
-    """The levels of its command line."""
+    """Return pairs of (logger, level) that Envoy's command line sets."""
     options = server_info.get("command_line_options")
     components = [each.rpartition(":") for each in text(options, "component_log_level").split(",")]
     pairs = [(logger, level) for logger, _, level in components if logger]
     return [(ALL, text(options, "log_level") or "warning"), *pairs]
 
 
-def read(said: bytes) -> dict[str, str]:
-    """Envoy's answer: a heading, then `  LOGGER: LEVEL` for each."""
-    lines = [line.strip().partition(": ") for line in said.decode(errors="replace").splitlines()]
+def read(answer: bytes) -> dict[str, str]:
+    """Parse Envoy's answer: a heading, then a line ` LOGGER: LEVEL` for each logger."""
+    lines = [line.strip().partition(": ") for line in answer.decode(errors="replace").splitlines()]
     return {logger: level for logger, _, level in lines if level}

@@ -1,7 +1,9 @@
-"""How a proxy answers kubelet for its application: what of its own configuration does so, per AppProbe.
+"""Generates the configuration with which a proxy answers kubelet's probes in the place of the application.
 
-A question over HTTP is passed on, from the source address that the redirect leaves alone, and the application's answer
-is kubelet's. Whether a port or a gRPC service is there Envoy finds out by itself, often enough, and tells it.
+Input: AppProbes. Output: clusters, routes and filters of the proxy's status listener. An HTTP probe is forwarded to
+the application, from a source address that the interception rules do not redirect, and kubelet gets the
+application's response. For TCP and gRPC probes, Envoy's own health checks test the application, and kubelet gets
+their latest result.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from weft.model.app_probe import AppProbe, GrpcCheck, HttpCheck
 
 _TYPES = "type.googleapis.com"
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-_MOST_INTERVAL = 2  # seconds between two looks at what is well
-_AGAIN = "0.5s"  # at what is not: nobody wants to wait for an application that is ready
+_MOST_INTERVAL = 2  # seconds between two health checks of a healthy application
+_AGAIN = "0.5s"  # for an unhealthy one: short, so that its start is noticed soon
 
 
 def clusters(probes: Iterable[AppProbe], address: str) -> list[dict[str, Any]]:
-    """`address` is the pod's own: as kubelet does, one asks where others will call."""
+    """Return a cluster for each probe. `address`: the pod's own address, which kubelet would probe and which callers
+    use."""
     return [_cluster(probe, address) for probe in probes]
 
 
@@ -27,7 +30,7 @@ def routes(probes: Iterable[AppProbe]) -> list[dict[str, Any]]:
 
 
 def filters(probes: Iterable[AppProbe]) -> list[dict[str, Any]]:
-    """HTTP filters, to stand before the router."""
+    """Return the health check filters for TCP and gRPC probes. They must be before the router filter."""
     return [
         {
             "name": "envoy.filters.http.health_check",
@@ -50,7 +53,8 @@ def _cluster(probe: AppProbe, address: str) -> dict[str, Any]:
         "name": name,
         "type": "STATIC",
         "connect_timeout": f"{probe.timeout}s",
-        # The redirect lets through what comes from here: the application is asked, and not our own inbound side.
+        # The interception rules do not redirect connections from this address, so the probe reaches the application and
+        # not the proxy's inbound listener.
         "upstream_bind_config": {
             "source_address": {"address": "127.0.0.6", "port_value": 0},
             "extra_source_addresses": [{"address": {"address": "::6", "port_value": 0}}],
@@ -61,7 +65,7 @@ def _cluster(probe: AppProbe, address: str) -> dict[str, Any]:
         },
     }
     if isinstance(check, HttpCheck):
-        # As kubelet: each question on a connection of its own.
+        # As in kubelet, each probe opens a new connection.
         options = {"common_http_protocol_options": {"max_requests_per_connection": 1}}
         cluster["typed_extension_protocol_options"] = {_OPTIONS: _protocol({"http_protocol_options": {}}, **options)}
         if check.tls:
@@ -87,7 +91,7 @@ def _cluster(probe: AppProbe, address: str) -> dict[str, Any]:
             **question,
         }
     ]
-    # The application starts only once the proxy is ready; a proxy that waits for the application never would be.
+    # The application starts only after the proxy is ready, so the proxy must not wait for the application.
     cluster["wait_for_warm_on_init"] = False
     return cluster
 
@@ -104,7 +108,8 @@ def _route(probe: AppProbe, check: HttpCheck) -> dict[str, Any]:
         "match": {"path": probe.path},
         "route": action,
         "request_headers_to_remove": ["x-forwarded-proto"],
-        # kubelet would follow it, on our port; without it, a redirect is what it is to kubelet: an answer.
+        # kubelet would follow a Location header to the proxy's port. Without the header, kubelet counts a redirect as
+        # success.
         "response_headers_to_remove": ["location"],
     }
 
@@ -118,7 +123,8 @@ def _protocol(explicit: dict[str, Any], **common: dict[str, Any]) -> dict[str, A
 
 
 def _unverified_tls() -> dict[str, Any]:
-    """As kubelet: whether it answers is asked, not who it is."""
+    """Return a TLS transport socket without verification: as in kubelet, a probe checks that the application
+    answers, not its identity."""
     return {
         "name": "envoy.transport_sockets.tls",
         "typed_config": {

@@ -1,7 +1,8 @@
-"""Envoy's own word on resources before any proxy gets them: `envoy --mode validate`.
+"""Validates xDS resources with `envoy --mode validate`, before any proxy gets them.
 
-Listeners, clusters, routes and endpoints come in as protos. Routes and endpoints, which validation would otherwise
-never fetch, are put inside the listeners and clusters that name them, so that Envoy judges all of it. Problems leave.
+Input: listeners, clusters, routes and endpoints as protobuf messages. Output: problems. Routes and endpoints, which
+Envoy does not fetch in this mode, are inlined into the listeners and clusters that refer to them, so that Envoy
+validates all resources.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from weft.envoy import binary
 from weft.envoy.bootstrap import RUNTIME, XDS_CLUSTER
 from weft.model.proxy import SDS_CLUSTER
 
-# A log entry may go over many lines; a level stands at the start of the next.
+# A log entry may have several lines; the next entry begins with a log level.
 _ENTRY = re.compile(r"^(?=(?:warning|error|critical) )", re.MULTILINE)
 _MANAGER = http_connection_manager_pb2.HttpConnectionManager
 _BACKSTAGE = {
@@ -49,7 +50,7 @@ async def validate(
     endpoints: Sequence[endpoint_pb2.ClusterLoadAssignment] = (),
     envoy: Path | None = None,
 ) -> list[Problem]:
-    """What Envoy has against these resources taken together; an empty list if nothing. The arguments stay unchanged."""
+    """Return why Envoy rejects these resources; an empty list if it accepts them. The arguments are not changed."""
     document = bootstrap(listeners=listeners, clusters=clusters, routes=routes, endpoints=endpoints)
     command = str(envoy or binary.find())
     with tempfile.TemporaryDirectory(prefix="weft-validate-") as directory:
@@ -62,10 +63,10 @@ async def validate(
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        said, _ = await process.communicate()
+        output, _ = await process.communicate()
     if process.returncode == 0:
         return []
-    return [Problem(Where(object="Envoy"), what) for what in _complaints(said.decode(errors="replace"), str(file))]
+    return [Problem(Where(object="Envoy"), what) for what in _complaints(output.decode(errors="replace"), str(file))]
 
 
 def bootstrap(
@@ -75,7 +76,7 @@ def bootstrap(
     routes: Sequence[route_pb2.RouteConfiguration] = (),
     endpoints: Sequence[endpoint_pb2.ClusterLoadAssignment] = (),
 ) -> bootstrap_pb2.Bootstrap:
-    """A static configuration that holds all of it."""
+    """Return a static bootstrap that contains all the resources."""
     routes_by_name = {route.name: route for route in routes}
     endpoints_by_name = {assignment.cluster_name: assignment for assignment in endpoints}
     document = json_format.ParseDict(_BACKSTAGE, bootstrap_pb2.Bootstrap())
@@ -102,9 +103,9 @@ def _with_endpoints(
         return
     copy.type = cluster_pb2.Cluster.STATIC
     copy.ClearField("eds_cluster_config")
-    known = endpoints.get(cluster.eds_cluster_config.service_name or cluster.name)
-    if known is not None:
-        copy.load_assignment.CopyFrom(known)
+    assignment = endpoints.get(cluster.eds_cluster_config.service_name or cluster.name)
+    if assignment is not None:
+        copy.load_assignment.CopyFrom(assignment)
     copy.load_assignment.cluster_name = cluster.name
 
 
@@ -126,7 +127,7 @@ def _put_routes_inside(listener: listener_pb2.Listener, routes: Mapping[str, rou
 
 
 def _add_listener_for(listener: listener_pb2.Listener, routes: Sequence[route_pb2.RouteConfiguration]) -> None:
-    """Routes that no listener names are judged as well, on a listener that is never opened."""
+    """Add routes that no listener refers to, so that Envoy validates them too, to `listener`, which is never opened."""
     listener.name = "routes-without-a-listener"
     listener.address.socket_address.address = "127.0.0.1"
     listener.address.socket_address.port_value = 1
@@ -141,12 +142,13 @@ def _add_listener_for(listener: listener_pb2.Listener, routes: Sequence[route_pb
         network_filter.typed_config.Pack(manager)
 
 
-def _complaints(said: str, file: str) -> Iterator[str]:
-    """Envoy's last words, once each, without the path of a file that is gone and without the whole document again."""
+def _complaints(output: str, file: str) -> Iterator[str]:
+    """Yield Envoy's error messages, each once, without the path of the temporary file and without the dumped
+    document."""
     seen: dict[str, None] = {}
-    for entry in _ENTRY.split(said):
+    for entry in _ENTRY.split(output):
         level, _, message = entry.partition(" ")
         if level in ("critical", "error"):
             message = message.replace(f"error initializing configuration '{file}': ", "")
             seen.setdefault(message.rsplit("\n: ", 1)[-1].strip())
-    yield from seen or [said.strip() or "it refused without a word"]
+    yield from seen or [output.strip() or "Envoy rejected the resources without a message"]

@@ -1,1 +1,1 @@
-"""YAML on disk: turns a directory into changes of objects, with the line of every field."""
+"""Reads YAML files: turns a directory into changes of objects, with the line number of every field."""

@@ -1,11 +1,11 @@
-"""The objects of a directory over time. Input: contents of files. Output: changes of objects. Pure: `watch.py` reads
-files and waits for events.
+"""Tracks the objects in a directory's files. Input: contents of files. Output: changes of objects. This module does
+no I/O: `watch.py` reads the files and waits for events.
 
-Rules: an invalid document never removes a valid object. An object is deleted only when the file that held it no longer
-has it, and even then in two steps, `apply` and `settle`, so that a half-written file, or an object that moves from one
-file to another, deletes nothing. If two files hold the same object, the first by path wins; but an object that would be
-rejected does not win over one that would not, unless a good version of it is in force.
-Whether an object is valid, and which version of it is in force, is answered by the component that takes it in.
+Rules: an invalid document never removes a valid object. An object is deleted only when the file that contained it no
+longer does, and even then in two steps, `apply` and `settle`. So a half-written file, or an object that moves from
+one file to another, deletes nothing. If two files contain the same object, the file with the first path wins. But a
+version that would be rejected does not win over a version that would be accepted, unless a valid version from its
+file is in use. The `reader` decides whether an object is valid and which version of it is in use.
 """
 
 from __future__ import annotations
@@ -26,40 +26,41 @@ log = logging.getLogger(__name__)
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A file that exists and cannot be read; its previous objects stay."""
+    """A file that exists but cannot be read. The objects read from it before stay."""
 
     problem: Problem
 
 
-Content = bytes | Unreadable | None  # None: the file is gone
+Content = bytes | Unreadable | None  # None: the file was deleted
 
 
 class _File(msgspec.Struct, frozen=True):
     documents: Mapping[ObjectKey, Document] = {}
-    kept: Mapping[ObjectKey, Document] = {}  # from before, in place of what cannot be read now
+    kept: Mapping[ObjectKey, Document] = {}  # earlier versions of objects that cannot be read now
     problems: tuple[Problem, ...] = ()
 
 
 class DocumentReader(Protocol):
-    """The component that takes documents in, as far as a directory depends on it. Called from the watching thread."""
+    """The component that receives the documents of a directory. Its methods are called from the watching thread."""
 
     def read(self, document: Document) -> Parsed: ...
 
     def good_file(self, key: ObjectKey) -> str:
-        """The file that holds the valid version of an object that is in force; empty if there is none."""
+        """Return the file of the valid version of an object that is in use; "" if there is none."""
 
 
 class Directory:
     def __init__(self, root: str = "", shown: str = "", reader: DocumentReader | None = None) -> None:
-        """Paths are relative to `root`, an absolute directory, which people are shown as `shown`. Without a `reader`
-        nothing is in force, and objects are valid as they are in a mesh with the default domain."""
+        """Paths are relative to `root`, an absolute directory, which messages show as `shown`. Without a `reader`,
+        no version is in use, and validity is decided as in a mesh with the default domain."""
         self._root, self._shown = root, shown
         self._reader = reader or _Unserved()
         self._files: dict[str, _File] = {}
         self._holders: dict[ObjectKey, set[str]] = {}
         self._live: dict[ObjectKey, Document] = {}
         self._leaving: set[ObjectKey] = set()
-        # By file, why each version of an object that stands in several files would be refused: parsing is expensive.
+        # For objects that are in several files: by file, why that version would be rejected. A cache, as parsing is
+        # expensive.
         self._errors: dict[ObjectKey, dict[str, tuple[Document, tuple[Problem, ...]]]] = {}
 
     @property
@@ -72,11 +73,12 @@ class Directory:
 
     @property
     def leaving(self) -> frozenset[ObjectKey]:
-        """Objects that are in no file any more and wait for `settle`."""
+        """Objects that are in no file any more and will be deleted by `settle`."""
         return frozenset(self._leaving)
 
     def apply(self, contents: Mapping[str, Content]) -> list[Change]:
-        """Take the new contents of files. Returns objects that are new or different; deletions wait for `settle`."""
+        """Process the new contents of files. Return the objects that are new or different; deletions wait for
+        `settle`."""
         touched: set[ObjectKey] = set()
         for path, content in contents.items():
             before = self._files.pop(path, None) or _File()
@@ -87,37 +89,37 @@ class Directory:
         return list(self._compare(touched))
 
     def settle(self, keys: Iterable[ObjectKey]) -> list[Change]:
-        """Delete those of the keys that are still in no file."""
-        gone = sorted(self._leaving.intersection(keys))
-        self._leaving.difference_update(gone)
-        for key in gone:
+        """Delete the objects of `keys` that are still in no file, and return their deletions."""
+        deleted = sorted(self._leaving.intersection(keys))
+        self._leaving.difference_update(deleted)
+        for key in deleted:
             del self._live[key]
-        return [Change(key, None) for key in gone]
+        return [Change(key, None) for key in deleted]
 
     def problems(self) -> tuple[Problem, ...]:
-        """Everything wrong with the files now, in the order of path and line."""
-        found = [problem for path in sorted(self._files) for problem in self._files[path].problems]
+        """Return everything that is wrong with the files now, sorted by path and line."""
+        problems = [problem for path in sorted(self._files) for problem in self._files[path].problems]
         for key in sorted(key for key, paths in self._holders.items() if len(paths) > 1):
-            found.extend(self._doubles(key))
-        return tuple(found)
+            problems.extend(self._doubles(key))
+        return tuple(problems)
 
     def _file(self, path: str, content: bytes | Unreadable, before: _File) -> _File:
         shown = printable(f"{self._shown}/{path}" if self._shown else path)
-        # A program that saves in place truncates the file first: its objects are not deleted yet.
+        # A program that saves in place truncates the file first: the objects of that file are not deleted yet.
         left = {key: self._live[key] for key in self._leaving if self._live[key].file == shown}
-        held = {**left, **before.kept, **before.documents}
+        previous = {**left, **before.kept, **before.documents}
         if isinstance(content, Unreadable):
-            return _File(kept=held, problems=(content.problem,))
+            return _File(kept=previous, problems=(content.problem,))
         below = path.rpartition("/")[0]
         directory = f"{self._root}/{below}" if self._root and below else self._root
         reading = read_documents(content, shown, printable(directory))
         documents = {document.key: document for document in reading.documents}
-        # An object that restricts access must be known even if no version of it was ever valid: it fails closed.
+        # A policy that restricts access must be known even if no version of it was ever valid: it fails closed.
         broken = {document.key: document for document in reading.broken if may_close(document)}
         named = {document.key for document in reading.broken}
-        missing = {key: document for key, document in held.items() if key not in documents}
+        missing = {key: document for key, document in previous.items() if key not in documents}
         kept = {key: document for key, document in missing.items() if reading.unidentified or key in named}
-        # The unreadable document and the missing object are most probably the same; the object is kept.
+        # A document that cannot be parsed is most probably the missing object of the same kind, so that object is kept.
         new = (each for each in reading.guessed if all(each.key.kind != key.kind for key in missing))
         guessed = {document.key: document for document in new if document.key not in documents}
         kept = guessed | broken | kept
@@ -165,35 +167,35 @@ class Directory:
             document = self._files[path].documents.get(key)
             if document is None or winner is None or document is winner:
                 continue
-            yield from self._refusals(document)  # it is never taken in, so its problems are reported only here
+            yield from self._refusals(document)  # not passed to the reader: its problems are reported only here
             yield Problem(
                 Where(file=document.file, line=document.line, object=str(key)),
-                f"{key} also stands at {winner.file}:{winner.line}, which holds",
+                f"{key} is also defined at {winner.file}:{winner.line}, which is used",
                 "remove one of them",
             )
 
     def _refusals(self, document: Document) -> tuple[Problem, ...]:
-        """Why an object that stands in several files would be refused; empty if it would not."""
-        known = self._errors.setdefault(document.key, {})
-        judged, errors = known.get(document.file, (None, ()))
+        """Return why an object that is in several files would be rejected; empty if it would be accepted."""
+        cache = self._errors.setdefault(document.key, {})
+        judged, errors = cache.get(document.file, (None, ()))
         if judged is not document:
             errors = self._errors_of(document)
-            known[document.file] = (document, errors)
+            cache[document.file] = (document, errors)
         return errors
 
     def _errors_of(self, document: Document) -> tuple[Problem, ...]:
         if not document.usable:
-            return (Problem(document.where(), "this cannot be read"),)
+            return (Problem(document.where(), "the document cannot be parsed"),)
         try:
             problems = self._reader.read(document).problems
-        except Exception:  # a defect in weft, which is reported where the object is taken in; the others must go on
+        except Exception:  # an error in weft, reported when the object is read; the other objects must be processed
             log.exception("cannot read %s", document.key)
             return ()
         return tuple(problem for problem in problems if problem.severity is Severity.ERROR)
 
 
 class _Unserved:
-    """Reads for commands that look at files once and put nothing into force."""
+    """The reader for commands that read files once, without a running mesh."""
 
     def read(self, document: Document) -> Parsed:
         return parse(document)
@@ -203,5 +205,5 @@ class _Unserved:
 
 
 def printable(path: str) -> str:
-    """The path for display: bytes that are not UTF-8 are replaced."""
+    """Return a path for display, in which bytes that are not UTF-8 are replaced."""
     return path.encode(errors="surrogateescape").decode(errors="replace")

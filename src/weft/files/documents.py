@@ -1,6 +1,8 @@
-"""Splits the bytes of one file into documents, each with the lines of its fields, and problems. Rule: an invalid
-document affects no other, and the result names what it might have held: the objects it names (`broken`), or that it
-could have been any object (`unidentified`)."""
+"""Splits the bytes of one file into documents, each with the line numbers of its fields, and problems.
+
+Rule: an invalid document affects no other document. The result contains which objects the invalid document may be:
+the objects that it names (`broken`), or any object (`unidentified`).
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,14 @@ _RIGHTLY_THERE = ("apiVersion", "kind", "metadata", "spec", "name", "namespace",
 class FileReading(msgspec.Struct, frozen=True):
     documents: tuple[Document, ...] = ()
     problems: tuple[Problem, ...] = ()
-    broken: tuple[Document, ...] = ()  # objects that are in here, but cannot be parsed
-    unidentified: bool = False  # something in here could be any object
-    guessed: tuple[Document, ...] = ()  # which access-restricting object that seems to be
+    broken: tuple[Document, ...] = ()  # objects that the file names but that cannot be parsed
+    unidentified: bool = False  # a part of the file may be any object
+    guessed: tuple[Document, ...] = ()  # the access-restricting objects that such a part seems to be
 
 
 def read_documents(content: bytes, file: str, directory: str = "") -> FileReading:
-    """Never raises. `file` is what people are shown; `directory` is where relative paths in it start."""
+    """Split `content` into documents and problems. Never raises. `file`: the path for messages. `directory`: the
+    directory to which paths in the documents are relative."""
     reading = _Reading(file, directory)
     if len(content) > MOST_BYTES:
         return reading.broken_file(TextFlaw(1, f"the file is larger than {MOST_BYTES >> 20} MiB", "split it"))
@@ -103,7 +106,7 @@ class _Reading:
             self._guess(text, 1)
             return
         try:
-            composed = compose(text)  # JSON is YAML, almost: this is for the lines
+            composed = compose(text)  # JSON is almost YAML; this parse finds the line numbers
         except YamlError as error:
             if error.flaw.what.startswith(("nested", "more than")):
                 self.broken_file(error.flaw)
@@ -112,12 +115,13 @@ class _Reading:
         self._objects(composed)
 
     def _guess(self, text: str, line: int) -> None:
-        """A policy with a missing bracket is still meant to restrict access, so its object is guessed from the text."""
-        found = dict(reversed(_WRITTEN.findall(text)))  # the first of each
-        kind, name = found.get("kind", ""), found.get("name", "")
+        """Guess the object of a document that cannot be parsed from its text, if it is a policy that restricts
+        access: such a policy with a missing bracket must still deny access."""
+        fields = dict(reversed(_WRITTEN.findall(text)))  # the first match of each field
+        kind, name = fields.get("kind", ""), fields.get("name", "")
         if not name or kind not in KINDS or KINDS[kind].closed is None:
             return
-        key = ObjectKey(kind, found.get("namespace", "default"), name)
+        key = ObjectKey(kind, fields.get("namespace", "default"), name)
         body = {"kind": kind, "metadata": {"name": key.name, "namespace": key.namespace}}
         self._guessed[key] = Document(
             key, KINDS[kind].versions[0], body, self._file, self._directory, line, usable=False
@@ -147,7 +151,7 @@ class _Reading:
         elif key in self._documents:
             first = self._documents[key].line
             self.add_flaw(
-                TextFlaw(line, f"{key} stands twice in this file; the one on line {first} holds", "remove one"),
+                TextFlaw(line, f"{key} is defined twice in this file; the one on line {first} is used", "remove one"),
                 str(key),
             )
         else:
@@ -155,7 +159,8 @@ class _Reading:
         return key
 
     def _key(self, value: Mapping[str, Any], lines: Mapping[Path, int], line: int) -> ObjectKey | None:
-        """The document's object key, or a problem for each field that is missing for it."""
+        """Return the key of the document's object. Return None, and add a problem for each missing field, if it has
+        no key."""
         kind, metadata = value.get("kind"), value.get("metadata")
         before = len(self._problems)
         for name in ("apiVersion", "kind"):
@@ -197,9 +202,9 @@ class _Reading:
 
 
 def _split(text: str) -> Iterator[tuple[int, str]]:
-    """Each document of a stream with the line it starts on. A line that begins with `---` or `...` ends a document
-    whatever it is in the middle of, so splitting is safe even where the YAML is broken."""
-    # `---` belongs to the document that it begins, `...` to the one that it ends.
+    """Yield each document of a YAML stream with the line on which it starts. A line that begins with `---` or `...`
+    ends a document wherever it occurs, so splitting works even if the YAML is invalid."""
+    # `---` belongs to the document after it, `...` to the document before it.
     starts = [0, *(found.start() if found.group() == "---" else found.end() for found in _MARKER.finditer(text))]
     line, last = 1, 0
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
@@ -211,7 +216,8 @@ def _split(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _expand(composed: Composed) -> Iterator[tuple[Any, Mapping[Path, int], int]]:
-    """The objects of a document: itself, or the items of a `List`."""
+    """Yield the objects of a document, each with its lines and its first line: the document itself, or the items of
+    a `List`."""
     value = composed.value
     listing = isinstance(value, Mapping) and str(value.get("kind", "")).endswith("List")
     if not listing or not isinstance(value.get("items"), list):
@@ -227,11 +233,11 @@ def _expand(composed: Composed) -> Iterator[tuple[Any, Mapping[Path, int], int]]
 
 
 def _meant(name: str, holder: Mapping[str, Any]) -> str:
-    for written in holder:
-        if str(written) not in _RIGHTLY_THERE and did_you_mean(str(written), [name]).startswith("did you"):
-            return f"did you mean `{name}` where it says `{written}`?"
+    for field in holder:
+        if str(field) not in _RIGHTLY_THERE and did_you_mean(str(field), [name]).startswith("did you"):
+            return f"did you mean `{name}` instead of `{field}`?"
     examples = {"apiVersion": "for example networking.istio.io/v1", "kind": "for example VirtualService"}
-    return examples.get(name, "every object needs it")
+    return examples.get(name, "every object needs this field")
 
 
 def _decode(content: bytes) -> str:

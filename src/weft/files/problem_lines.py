@@ -1,7 +1,7 @@
-"""Adds line numbers to the problems of a running mesh. The lines of fields are not kept in memory; they are read again
-from the files that have a problem.
+"""Adds line numbers to the problems of a running mesh. The line numbers of fields are not kept in memory: the files
+that have a problem are read again.
 
-Rule: this reads files, so it must not run in the loop that serves proxies.
+Rule: this module reads files, so it must not run on the event loop that serves proxies.
 """
 
 from __future__ import annotations
@@ -15,28 +15,30 @@ from weft.api.document import Document, undotted
 from weft.base.problem import Problem
 from weft.files.documents import read_documents
 
-MOST_READ = 1 << 20  # bytes of a file; in a larger one a problem is at its object's first line
+MOST_READ = 1 << 20  # bytes; in a larger file, a problem is shown at the first line of its object
 
 
 def with_lines(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Never raises: the problems of a file that cannot be read keep their place."""
+    """Return the problems with the line number of their field. Never raises: problems of a file that cannot be read
+    are returned unchanged."""
     found = tuple(problems)
     return located(found, _written({problem.where.file for problem in found if problem.where.field}))
 
 
 def located(problems: Iterable[Problem], documents: Iterable[Document]) -> tuple[Problem, ...]:
-    """Put each problem at the line of its field, if the document has lines; of two, the larger is more precise."""
-    written = {str(document.key): document for document in documents if document.lines}
-    found = []
+    """Return the problems with the line number of their field, as far as `documents` contain it. If a problem
+    already has a line, the larger number is used, because it is more precise."""
+    by_object = {str(document.key): document for document in documents if document.lines}
+    result = []
     for problem in problems:
         where = problem.where
-        document = written.get(where.object) if where.field else None
+        document = by_object.get(where.object) if where.field else None
         if document is not None and where.file == document.file:
             line = max(where.line, document.where(undotted(where.field)).line)
             if line != where.line:
                 problem = msgspec.structs.replace(problem, where=msgspec.structs.replace(where, line=line))
-        found.append(problem)
-    return tuple(found)
+        result.append(problem)
+    return tuple(result)
 
 
 def _written(files: set[str]) -> Iterator[Document]:

@@ -1,5 +1,8 @@
-"""Lists the files of a directory that may hold objects, and which have changed since the last scan.
-Symbolic links are followed, so a ConfigMap's swapped `..data` shows; scratch files of editors do not count."""
+"""Lists the files of a directory that may contain objects, and detects which have changed since the last scan.
+
+Symbolic links are followed, so the swap of a ConfigMap's `..data` link is noticed. Temporary files of editors are
+ignored.
+"""
 
 from __future__ import annotations
 
@@ -17,48 +20,51 @@ from weft.files.documents import MOST_BYTES
 SUFFIXES = (".yaml", ".yml", ".json")
 MOST_FILES = 20_000
 MOST_LEVELS = 32
-_CA = {"authority.json", "authority.lock"}  # both in one directory: what weft's own CA is kept in
+_CA = {"authority.json", "authority.lock"}  # a directory with both files contains the root of weft's own CA
 
 Signature = tuple[int, int, int, int, int]
 
 
 class DirectoryScan(msgspec.Struct, frozen=True):
-    root: tuple[int, int]  # device and inode: the name may refer to another directory later
+    root: tuple[int, int]  # device and inode: the path may later be another directory
     files: dict[str, Signature]  # by path relative to the root
-    blind: dict[str, Problem]  # directories that could not be read; objects below them stay as they were
-    passed_over: dict[str, Problem] = {}  # files that hold something else, although their names suggest objects
+    blind: dict[str, Problem]  # directories that could not be read; objects in them stay unchanged
+    passed_over: dict[str, Problem] = {}  # files that contain no objects, although their names suggest it
 
     def hides(self, path: str) -> bool:
-        """Whether a path that was not listed may still exist."""
+        """Return whether a path that is not in `files` may still exist, because one of its parents could not be
+        read."""
         return any(not above or path.startswith(f"{above}/") for above in self.blind)
 
 
 def holds_objects(name: str) -> bool:
-    """By its name alone: `x.yaml`, but not `.x.yaml.swp`, `x.yaml~` or `.#x.yaml`."""
+    """Return whether a file with this name may contain objects: `x.yaml`, but not `.x.yaml.swp`, `x.yaml~` or
+    `.#x.yaml`."""
     return name.endswith(SUFFIXES) and not name.startswith((".", "#"))
 
 
 def shown(path: str | Path) -> str:
-    """A path for messages: as the user wrote it, but without detours such as `bad/../good`."""
-    written = str(path)
-    tidy = os.path.normpath(written)
-    # `..` after a link leads elsewhere than it seems.
-    return tidy if os.path.realpath(tidy) == os.path.realpath(written) else os.path.realpath(written)
+    """Return a path for messages: as the user wrote it, but without detours such as `bad/../good`."""
+    text = str(path)
+    tidy = os.path.normpath(text)
+    # After a symbolic link, `..` is the parent of the link's target, so the shortened path may be wrong.
+    return tidy if os.path.realpath(tidy) == os.path.realpath(text) else os.path.realpath(text)
 
 
 def look(root: str, shown: str) -> DirectoryScan:
-    """Raises OSError if the root itself does not exist."""
-    found = Path(root).stat()
-    if not stat.S_ISDIR(found.st_mode):
+    """Scan the directory `root`, which messages show as `shown`. Raises OSError if `root` does not exist or cannot
+    be read."""
+    status = Path(root).stat()
+    if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(f"{root} is not a directory")
-    seen = DirectoryScan((found.st_dev, found.st_ino), {}, {})
-    os.scandir(root).close()  # an unreadable root is as good as none
+    seen = DirectoryScan((status.st_dev, status.st_ino), {}, {})
+    os.scandir(root).close()  # an unreadable root counts as missing
     _walk(root, "", shown, seen, {seen.root}, MOST_LEVELS)
     return seen
 
 
 def read(root: str, path: str, shown: str) -> Content:
-    """A file's content; None if it was deleted since the scan."""
+    """Return a file's content; None if the file was deleted since the scan."""
     whole = f"{root}/{path}"
     try:
         with open(whole, "rb", opener=_without_waiting) as file:
@@ -68,7 +74,7 @@ def read(root: str, path: str, shown: str) -> Content:
     except FileNotFoundError:
         if not os.path.lexists(whole):
             return None
-        return _unreadable(path, shown, "it is a link to nowhere", "repair or remove the link")
+        return _unreadable(path, shown, "it is a dangling symbolic link", "repair or remove the link")
     except OSError as error:
         return _unreadable(path, shown, error.strerror or str(error), f"try: ls -lL {shown}/{path}")
 
@@ -82,8 +88,8 @@ def _walk(root: str, below: str, shown: str, seen: DirectoryScan, visited: set[t
         return
     if {entry.name for entry in ordered} >= _CA:
         place = f"{shown}/{below}" if below else shown
-        what = "a CA is kept here, among the mesh's files: its key is not read as a resource"
-        hint = "keep it elsewhere: --ca DIR, a directory outside of this one"
+        what = "a CA is stored among the mesh's files: its key is not read as an object"
+        hint = "store the CA outside of this directory: --ca DIR"
         seen.passed_over[below] = Problem(Where(file=printable(place)), what, hint, Severity.WARNING)
         ordered = [entry for entry in ordered if entry.name not in _CA]
     for entry in ordered:
@@ -91,36 +97,38 @@ def _walk(root: str, below: str, shown: str, seen: DirectoryScan, visited: set[t
         if entry.name.startswith("."):
             continue
         try:
-            found = entry.stat()
-        except OSError:  # a link to nowhere, or gone since; `read` tells which
+            status = entry.stat()
+        except OSError:  # a dangling link, or deleted in the meantime; `read` distinguishes them
             if holds_objects(entry.name):
                 seen.files[path] = (0, 0, 0, 0, 0)
             continue
-        if stat.S_ISDIR(found.st_mode):
-            identity = (found.st_dev, found.st_ino)
-            if identity not in visited and levels:  # links may lead in circles
+        if stat.S_ISDIR(status.st_mode):
+            identity = (status.st_dev, status.st_ino)
+            if identity not in visited and levels:  # symbolic links may form a cycle
                 visited.add(identity)
                 _walk(root, path, shown, seen, visited, levels - 1)
         elif holds_objects(entry.name):
             if len(seen.files) >= MOST_FILES:
                 _blind(seen, "", shown, f"more than {MOST_FILES} files; the rest is not read")
                 return
-            seen.files[path] = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            seen.files[path] = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _blind(seen: DirectoryScan, below: str, shown: str, what: str) -> None:
     place = f"{shown}/{below}" if below else shown
-    seen.blind[below] = Problem(Where(file=printable(place)), what, "what was read from it before stays in effect")
+    seen.blind[below] = Problem(
+        Where(file=printable(place)), what, "objects that were read from it before stay in effect"
+    )
 
 
 def _unreadable(path: str, shown: str, reason: str, hint: str) -> Unreadable:
     where = Where(file=printable(f"{shown}/{path}"), line=1)
-    what = f"the file cannot be read: {printable(reason)}; what it held before stays in effect"
+    what = f"the file cannot be read: {printable(reason)}; its previous objects stay in effect"
     return Unreadable(Problem(where, what, printable(hint)))
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """A pipe named x.yaml must not stop the loop."""
+    """Open a file without blocking, so that a named pipe called x.yaml does not stop the loop."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

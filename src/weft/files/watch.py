@@ -1,7 +1,10 @@
-"""A directory of YAML, watched: the first batch is everything there is, each later one what a save changed. The
-kernel's events only say when to look again; what is true is what a look finds, so missed, doubled and misleading
+"""Watches a directory of YAML files. The first batch contains all objects; each later batch contains what a save has
+changed.
+
+The kernel's events only say when to look again; what is true is what a look finds, so missed, doubled and misleading
 events do no harm. Rule: nothing that happens to the directory ends the loop, and no object is deleted while the
-directory does not exist."""
+directory does not exist.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +24,32 @@ from weft.files import scan
 from weft.files.directory import Content, Directory, DocumentReader
 from weft.model.names import ObjectKey
 
-# A missing object is looked for once more after SETTLE, which is longer than any save takes.
+# Seconds after which an object that is in no file is deleted, if it is still missing; longer than any save takes.
 SETTLE = 0.3
-TICK = 0.5  # seconds between checks that the directory is still the same one
-SWEEP = 5.0  # seconds between scans without an event: symbolic links out of the directory have no events
+TICK = 0.5  # seconds between checks whether the path is still the same directory
+SWEEP = 5.0  # seconds between scans without an event: files behind symbolic links cause no events
 
 
 class FileBatch(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
-    problems: tuple[Problem, ...] = ()  # all that is wrong with the files now
+    problems: tuple[Problem, ...] = ()  # everything that is wrong with the files now
 
 
 class DirectoryMissing(Exception):
-    """There is nothing to watch."""
+    """The directory to watch does not exist."""
 
     def __init__(self, directory: str) -> None:
-        super().__init__(f"there is no directory {directory} (hint: mkdir -p {directory}, or name another one)")
+        super().__init__(
+            f"directory {directory} does not exist (hint: mkdir -p {directory}, or pass another directory)"
+        )
         self.directory = directory
 
 
 async def watch(
     directory: str | Path, *, reader: DocumentReader | None = None, settle: float = SETTLE
 ) -> AsyncGenerator[FileBatch, None]:
-    """Batches, for ever. Close the iterator to stop. `reader` takes each batch in before the next one is read. Raises
-    DirectoryMissing only at the start."""
+    """Yield batches of changes until the iterator is closed. The caller must pass each batch to `reader` before it
+    requests the next one. Raises DirectoryMissing, only at the start."""
     if not Path(directory).is_dir():
         raise DirectoryMissing(str(directory))
     watcher = _Watcher(directory, reader, settle)
@@ -63,7 +68,8 @@ async def watch(
 
 
 class _Watcher:
-    """Used by one thread at a time; only `stop` may come from another."""
+    """The blocking part of `watch`. Only one thread at a time may use it; only `stop` may be called by another
+    thread."""
 
     def __init__(self, directory: str | Path, reader: DocumentReader | None, settle: float) -> None:
         self._root = str(Path(directory).absolute())
@@ -72,10 +78,10 @@ class _Watcher:
         self._directory = Directory(self._root, self._shown, reader)
         self._seen: scan.DirectoryScan | None = None
         self._away: Problem | None = None
-        self._named: set[str] = set()  # files that events named: read again even if they look the same
-        self._leaving: dict[ObjectKey, float] = {}  # since when
+        self._named: set[str] = set()  # files that events named: read again even if size and times are equal
+        self._leaving: dict[ObjectKey, float] = {}  # since when each object is in no file
         self._events: FileEvents | None = None
-        self._listening: tuple[int, int] | None = None  # to which directory
+        self._listening: tuple[int, int] | None = None  # device and inode of the watched directory
         self._stopped = threading.Event()
         self._swept = time.monotonic()
 
@@ -83,7 +89,8 @@ class _Watcher:
         self._stopped.set()
 
     def wait(self) -> bool:
-        """Until something may have changed, an object's time is up, or a tick; returns whether to look."""
+        """Wait until files may have changed, an object must be deleted, or TICK has passed. Return whether a scan is
+        needed."""
         now = time.monotonic()
         until = min([now + TICK, *(since + self._settle for since in self._leaving.values())])
         if self._events is None:
@@ -91,7 +98,7 @@ class _Watcher:
             return True
         try:
             events = self._events.wait(until - now)
-        except RuntimeError:  # the kernel's queue broke; start anew
+        except RuntimeError:  # the kernel's event queue failed; the next scan starts a new watch
             self._unlisten()
             return True
         if events:
@@ -101,21 +108,21 @@ class _Watcher:
         return overdue or now - self._swept >= SWEEP or self._moved()
 
     def look(self) -> FileBatch:
-        """Take in what the directory holds now."""
+        """Scan the directory and return the changes."""
         before, now = self._seen, time.monotonic()
         named, self._named = self._named, set()
         self._swept = now
         try:
             if self._events is None or self._moved():
-                self._listen()  # before looking, so that nothing falls between
+                self._listen()  # before the scan, so that no change is missed in between
             seen = scan.look(self._root, self._shown)
         except OSError as error:
             return self._gone(error)
         self._away, self._seen = None, seen
         contents: dict[str, Content] = {}
-        known = before.files if before else {}
+        files_before = before.files if before else {}
         for path, signature in seen.files.items():
-            if known.get(path) != signature or path in named:
+            if files_before.get(path) != signature or path in named:
                 contents[path] = scan.read(self._root, path, self._shown)
         for path in self._directory.paths:
             if path not in seen.files and not seen.hides(path):
@@ -132,11 +139,11 @@ class _Watcher:
 
     def _gone(self, error: OSError) -> FileBatch:
         self._unlisten()
-        self._leaving = {}  # their time starts anew when the directory is back
+        self._leaving = {}  # the time starts again when the directory exists again
         self._away = Problem(
             Where(file=self._shown),
-            f"the directory is gone ({error.strerror or error}); everything stays as it was",
-            "put it back and it is read again",
+            f"the directory does not exist any more ({error.strerror or error}); all objects stay in effect",
+            "restore it, and weft reads it again",
         )
         return self._batch([])
 
@@ -145,23 +152,23 @@ class _Watcher:
         return FileBatch(tuple(changes), (*away, *scan.problems_of(self._seen), *self._directory.problems()))
 
     def _moved(self) -> bool:
-        """Whether the path is now another directory than the watched one, or none."""
+        """Return whether the path is now another directory than the watched one, or does not exist."""
         try:
-            found = Path(self._root).stat()
+            status = Path(self._root).stat()
         except OSError:
             return True
-        return self._listening != (found.st_dev, found.st_ino)
+        return self._listening != (status.st_dev, status.st_ino)
 
     def _listen(self) -> None:
-        """Watch the directory that the path names now."""
+        """Start a new watch of the directory that is at the path now."""
         self._unlisten()
-        found = Path(self._root).stat()
-        self._listening = (found.st_dev, found.st_ino)
+        status = Path(self._root).stat()
+        self._listening = (status.st_dev, status.st_ino)
         try:
             self._events = FileEvents(self._root, self._stopped, recursive=True)
         except FileNotFoundError:
             raise
-        except (OSError, RuntimeError):  # out of inotify watches: look at every tick instead
+        except (OSError, RuntimeError):  # out of inotify watches: scan at every tick instead
             pass
 
     def _unlisten(self) -> None:
@@ -170,7 +177,8 @@ class _Watcher:
             self._events = None
 
     def _worth_a_look(self, events: set[tuple[Event, str]]) -> bool:
-        """Whether an event is about YAML; other files in the directory are ignored. Records the files it names."""
+        """Return whether an event concerns a YAML file, and record the files that the events name. Other files in
+        the directory are ignored."""
         worth = False
         for kind, path in events:
             name = path.rpartition("/")[2]

@@ -1,1 +1,1 @@
-"""Injection: a pod as somebody wrote it comes in, and the same pod with its proxy leaves, or why it gets none."""
+"""Sidecar injection: returns a pod with its proxy added, or the reason why the pod gets none."""

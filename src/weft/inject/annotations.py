@@ -1,5 +1,5 @@
-"""What a pod asks of its sidecar, read from its annotations: checked, and with the installation's word where the pod
-says nothing. Every problem of a pod is told together, each with its annotation."""
+"""Reads a pod's annotations about its sidecar and checks them; the installation's settings apply where an annotation is
+missing. All problems of a pod are reported together, each with its annotation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ _AMOUNTS = {
 }
 _READ = (f"{SIDECAR}inject", STATUS, redirect.MODE, *_AMOUNTS, _IMAGE, _REWRITE, _LEVEL, _LEVELS, _VOLUMES, _MOUNTS,
          NATIVE)  # fmt: skip
-# Istio's, and of no use here: they are about its agent, or come to the proxy by other ways.
+# Annotations of Istio that weft does not use: they configure Istio's agent, or the proxy gets their setting in another
+# way.
 _UNUSED = tuple(
     SIDECAR + name
     for name in words("""
@@ -48,14 +49,14 @@ _UNUSED = tuple(
     statsInclusionPrefixes statsInclusionRegexps statsInclusionSuffixes
     """)
 )
-_HEARD = frozenset({*_READ, *redirect.ANNOTATIONS})
+_SUPPORTED = frozenset({*_READ, *redirect.ANNOTATIONS})
 _COMPONENT = re.compile(r"[a-z0-9_]+:([a-z]+)")
-_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # what Go reads as a boolean, and so Istio
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # the texts that Go, and so Istio, parses as a boolean
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
 class InjectionRefused(Exception):
-    """The pod cannot be injected as it is; its author can change that."""
+    """The pod cannot be injected as it is; its author can correct it."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -65,14 +66,14 @@ class InjectionRefused(Exception):
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     redirected: bool
     redirection: Redirection
-    status_port: int  # 0: none
+    status_port: int  # 0: no status port
     image: str
     resources: ProxyResources
     log_level: str
     component_log_level: str
     concurrency: int
     hold: bool
-    native: bool | None  # None: as everywhere else
+    native: bool | None  # None: the installation's setting
     drain_seconds: int
     termination_seconds: float
     environment: Mapping[str, str]
@@ -85,7 +86,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(annotations: Mapping[str, str], settings: InjectionSettings, named: str) -> Wishes:
-    """`named` is the pod, for messages. Raises InjectionRefused with all there is to say."""
+    """Return the sidecar settings of one pod. `named` is the pod, for messages. Raises InjectionRefused with all
+    problems."""
     return _Reading(annotations, settings, named).wishes()
 
 
@@ -105,7 +107,7 @@ class _Reading:
             self._refuse(redirect.PREFIX + name, what)
         mode = self._value(redirect.MODE, config.interception_mode or redirect.REDIRECT, _mode)
         port = METRICS_PORT if config.status_port is None else config.status_port
-        found = Wishes(
+        result = Wishes(
             redirected=mode == redirect.REDIRECT,
             redirection=redirection,
             status_port=self._value(redirect.STATUS_PORT, port, _status_port),
@@ -116,7 +118,7 @@ class _Reading:
             concurrency=settings.concurrency if config.concurrency is None else config.concurrency,
             hold=_first(config.hold_application_until_proxy_starts, settings.hold_application_until_proxy_starts),
             native=self._value(NATIVE, None, _flag),
-            # Envoy counts whole seconds, and 0 would mean that nothing is drained at all.
+            # Envoy counts whole seconds, and 0 would disable draining.
             drain_seconds=max(1, round(seconds_of(config.drain_duration or settings.drain_duration) or 0)),
             termination_seconds=seconds_of(config.termination_drain_duration or settings.termination_drain_duration)
             or 0.0,
@@ -133,7 +135,7 @@ class _Reading:
         )
         if self._problems:
             raise InjectionRefused(self._problems)
-        return found
+        return result
 
     def _config(self) -> proxy_config.ProxyConfig:
         config, errors, warnings = proxy_config.read(self._annotations.get(proxy_config.ANNOTATION, ""))
@@ -153,10 +155,11 @@ class _Reading:
             return default
 
     def _resources(self) -> ProxyResources:
-        """A pod may name one amount alone. A default that would then contradict it gives way."""
+        """Return the proxy's resources. A pod may set only a request or only a limit; a default that contradicts it is
+        adjusted."""
         default = self._settings.resources
-        found = {"requests": dict(default.requests), "limits": dict(default.limits)}
-        said: set[tuple[str, str]] = set()
+        quantities = {"requests": dict(default.requests), "limits": dict(default.limits)}
+        given: set[tuple[str, str]] = set()
         for annotation, (kind, name) in _AMOUNTS.items():
             text = self._annotations.get(annotation)
             if text is None:
@@ -164,24 +167,26 @@ class _Reading:
             if amount(text) is None:
                 self._refuse(annotation, f"`{text[:64]}` is not an amount such as 100m or 128Mi")
                 continue
-            found[kind][name] = text
-            said.add((kind, name))
+            quantities[kind][name] = text
+            given.add((kind, name))
         for name in ("cpu", "memory"):
-            request, limit = amount(found["requests"].get(name, "0")), amount(found["limits"].get(name, ""))
+            request, limit = amount(quantities["requests"].get(name, "0")), amount(quantities["limits"].get(name, ""))
             if limit is None or request is None or request <= limit:
                 continue
-            if ("requests", name) not in said:
-                found["requests"][name] = found["limits"][name]
-            elif ("limits", name) not in said:
-                found["limits"][name] = found["requests"][name]
+            if ("requests", name) not in given:
+                quantities["requests"][name] = quantities["limits"][name]
+            elif ("limits", name) not in given:
+                quantities["limits"][name] = quantities["requests"][name]
             else:
                 annotation = next(key for key, value in _AMOUNTS.items() if value == ("requests", name))
-                what = f"it requests {found['requests'][name]}, which is above the limit of {found['limits'][name]}"
+                what = (
+                    f"the request of {quantities['requests'][name]} is above the limit of {quantities['limits'][name]}"
+                )
                 self._refuse(annotation, what)
-        return ProxyResources(requests=found["requests"], limits=found["limits"])
+        return ProxyResources(requests=quantities["requests"], limits=quantities["limits"])
 
     def _entries(self, annotation: str) -> tuple[dict[str, Any], ...]:
-        """A JSON object of volumes or mounts by their name, or a list of them, as Istio takes both."""
+        """Parse a JSON object of volumes or mounts by name, or a list of them; Istio accepts both."""
         text = self._annotations.get(annotation)
         if text is None:
             return ()
@@ -201,32 +206,32 @@ class _Reading:
         return tuple(entries)
 
     def _unread(self) -> list[str]:
-        known = (*_HEARD, *_UNUSED)
-        found: list[str] = []
+        known = (*_SUPPORTED, *_UNUSED)
+        warnings: list[str] = []
         for name in sorted(self._annotations):
-            if not name.startswith((SIDECAR, redirect.PREFIX)) or name in _HEARD:
+            if not name.startswith((SIDECAR, redirect.PREFIX)) or name in _SUPPORTED:
                 continue
-            if len(found) >= MOST_WORDS:
+            if len(warnings) >= MOST_WORDS:
                 break
             if name in _UNUSED:
-                found.append(f"weft makes no use of the annotation {name}")
+                warnings.append(f"weft does not use the annotation {name}")
             else:
-                found.append(f"unknown annotation {name}: {did_you_mean(name, known)}".rstrip(": "))
-        return found
+                warnings.append(f"unknown annotation {name}: {did_you_mean(name, known)}".rstrip(": "))
+        return warnings
 
     def _refuse(self, annotation: str, what: str) -> None:
         self._problems.append(Problem(Where(object=self._named, field=f"metadata.annotations[{annotation}]"), what))
 
 
-def _first(said: bool | None, default: bool) -> bool:
-    return default if said is None else said
+def _first(value: bool | None, default: bool) -> bool:
+    return default if value is None else value
 
 
 def _mode(text: str) -> str:
     if text == redirect.TPROXY:
-        raise ValueError("TPROXY is not supported: write REDIRECT, with which the proxy sees the caller's address too")
+        raise ValueError("TPROXY is not supported: use REDIRECT; the proxy sees the caller's address in both modes")
     if text not in (redirect.REDIRECT, redirect.NONE):
-        raise ValueError(f"`{text[:64]}` is unknown: write REDIRECT, or NONE for a proxy nothing is redirected to")
+        raise ValueError(f"`{text[:64]}` is unknown: use REDIRECT, or NONE for no redirect to the proxy")
     return text
 
 
@@ -244,15 +249,15 @@ def _seconds(text: str) -> int:
 
 def _status_port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) < 65536):
-        raise ValueError(f"`{text[:64]}` is not a port, nor 0 for none")
+        raise ValueError(f"`{text[:64]}` is neither a port nor 0 (no status port)")
     if int(text) in TAKEN_PORTS:
-        raise ValueError(f"{text} is another port of the proxy's own")
+        raise ValueError(f"the proxy already uses port {text}")
     return int(text)
 
 
 def _image(text: str) -> str:
     if not text or any(each.isspace() for each in text):
-        raise ValueError(f"`{text[:64]}` is not an image")
+        raise ValueError(f"`{text[:64]}` is not an image name")
     return text
 
 
@@ -264,7 +269,7 @@ def _level(text: str) -> str:
 
 def _levels(text: str) -> str:
     for part in text.split(","):
-        found = _COMPONENT.fullmatch(part)
-        if found is None or found[1] not in LOG_LEVELS:
+        match = _COMPONENT.fullmatch(part)
+        if match is None or match[1] not in LOG_LEVELS:
             raise ValueError(f"`{part[:64]}` is not a component's log level, such as upstream:debug")
     return text

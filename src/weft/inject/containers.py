@@ -1,7 +1,9 @@
-"""The containers that a pod gets: the one that sets up or awaits the redirect and ends, and the proxy that stays.
+"""The containers that injection adds to a pod: the init container that sets up the redirect or waits for it, and the
+proxy.
 
-Both ask for as little as they can: the proxy fits into a namespace of pod security `restricted`, and so does all of it
-where the node sets up the redirect. Then a native sidecar is all there is: what kubelet runs at its start asks for it.
+Both need as few privileges as possible. The proxy is allowed under pod security `restricted`; with `redirectBy: node`,
+all added containers are. A native sidecar with `redirectBy: node` needs no init container: its postStart hook requests
+the redirect from the node's agent.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from weft.model.proxy import (
 
 PROXY, INIT, VALIDATION = "istio-proxy", "istio-init", "istio-validation"
 PROBERS = "ISTIO_KUBE_APP_PROBERS"
-# Ours to say anew each time; whatever else stands in the container may be another's.
+# Set anew at each injection; any other variable of the container may have been set by another webhook.
 OWN_VARIABLES = frozenset({"ISTIO_META_APP_CONTAINERS", "ISTIO_META_POD_PORTS", PROBERS})
 
 _SECCOMP = {"seccompProfile": {"type": "RuntimeDefault"}}
@@ -43,13 +45,15 @@ _FROM_POD = {
 
 
 def asks_by_hook(wishes: Wishes, settings: InjectionSettings, *, native: bool) -> bool:
-    """Whether the proxy's own hook asks the node for the redirect: where it fails, kubelet starts nothing behind a
-    native sidecar. Behind any other container it starts the next one all the same, so there an init container asks."""
+    """Return whether the proxy's postStart hook requests the redirect from the node's agent. If that hook fails in a
+    native sidecar, kubelet starts no later container. After an ordinary container, kubelet starts the next one
+    anyway, so there an init container requests the redirect."""
     return native and wishes.redirected and settings.redirect_by == "node"
 
 
 def redirecting(wishes: Wishes, settings: InjectionSettings) -> dict[str, Any]:
-    """istio-init; or, where the node redirects, istio-validation, which asks for it and ends once it is in place."""
+    """Return the init container istio-init. With `redirectBy: node` return istio-validation instead, which requests the
+    redirect from the node's agent and ends once it is installed."""
     by_node = settings.redirect_by == "node"
     wanted = redirect.arguments(wishes.redirection, status_port=wishes.status_port)
     root = {"runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False}
@@ -58,7 +62,7 @@ def redirecting(wishes: Wishes, settings: InjectionSettings) -> dict[str, Any]:
         "name": VALIDATION if by_node else INIT,
         **_image(wishes, settings),
         "args": ["redirect" if by_node else "iptables", *wanted],
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # why it failed, for whoever describes the pod
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # `kubectl describe pod` shows why it failed
         "resources": _resources(settings.init_resources),
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -82,7 +86,8 @@ def proxy(
     finishes: bool,
     gateway: bool = False,
 ) -> dict[str, Any]:
-    """`finishes`: the pod runs to an end by itself, so nobody is kept waiting for callers that may still come."""
+    """Return the proxy's container. `finishes`: the pod's application ends without being stopped, so that its end need
+    not be delayed for callers."""
     ready = {"httpGet": {"path": "/healthz/ready", "port": READINESS_PORT, "scheme": "HTTP"}, "timeoutSeconds": 3}
     lifecycle: dict[str, Any] = {"preStop": {"exec": {"command": _drain(wishes, finishes=finishes, gateway=gateway)}}}
     container: dict[str, Any] = {
@@ -117,8 +122,8 @@ def proxy(
     if native:
         container["restartPolicy"] = "Always"
     if native or wishes.hold:
-        # Whatever comes after it waits for this. A startup probe would do too, but kubelet looks at containers once a
-        # second, and acts on what a probe found only when it looks again.
+        # The next containers wait for this hook. A startup probe would also work, but kubelet syncs containers once a
+        # second, and acts on a probe's result only at the next sync.
         lifecycle["postStart"] = {"exec": {"command": _wait(wishes, settings, native=native)}}
     return container
 
@@ -130,7 +135,7 @@ def _wait(wishes: Wishes, settings: InjectionSettings, *, native: bool) -> list[
 
 
 def _drain(wishes: Wishes, *, finishes: bool, gateway: bool) -> list[str]:
-    """Of a sidecar, what comes in; a gateway has nothing else."""
+    """Return the drain command: for a sidecar only its inbound listeners, for a gateway all of them."""
     metadata = wishes.environment
     command = ["weft", "drain", *(["--gateway"] if gateway else [])]
     if metadata.get("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "").lower() == "true":
@@ -145,5 +150,5 @@ def _image(wishes: Wishes, settings: InjectionSettings) -> dict[str, str]:
 
 
 def _resources(resources: ProxyResources) -> dict[str, dict[str, str]]:
-    found = {"requests": dict(resources.requests), "limits": dict(resources.limits)}
-    return {kind: amounts for kind, amounts in found.items() if amounts}
+    quantities = {"requests": dict(resources.requests), "limits": dict(resources.limits)}
+    return {kind: amounts for kind, amounts in quantities.items() if amounts}

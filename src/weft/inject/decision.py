@@ -1,7 +1,7 @@
-"""Whether a pod gets a sidecar, and why: Istio's truth table, with the reason in words.
+"""Decides whether a pod gets a sidecar, with the reason as text; it follows Istio's truth table.
 
-`decide` is the whole of it, as the API server and the injector together would have it. `required` is the injector's own
-half, asked once the API server has found one of our webhooks to be concerned.
+`decide` is the whole decision: the API server's webhook selectors and then the injector. `required` is the injector's
+part, for a pod that the API server has sent to one of weft's webhooks.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _NO = frozenset({"n", "no", "false", "off"})
 class Decision(msgspec.Struct, frozen=True):
     inject: bool
     reason: str
-    doubtful: bool = False  # its author may have meant something else
+    doubtful: bool = False  # the pod's author may have meant something else
 
 
 def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], settings: InjectionSettings) -> Decision:
-    """`labels` are the namespace's. Everybody who asks whether and why gets the same answer here."""
+    """Decide for a pod in a namespace with these `labels`. All commands use this function, so that they agree."""
     namespace_labels = {**labels, "kubernetes.io/metadata.name": namespace}
     pod_labels = _strings(pod, "labels")
     webhooks = selectors(
@@ -44,53 +44,57 @@ def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], se
         return required(pod, namespace, settings)
     if namespace in settings.excluded_namespaces:
         return _excluded(namespace)
-    return Decision(False, _why_unasked(namespace, namespace_labels, pod_labels, settings.revision or DEFAULT_REVISION))
+    return Decision(
+        False, _why_not_selected(namespace, namespace_labels, pod_labels, settings.revision or DEFAULT_REVISION)
+    )
 
 
 def required(pod: Mapping[str, Any], namespace: str, settings: InjectionSettings) -> Decision:
-    """What the injector says of a pod that it is asked about."""
+    """Decide for a pod that the API server has sent to the injector."""
     spec = pod.get("spec")
     if isinstance(spec, Mapping) and spec.get("hostNetwork"):
-        return Decision(False, "it uses the node's network (hostNetwork), where a redirect would take the whole node's")
+        return Decision(
+            False, "it uses hostNetwork, and a redirect there would intercept the traffic of the whole node"
+        )
     if namespace in settings.excluded_namespaces:
         return _excluded(namespace)
     labels = _strings(pod, "labels")
     annotations = _strings(pod, "annotations")
     for place, values in (("label", labels), ("annotation", annotations)):
-        # A label beats the older annotation, even an empty label.
+        # The label overrides the older annotation, even if the label is empty.
         if INJECT_LABEL not in values:
             continue
-        said = values[INJECT_LABEL]
-        if said and said.lower() not in _YES | _NO:
-            what = f"its {place} {INJECT_LABEL} is {said}, which is neither true nor false"
+        value = values[INJECT_LABEL]
+        if value and value.lower() not in _YES | _NO:
+            what = f"its {place} {INJECT_LABEL} is {value}, which is neither true nor false"
             return Decision(False, what, doubtful=True)
-        if said:
-            return Decision(said.lower() in _YES, f"its {place} {INJECT_LABEL} is {said}")
+        if value:
+            return Decision(value.lower() in _YES, f"its {place} {INJECT_LABEL} is {value}")
         break
     for selector in settings.never_inject_selector:
         if selector.requirements and selector.selects(labels):
-            return Decision(False, f"its labels fit neverInjectSelector ({selector})")
+            return Decision(False, f"its labels match neverInjectSelector ({selector})")
     for selector in settings.always_inject_selector:
         if selector.requirements and selector.selects(labels):
-            return Decision(True, f"its labels fit alwaysInjectSelector ({selector})")
+            return Decision(True, f"its labels match alwaysInjectSelector ({selector})")
     if not settings.auto_inject:
         return Decision(False, f"autoInject is off, and the pod has no label {INJECT_LABEL}: true")
-    return Decision(True, "its namespace or its revision label asks for it, and nothing says otherwise")
+    return Decision(True, "a label of its namespace or its revision label enables injection")
 
 
 def _excluded(namespace: str) -> Decision:
-    why = "the cluster's own" if namespace in CLUSTER_NAMESPACES else "among the excludedNamespaces"
+    why = "a system namespace of the cluster" if namespace in CLUSTER_NAMESPACES else "in excludedNamespaces"
     return Decision(False, f"namespace {namespace} is {why}")
 
 
-def _why_unasked(namespace: str, labels: Mapping[str, str], pod: Mapping[str, str], revision: str) -> str:
-    """In the order in which a person would look."""
+def _why_not_selected(namespace: str, labels: Mapping[str, str], pod: Mapping[str, str], revision: str) -> str:
+    """Return why no webhook selects the pod, checked in the order in which a person would look."""
     if pod.get(INJECT_LABEL) == "false":
         return f"its label {INJECT_LABEL} is false"
     if NAMESPACE_LABEL in labels and labels[NAMESPACE_LABEL] != "enabled":
-        said = labels[NAMESPACE_LABEL]
-        also = "" if said == "disabled" else ", which is neither enabled nor disabled"
-        return f"namespace {namespace} has the label {NAMESPACE_LABEL}: {said}{also}"
+        value = labels[NAMESPACE_LABEL]
+        also = "" if value == "disabled" else ", which is neither enabled nor disabled"
+        return f"namespace {namespace} has the label {NAMESPACE_LABEL}: {value}{also}"
     if NAMESPACE_LABEL in labels:
         return f"namespace {namespace} has the label {NAMESPACE_LABEL}, which belongs to revision {DEFAULT_REVISION}"
     if labels.get(REVISION_LABEL, revision) != revision:
@@ -99,13 +103,13 @@ def _why_unasked(namespace: str, labels: Mapping[str, str], pod: Mapping[str, st
         return f"its label {REVISION_LABEL} names revision {pod[REVISION_LABEL]}, not {revision}"
     if INJECT_LABEL in pod and pod[INJECT_LABEL] != "true" and revision == DEFAULT_REVISION:
         return (
-            f"namespace {namespace} has no label that asks for it, and there the pod's label {INJECT_LABEL} counts only"
-            f" as `true`, not as `{pod[INJECT_LABEL]}`"
+            f"namespace {namespace} has no label that enables injection, and there the pod's label {INJECT_LABEL} must"
+            f" be `true`, not `{pod[INJECT_LABEL]}`"
         )
-    return f"neither namespace {namespace} nor the pod has a label that asks for it"
+    return f"neither namespace {namespace} nor the pod has a label that enables injection"
 
 
 def _strings(pod: Mapping[str, Any], field: str) -> Mapping[str, str]:
     metadata = pod.get("metadata")
-    found = metadata.get(field) if isinstance(metadata, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    entries = metadata.get(field) if isinstance(metadata, Mapping) else None
+    return entries if isinstance(entries, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Durations as Go writes them (`1m30s`, `500ms`): what Istio's settings and annotations hold."""
+"""Parses durations in Go's format (`1m30s`, `500ms`), which Istio's settings and annotations use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def seconds_of(text: str) -> float | None:
-    """None if it is no duration."""
+    """Return the duration in seconds, or None if `text` is not a duration."""
     if text == "0":
         return 0.0
     if len(text) > 64 or _WHOLE.fullmatch(text) is None:

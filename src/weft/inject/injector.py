@@ -1,6 +1,6 @@
-"""The injector's answer to the API server about one pod: the decision, the patch, or the refusal with its reason.
+"""Answers an AdmissionReview about one pod: with the patch, without a patch, or with a denial and its reason.
 
-The settings may be replaced at any time; a question is answered by those that held when it came.
+The settings may be replaced at any time; a review uses the settings that were current when it arrived.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ class Injector:
     def __init__(
         self, settings: InjectionSettings, render: Renderer, *, native_sidecars: bool, sleep_hooks: bool = True
     ) -> None:
-        """`native_sidecars`, `sleep_hooks`: whether the cluster has them, which is since versions 1.29 and 1.30."""
+        """`native_sidecars`, `sleep_hooks`: whether the cluster supports them (Kubernetes 1.29 and 1.30)."""
         self.settings = settings
         self.native_sidecars = native_sidecars
         self.sleep_hooks = sleep_hooks
         self._render = render
 
     def answer(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Raises nothing that the pod's author could be at fault for."""
+        """Return the response for one request. A mistake in the pod gives a denial, not an exception."""
         pod = request.object
         if request.kind.kind != "Pod" or request.operation != "CREATE" or pod is None:
             return AdmissionResponse(allowed=True)
         metadata = pod.get("metadata")
-        said = metadata.get("namespace") if isinstance(metadata, dict) else None
-        namespace = request.namespace or (said if isinstance(said, str) else "")
+        declared = metadata.get("namespace") if isinstance(metadata, dict) else None
+        namespace = request.namespace or (declared if isinstance(declared, str) else "")
         decision = required(pod, namespace, self.settings)
         if not decision.inject:
-            _log.info("no sidecar for pod %s in %s: %s", _name(pod), namespace, decision.reason)
-            doubt = f"Pod {namespace}/{_name(pod)} gets no sidecar: {decision.reason}"
-            return AdmissionResponse(allowed=True, warnings=(doubt,) if decision.doubtful else ())
+            _log.info("pod %s in namespace %s gets no sidecar: %s", _name(pod), namespace, decision.reason)
+            warning = f"Pod {namespace}/{_name(pod)} gets no sidecar: {decision.reason}"
+            return AdmissionResponse(allowed=True, warnings=(warning,) if decision.doubtful else ())
         try:
             injected = inject(
                 pod,
@@ -52,12 +52,13 @@ class Injector:
         except InjectionRefused as refusal:
             _log.warning("%s", refusal)
             lines = [str(problem) for problem in refusal.problems]
-            return AdmissionResponse(allowed=False, message="no sidecar can be injected: " + "; ".join(lines), code=422)
+            return AdmissionResponse(allowed=False, message="cannot inject a sidecar: " + "; ".join(lines), code=422)
         return AdmissionResponse(allowed=True, patch=tuple(patch(pod, injected)), warnings=injected.warnings)
 
 
 def has_native_sidecars(major: str, minor: str) -> bool:
-    """From what the API server says at /version; vendors write minor versions such as `29+`."""
+    """Return whether this version of the API server, as in /version, has native sidecars. Vendors use minor versions
+    such as `29+`."""
     return _version(major, minor) >= (1, 29)
 
 
@@ -72,5 +73,5 @@ def _version(major: str, minor: str) -> tuple[int, int]:
 
 def _name(pod: dict[str, object]) -> str:
     metadata = pod.get("metadata")
-    found = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
-    return str(found or "?")
+    name = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
+    return str(name or "?")

@@ -1,7 +1,7 @@
-"""JSON Patch (RFC 6902): the fewest plain operations from one JSON value to another, as far as pods need it.
+"""JSON Patch (RFC 6902): computes a short list of operations from one JSON value to another, as far as pods need it.
 
-Lists whose entries have names, as containers and volumes do, are compared by name, so that one more in front does not
-rewrite the rest. Applied in order, the operations give exactly the second value.
+Lists whose entries have names, such as containers and volumes, are compared by name, so that an entry added in front
+does not rewrite the rest. Applied in order, the operations give exactly the second value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def difference(before: Any, after: Any) -> list[Operation]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality as JSON has it: Python takes `true` for 1, and 1 for 1.0."""
+    """Compare as JSON does: Python considers `True` equal to 1, and 1 equal to 1.0."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
@@ -25,7 +25,8 @@ def same(one: Any, other: Any) -> bool:
 
 
 def copied(value: Any) -> Any:
-    """All of it anew. Where YAML says the same by an alias, there are then two of it, and one may change alone."""
+    """Return a deep copy without shared parts: values that a YAML alias shares become separate, so that each can change
+    alone."""
     if isinstance(value, dict):
         return {key: copied(inner) for key, inner in value.items()}
     return [copied(inner) for inner in value] if isinstance(value, list) else value
@@ -42,41 +43,45 @@ def _compare(path: str, before: Any, after: Any) -> list[Operation]:
 
 
 def _of_mappings(path: str, before: dict[str, Any], after: dict[str, Any]) -> list[Operation]:
-    found: list[Operation] = [{"op": "remove", "path": f"{path}/{_token(key)}"} for key in before if key not in after]
+    operations: list[Operation] = [
+        {"op": "remove", "path": f"{path}/{_token(key)}"} for key in before if key not in after
+    ]
     for key, value in after.items():
         place = f"{path}/{_token(key)}"
         if key in before:
-            found += _compare(place, before[key], value)
+            operations += _compare(place, before[key], value)
         else:
-            found.append({"op": "add", "path": place, "value": value})
-    return found
+            operations.append({"op": "add", "path": place, "value": value})
+    return operations
 
 
 def _of_lists(path: str, before: list[Any], after: list[Any]) -> list[Operation]:
     old, new = _places(before), _places(after)
     if old is None or new is None or [name for name in new if name in old] != [name for name in old if name in new]:
         return _by_position(path, before, after)
-    gone = [place for name, place in old.items() if name not in new]
-    found: list[Operation] = [{"op": "remove", "path": f"{path}/{place}"} for place in reversed(gone)]
+    removed = [place for name, place in old.items() if name not in new]
+    operations: list[Operation] = [{"op": "remove", "path": f"{path}/{place}"} for place in reversed(removed)]
     for place, (name, value) in enumerate(zip(new, after, strict=True)):
         if name in old:
-            found += _compare(f"{path}/{place}", before[old[name]], value)
+            operations += _compare(f"{path}/{place}", before[old[name]], value)
         else:
-            found.append({"op": "add", "path": f"{path}/{place}", "value": value})
-    return found
+            operations.append({"op": "add", "path": f"{path}/{place}", "value": value})
+    return operations
 
 
 def _by_position(path: str, before: list[Any], after: list[Any]) -> list[Operation]:
     common = min(len(before), len(after))
-    found = [each for place in range(common) for each in _compare(f"{path}/{place}", before[place], after[place])]
-    found += [{"op": "remove", "path": f"{path}/{place}"} for place in reversed(range(common, len(before)))]
-    found += [{"op": "add", "path": f"{path}/{place}", "value": after[place]} for place in range(common, len(after))]
-    return found
+    operations = [each for place in range(common) for each in _compare(f"{path}/{place}", before[place], after[place])]
+    operations += [{"op": "remove", "path": f"{path}/{place}"} for place in reversed(range(common, len(before)))]
+    operations += [
+        {"op": "add", "path": f"{path}/{place}", "value": after[place]} for place in range(common, len(after))
+    ]
+    return operations
 
 
 def _places(values: list[Any]) -> dict[str, int] | None:
-    """Where each stands, by its name; None unless each has one of its own. Looked up, never searched for: whoever may
-    write a pod decides how many there are."""
+    """Return the position of each entry by its name; None unless every entry has a unique name. A dict keeps this
+    linear: the author of a pod decides how many entries there are."""
     names = [each["name"] for each in values if isinstance(each, dict) and isinstance(each.get("name"), str)]
     places = {name: place for place, name in enumerate(names)}
     return places if len(places) == len(values) else None

@@ -1,8 +1,9 @@
-"""Applications that answer a little longer. Kubernetes tells an application to end in the same moment in which callers
-begin to learn of it; whoever calls before he has heard meets a closed port. So each container waits before it is told.
+"""Delays the shutdown of applications. Kubernetes sends SIGTERM to an application at the same moment at which callers
+begin to learn that the pod ends; a caller that has not learned it yet would meet a closed port. So each container
+gets a preStop hook that waits.
 
-The wait is a preStop hook of kubelet's own, `sleep`, which needs no program in the container. Rule: a container with
-such a hook of its own knows better, and nobody loses more than half of the time that the pod has to end.
+The hook is kubelet's own `sleep`, which needs no program in the container. Rule: a container that has a preStop hook
+keeps it, and the wait takes at most half of the pod's termination grace period.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-_GRACE = 30  # seconds, where a pod says nothing: Kubernetes' own
+_GRACE = 30  # seconds; Kubernetes' default for terminationGracePeriodSeconds
 
 
 def linger(spec: dict[str, Any], seconds: float) -> None:
-    """Changes the pod's containers in place. A second time it changes nothing."""
+    """Add the hook to the containers of `spec`, in place. Idempotent."""
     grace = spec.get("terminationGracePeriodSeconds")
     grace = grace if isinstance(grace, int) else _GRACE
-    wait = min(math.ceil(seconds), grace // 2)  # Kubernetes counts whole seconds, and refuses more than the grace
+    wait = min(math.ceil(seconds), grace // 2)  # whole seconds, and never more than the grace period
     if wait <= 0:
         return
     for container in spec["containers"]:

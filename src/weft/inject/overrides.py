@@ -1,8 +1,8 @@
-"""A pod's own words about our containers: where it has a container named `istio-proxy`, that is no container but what
-is to be different in ours.
+"""Merges a pod's own `istio-proxy` container into the injected one: such a container holds the pod's overrides of
+weft's container.
 
-Kubernetes' strategic merge, as far as containers need it: mappings are joined, the lists below by their key, and
-everything else is replaced.
+It follows Kubernetes' strategic merge, as far as containers need it: mappings are merged, the lists below are merged by
+their key, and any other value is replaced.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _KEYS = {"env": "name", "volumeMounts": "mountPath", "volumeDevices": "devicePat
 
 
 def merge(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Theirs wins; an image that says `auto`, because a container must have one, says nothing. Nor then does `Always`:
-    the API server writes it beside every image without a tag, before it asks us."""
+    """Return `ours` with the overrides `theirs`. The image `auto` is a placeholder and overrides nothing, because a
+    container must have an image. The pull policy `Always` is then ignored too: the API server sets it for every
+    image without a tag, before it calls the webhook."""
     wanted = dict(theirs)
     if theirs.get("image") in (AUTO_IMAGE, ""):
         del wanted["image"]
@@ -42,24 +43,24 @@ def _merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any
 
 
 def _joined(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
-    """In our order, and what is new behind."""
+    """Merge two lists by `key`: our order, then the new entries."""
     result: list[Any] = copied(ours)
-    places = {each.get(key): place for place, each in enumerate(result) if isinstance(each, dict)}
-    for each in theirs:
-        place = places.get(each.get(key)) if isinstance(each, dict) else None
+    places = {entry.get(key): place for place, entry in enumerate(result) if isinstance(entry, dict)}
+    for entry in theirs:
+        place = places.get(entry.get(key)) if isinstance(entry, dict) else None
         if place is None:
-            result.append(copied(each))
+            result.append(copied(entry))
         else:
-            result[place] = _with_one_source(_merged(result[place], each), each)
+            result[place] = _with_one_source(_merged(result[place], entry), entry)
     return result
 
 
 def _with_one_source(merged: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Of two ways to say the same, theirs stays: a variable with a value has no valueFrom, a probe one question."""
+    """Remove the alternatives of what `theirs` sets: a variable with a value has no valueFrom, a probe one handler."""
     for alternatives in (("value", "valueFrom"), ("httpGet", "tcpSocket", "grpc", "exec", "sleep")):
-        said = [each for each in alternatives if each in theirs]
-        if said:
+        chosen = [each for each in alternatives if each in theirs]
+        if chosen:
             for other in alternatives:
-                if other not in said:
+                if other not in chosen:
                     merged.pop(other, None)
     return merged

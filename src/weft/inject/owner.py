@@ -1,7 +1,7 @@
-"""What a pod is a copy of: the Deployment, Job or other workload behind it, read off the pod as Istio does.
+"""Finds the workload behind a pod, such as a Deployment or a CronJob, from the pod's metadata, as Istio does.
 
-A pod names only its direct owner. A ReplicaSet's name ends in the hash that the pod has as a label, a CronJob's Job in
-the time it was made for; without either, the owner is what it says.
+A pod names only its direct owner. A ReplicaSet's name ends with the hash in the pod's label `pod-template-hash`; the
+name of a CronJob's Job ends with its scheduled time. Without such a suffix, the direct owner is the workload.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 _HASH = "pod-template-hash"
-_OF_CRON_JOB = re.compile(r"(.+)-\d{8,10}")  # of minutes, or, in old clusters, seconds
+_OF_CRON_JOB = re.compile(r"(.+)-\d{8,10}")  # minutes since 1970, or seconds in old clusters
 _MOST_NAME = 63
 
 
@@ -23,13 +23,13 @@ class WorkloadOwner(msgspec.Struct, frozen=True):
     name: str
 
     def path(self, namespace: str) -> str:
-        """As Istio tells it: kubernetes://apis/apps/v1/namespaces/shop/deployments/web"""
+        """Return Istio's form of an owner: kubernetes://apis/apps/v1/namespaces/shop/deployments/web"""
         kind = f"{self.kind.lower()}s"
         return f"kubernetes://apis/{self.api_version}/namespaces/{namespace}/{kind}/{self.name}"
 
 
 def owner_of(metadata: Mapping[str, Any]) -> WorkloadOwner:
-    """The workload that owns a pod, from its metadata; without a controller, the pod itself."""
+    """Return the workload that owns a pod with this metadata; the pod itself if it has no controller."""
     references = metadata.get("ownerReferences")
     for reference in references if isinstance(references, list) else ():
         if isinstance(reference, Mapping) and reference.get("controller"):
@@ -44,14 +44,14 @@ def _behind(owner: WorkloadOwner, metadata: Mapping[str, Any]) -> WorkloadOwner:
     labels = _labels(metadata)
     if owner.kind == "ReplicaSet" and (suffix := labels.get(_HASH)) and owner.name.endswith(f"-{suffix}"):
         return WorkloadOwner("apps/v1", "Deployment", owner.name.removesuffix(f"-{suffix}"))
-    if owner.kind == "Job" and (found := _OF_CRON_JOB.fullmatch(owner.name)):
-        return WorkloadOwner("batch/v1", "CronJob", found[1])
+    if owner.kind == "Job" and (match := _OF_CRON_JOB.fullmatch(owner.name)):
+        return WorkloadOwner("batch/v1", "CronJob", match[1])
     return owner
 
 
 def canonical_name(metadata: Mapping[str, Any], owner: WorkloadOwner) -> str:
     labels = _labels(metadata)
-    # A label's value may be shorter than a name.
+    # A label's value has a lower length limit than a name.
     return str(labels.get("app.kubernetes.io/name") or labels.get("app") or owner.name)[:_MOST_NAME].rstrip("-._")
 
 

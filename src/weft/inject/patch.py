@@ -1,8 +1,10 @@
-"""A pod comes in, the same pod with its proxy leaves. The webhook and `weft kube-inject` both end here.
+"""Injects the proxy into a pod: a pod comes in, and the same pod with its proxy is returned. Both the webhook and `weft
+kube-inject` use it.
 
-It may be done again. What was injected before is taken out first, so that containers and probes which another webhook
-added since are seen; of our own containers, only what depends on the rest of the pod is then said anew, so that what
-others changed in them stays. Nothing it adds changes which webhook is asked about the pod.
+Injection may run several times on one pod (reinvocation). An earlier injection is removed first, so that containers and
+probes which another webhook added since are included. In weft's own containers only the parts that depend on the rest
+of the pod are then replaced, so that changes by other webhooks are kept. Injection adds nothing that would change which
+webhook selects the pod.
 """
 
 from __future__ import annotations
@@ -37,12 +39,12 @@ from weft.model.proxy import (
 _SIDECAR = "sidecar"
 _TLS_MODE = "security.istio.io/tlsMode"
 _CANONICAL_NAME, _CANONICAL_REVISION = "service.istio.io/canonical-name", "service.istio.io/canonical-revision"
-_MOST_ANNOTATIONS = 256 * 1024  # the API server's own limit, which it looks at only after us
-_LONGEST_TEXT = 128 * 1024 - 1  # bytes of one argument or variable that the kernel passes on to a program
+_MOST_ANNOTATIONS = 256 * 1024  # the API server's limit, which it checks only after the webhooks
+_LONGEST_TEXT = 128 * 1024 - 1  # bytes of one argument or variable: the kernel's limit for exec
 _DEFAULT_CONTAINER = ("kubectl.kubernetes.io/default-container", "kubectl.kubernetes.io/default-logs-container")
 _PROMETHEUS = re.compile(
     r"prometheus[^a-z]io[^a-z](scrape|port|path)", re.IGNORECASE
-)  # Prometheus reads them all alike
+)  # Prometheus treats these spellings alike
 
 
 class Injected(msgspec.Struct, frozen=True):
@@ -60,8 +62,8 @@ def inject(
     sleep_hooks: bool = True,
     owner: WorkloadOwner | None = None,
 ) -> Injected:
-    """`native_sidecars`, `sleep_hooks`: whether the cluster has them. `owner` is told where the pod is a template.
-    The pod that came in stays as it is. Raises InjectionRefused."""
+    """Return a copy of the pod with its proxy. `native_sidecars`, `sleep_hooks`: whether the cluster supports them.
+    `owner` is given where the pod is a template. Raises InjectionRefused."""
     named = _name(pod, namespace)
     _check_shape(pod, named)
     injection = _Injection(strip(pod), namespace, settings, render, named, native_sidecars, owner)
@@ -102,10 +104,10 @@ class _Injection:
         self._check_user()
 
     def result(self, *, sleep_hooks: bool) -> Injected:
-        warnings = [*self._wishes.warnings, *self._doubts()]
+        warnings = [*self._wishes.warnings, *self._warnings()]
         self._label()
-        asked, originals = self._rewrite_probes()
-        ours = self._containers(asked, originals)
+        checks, originals = self._rewrite_probes()
+        ours = self._containers(checks, originals)
         if sleep_hooks and self._wishes.redirected and self._settings.hold_application_while_draining:
             lingering.linger(self._spec, 0 if self._finishes else self._wishes.termination_seconds)
         volumes = [*self._own_volumes(), *self._wishes.volumes]
@@ -135,11 +137,11 @@ class _Injection:
             ipv6=self._settings.ip_families[0] == "IPv6",
         )
 
-    def _containers(self, asked: Any, originals: probes.Originals) -> list[dict[str, Any]]:
-        """Ours, in the order in which they start."""
+    def _containers(self, checks: Any, originals: probes.Originals) -> list[dict[str, Any]]:
+        """Return weft's containers, in the order in which they start."""
         wishes, settings = self._wishes, self._settings
         variables = self._variables(originals)
-        arguments = [for_kubelet(each) for each in self._render(self._sidecar(asked, variables))]
+        arguments = [for_kubelet(each) for each in self._render(self._sidecar(checks, variables))]
         proxy = containers.proxy(
             wishes,
             settings,
@@ -150,17 +152,18 @@ class _Injection:
             gateway=self._gateway,
         )
         self._check_lengths(proxy)
-        found = [proxy]
+        ours = [proxy]
         if wishes.redirected and not self._by_hook:
-            found.insert(0, containers.redirecting(wishes, settings))
-        return [self._as_wanted(each) for each in found]
+            ours.insert(0, containers.redirecting(wishes, settings))
+        return [self._with_overrides(each) for each in ours]
 
     @property
     def _finishes(self) -> bool:
         return self._spec.get("restartPolicy") in ("Never", "OnFailure")
 
-    def _as_wanted(self, container: dict[str, Any]) -> dict[str, Any]:
-        """With what the pod says about it; and if it is there already, that one with what we alone can say."""
+    def _with_overrides(self, container: dict[str, Any]) -> dict[str, Any]:
+        """Merge the pod's overrides into weft's container. If this revision injected the container before, keep the
+        existing one and replace only its arguments and weft's own variables."""
         name = container["name"]
         fresh = overrides.merge(container, self._stripped.overrides.get(name, {}))
         current = self._stripped.current.get(name)
@@ -173,7 +176,7 @@ class _Injection:
             if "env" in fresh:
                 result["env"] = _with_own_variables(result.get("env") or [], fresh["env"])
         if self._by_hook and name == containers.PROXY:
-            # Without this hook the pod would run without a redirect: nobody else has a say in it.
+            # Without this hook the pod would run without a redirect, so it cannot be overridden.
             result["lifecycle"] = {
                 **_mapping(result.get("lifecycle")),
                 "postStart": container["lifecycle"]["postStart"],
@@ -185,7 +188,7 @@ class _Injection:
         mesh = settings.mesh_id or settings.trust_domain
         apps = self._spec["containers"]
         ports = [port for each in apps for port in each.get("ports") or ()]
-        found = {
+        variables = {
             "ISTIO_META_APP_CONTAINERS": ",".join(each["name"] for each in apps),
             "ISTIO_META_CLUSTER_ID": settings.cluster_id,
             "ISTIO_META_INTERCEPTION_MODE": redirect.REDIRECT if self._wishes.redirected else redirect.NONE,
@@ -196,23 +199,23 @@ class _Injection:
             "TRUST_DOMAIN": settings.trust_domain,
         }
         if settings.network:
-            found["ISTIO_META_NETWORK"] = settings.network
+            variables["ISTIO_META_NETWORK"] = settings.network
         if originals:
-            found[containers.PROBERS] = probes.encode(originals)
-        # The pod's own may refer to other variables, as in Istio.
-        return {name: for_kubelet(value) for name, value in found.items()} | dict(self._wishes.environment)
+            variables[containers.PROBERS] = probes.encode(originals)
+        # The pod's own variables may refer to other variables, as in Istio.
+        return {name: for_kubelet(value) for name, value in variables.items()} | dict(self._wishes.environment)
 
-    def _sidecar(self, asked: Any, variables: Mapping[str, str]) -> InjectedSidecar:
+    def _sidecar(self, checks: Any, variables: Mapping[str, str]) -> InjectedSidecar:
         wishes, settings = self._wishes, self._settings
         prefix = "ISTIO_META_"
-        told = {
+        metadata = {
             "INSTANCE_IPS": variable("INSTANCE_IPS"),
             "INTERCEPTION_MODE": variables["ISTIO_META_INTERCEPTION_MODE"],
             "NETWORK": settings.network,
             "NODE_NAME": variable("ISTIO_META_NODE_NAME"),
             "OWNER": self._owner.path(self._namespace),
         }
-        told |= {
+        metadata |= {
             name.removeprefix(prefix): value for name, value in wishes.environment.items() if name.startswith(prefix)
         }
         return InjectedSidecar(
@@ -224,7 +227,7 @@ class _Injection:
             service_account=variable("SERVICE_ACCOUNT"),
             labels=dict(sorted(self._metadata["labels"].items())),
             containers=tuple(each["name"] for each in self._spec["containers"]),
-            metadata=dict(sorted(told.items())),
+            metadata=dict(sorted(metadata.items())),
             dns_domain=f"{variable('POD_NAMESPACE')}.svc.{settings.cluster_domain}",
             cluster_id=settings.cluster_id,
             mesh_id=settings.mesh_id or settings.trust_domain,
@@ -232,7 +235,7 @@ class _Injection:
             xds_socket=f"{IDENTITY_MOUNT}/{XDS_SOCKET}",
             control=settings.control,
             status_port=wishes.status_port,
-            probes=asked,
+            probes=checks,
             ipv6="IPv6" in settings.ip_families,
             log_level=wishes.log_level,
             component_log_level=wishes.component_log_level,
@@ -242,8 +245,9 @@ class _Injection:
         )
 
     def _place(self, ours: list[dict[str, Any]]) -> None:
-        """A native sidecar, and what it needs, before every other init container: those have the mesh too. Else the
-        redirect comes after them, so that they still reach the network without a proxy that is not there yet."""
+        """Add weft's containers to the pod. A native sidecar and its init container come before every other init
+        container, so that these also use the mesh. Otherwise the redirect comes after them, so that they reach the
+        network directly while the proxy is not running yet."""
         apps, init = self._spec["containers"], self._spec.get("initContainers", [])
         proxy = [each for each in ours if each["name"] == containers.PROXY]
         others = [each for each in ours if each["name"] != containers.PROXY]
@@ -267,11 +271,13 @@ class _Injection:
                 present.append(volume)
         existing = taken.get(IDENTITY_VOLUME)
         if existing is not None and "csi" in existing and self._stripped.status is not None:
-            existing.update(self._own_volumes()[0])  # another revision's driver has gone with it, or will
+            existing.update(self._own_volumes()[0])  # the driver of an older revision may be removed
         elif existing is not None and "csi" not in existing:
             where = Where(object=self._named, field="spec.volumes")
-            hint = "give it another name"
-            raise InjectionRefused([Problem(where, f"it has a volume {IDENTITY_VOLUME} of its own", hint)])
+            hint = "rename that volume"
+            raise InjectionRefused(
+                [Problem(where, f"the volume name {IDENTITY_VOLUME} is reserved for the proxy", hint)]
+            )
 
     def _add_pull_secrets(self) -> None:
         present = self._spec.get("imagePullSecrets") or []
@@ -312,64 +318,70 @@ class _Injection:
         uid = context.get("runAsUser", PROXY_UID) if isinstance(context, dict) else PROXY_UID
         if uid != PROXY_UID:
             where = Where(object=self._named, field="spec.containers[istio-proxy].securityContext.runAsUser")
-            what = f"the proxy cannot run as {uid}: its sockets are those of user {PROXY_UID}, and so is the redirect"
-            raise InjectionRefused([Problem(where, what, "leave runAsUser out")])
+            what = f"the proxy cannot run as user {uid}: its sockets and the redirect are for user {PROXY_UID} only"
+            raise InjectionRefused([Problem(where, what, "remove runAsUser")])
 
     def _check_lengths(self, proxy: Mapping[str, Any]) -> None:
-        """What the kernel would not start is refused here, where its author sees why."""
+        """Raise InjectionRefused if an argument or variable is too long for the kernel, so that the pod's author sees
+        the reason."""
         variables = [f"{each['name']}={each.get('value', '')}" for each in proxy["env"]]
         longest = max(len(each.encode()) for each in (*proxy["args"], *variables))
         if longest > _LONGEST_TEXT:
-            what = f"its labels, ports and probes make the proxy's configuration {longest} bytes long"
-            hint = f"the kernel passes on {_LONGEST_TEXT} at most: use fewer of them"
+            what = f"the pod's labels, ports and probes make a proxy argument or variable {longest} bytes long"
+            hint = f"the kernel's limit is {_LONGEST_TEXT} bytes: use fewer labels, ports or probes"
             raise InjectionRefused([Problem(Where(object=self._named, field="spec"), what, hint)])
 
-    def _doubts(self) -> list[str]:
-        found = []
-        for each in [*self._spec["containers"], *self._spec.get("initContainers", ())]:
-            if self._runs_as(each, "runAsUser") == PROXY_UID:
+    def _warnings(self) -> list[str]:
+        warnings = []
+        for container in [*self._spec["containers"], *self._spec.get("initContainers", ())]:
+            if self._runs_as(container, "runAsUser") == PROXY_UID:
                 who = f"user {PROXY_UID}"
-            elif self._runs_as(each, "runAsGroup") == PROXY_GID:
+            elif self._runs_as(container, "runAsGroup") == PROXY_GID:
                 who = f"group {PROXY_GID}"
             else:
                 continue
-            found.append(f"container {each['name']} runs as {who}, as the proxy does: nothing of it is redirected")
-        for each in self._spec["containers"]:
-            for port in each.get("ports") or ():
+            warnings.append(
+                f"container {container['name']} runs as {who}, as the proxy does: its traffic is not redirected"
+            )
+        for container in self._spec["containers"]:
+            for port in container.get("ports") or ():
                 number = port.get("containerPort") if isinstance(port, dict) else None
                 if number in {*TAKEN_PORTS, ADMIN_PORT, self._wishes.status_port}:
-                    found.append(f"container {each['name']} has port {number}, which is the proxy's")
-        return [*found, *self._doubts_of_hook()]
+                    warnings.append(f"container {container['name']} has port {number}, which the proxy uses")
+        return [*warnings, *self._hook_warnings()]
 
-    def _doubts_of_hook(self) -> list[str]:
+    def _hook_warnings(self) -> list[str]:
         overrides = _mapping(self._stripped.overrides.get(containers.PROXY, {}).get("lifecycle"))
         if not self._by_hook or overrides.get("postStart") is None:
             return []
-        return ["lifecycle.postStart of istio-proxy is not taken: with redirectBy node, ours asks for the redirect"]
+        return [
+            "lifecycle.postStart of istio-proxy is ignored: with redirectBy node, weft's hook requests the redirect"
+        ]
 
     def _runs_as(self, container: Mapping[str, Any], field: str) -> Any:
-        """What the container says, or else the pod."""
+        """Return the container's value of a securityContext field, or else the pod's."""
         contexts = (container.get("securityContext"), self._spec.get("securityContext"))
-        said = (each.get(field) for each in contexts if isinstance(each, dict))
-        return next((each for each in said if each is not None), None)
+        values = (each.get(field) for each in contexts if isinstance(each, dict))
+        return next((each for each in values if each is not None), None)
 
 
 def _with_own_variables(current: list[Any], fresh: list[dict[str, Any]]) -> list[Any]:
-    """In place where they stand, behind where they are new, gone where nothing is left to say."""
-    wanted = {each["name"]: each for each in fresh if each["name"] in containers.OWN_VARIABLES}
+    """Update weft's variables in a container's list: replace existing ones in place, append new ones, remove obsolete
+    ones."""
+    wanted = {entry["name"]: entry for entry in fresh if entry["name"] in containers.OWN_VARIABLES}
     kept = []
-    for each in current:
-        name = each.get("name") if isinstance(each, dict) else None
+    for entry in current:
+        name = entry.get("name") if isinstance(entry, dict) else None
         if name in containers.OWN_VARIABLES:
-            each = wanted.pop(name, None)
-        if each is not None:
-            kept.append(each)
+            entry = wanted.pop(name, None)
+        if entry is not None:
+            kept.append(entry)
     return kept + list(wanted.values())
 
 
-def _encoded_overrides(found: Mapping[str, dict[str, Any]], *, native: bool) -> str:
-    init = [each for name, each in found.items() if native or name != containers.PROXY]
-    running = [each for each in found.values() if each not in init]
+def _encoded_overrides(by_name: Mapping[str, dict[str, Any]], *, native: bool) -> str:
+    init = [each for name, each in by_name.items() if native or name != containers.PROXY]
+    running = [each for each in by_name.values() if each not in init]
     document = {"containers": running, "initContainers": init}
     return msgspec.json.encode({field: each for field, each in document.items() if each}, order="sorted").decode()
 
@@ -381,7 +393,7 @@ def _name(pod: Mapping[str, Any], namespace: str) -> str:
 
 
 def _check_shape(pod: Mapping[str, Any], named: str) -> None:
-    """Only what we rely on: the API server says the rest, and better."""
+    """Check only the fields that injection relies on. The API server validates the rest, with better messages."""
 
     def refuse(field: str, what: str) -> None:
         raise InjectionRefused([Problem(Where(object=named, field=field), what)])
@@ -396,10 +408,13 @@ def _check_shape(pod: Mapping[str, Any], named: str) -> None:
         if values is None:
             continue
         if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):
-            return refuse(f"metadata.{field}", "it must be an object of texts")
-    said = metadata.get("annotations") or {}
-    if sum(len(name) + len(value) for name, value in said.items()) > _MOST_ANNOTATIONS:
-        return refuse("metadata.annotations", f"together longer than {_MOST_ANNOTATIONS} bytes, Kubernetes' own limit")
+            return refuse(f"metadata.{field}", "it must be an object with string values")
+    annotations = metadata.get("annotations") or {}
+    if sum(len(name) + len(value) for name, value in annotations.items()) > _MOST_ANNOTATIONS:
+        return refuse(
+            "metadata.annotations",
+            f"the annotations are longer than {_MOST_ANNOTATIONS} bytes, the limit of Kubernetes",
+        )
     for field in ("containers", "initContainers", "volumes", "imagePullSecrets"):
         entries = spec.get(field)
         if entries is None and field != "containers":
@@ -407,17 +422,17 @@ def _check_shape(pod: Mapping[str, Any], named: str) -> None:
         if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
             return refuse(f"spec.{field}", "it must be a list of objects")
         if "ontainers" in field and not all(isinstance(each.get("name"), str) for each in entries):
-            refuse(f"spec.{field}", "each must have a name")
+            refuse(f"spec.{field}", "each container must have a name")
         for each in entries:
             ports, variables = each.get("ports"), each.get("env")
             if not isinstance(ports, list | None) or not isinstance(variables, list | None):
-                refuse(f"spec.{field}[{each.get('name')}]", "its ports and env must be lists")
+                refuse(f"spec.{field}[{each.get('name')}]", "ports and env must be lists")
     own = [each["name"] for each in spec["containers"] if each["name"] not in OURS]
-    if gateway.is_gateway(said, named):
+    if gateway.is_gateway(annotations, named):
         if containers.PROXY not in [each["name"] for each in spec["containers"]]:
-            refuse("spec.containers", "a gateway has a container named istio-proxy, with the image auto")
+            refuse("spec.containers", "a gateway needs a container named istio-proxy, with the image auto")
     elif not own:
-        refuse("spec.containers", "it has no container of its own")
+        refuse("spec.containers", "the pod has no application container")
     return None
 
 

@@ -1,8 +1,9 @@
-"""kubelet's questions to the application, turned to the proxy: under STRICT the application's port takes only callers
-of the mesh, and kubelet is none.
+"""Redirects kubelet's probes of the application to the proxy: with STRICT mTLS the application's port accepts only
+callers of the mesh, and kubelet is not one.
 
-`rewrite` changes the probes and lifecycle hooks of a pod's containers in place and tells what the proxy has to ask
-instead; `restore` undoes it, with what `rewrite` had said, so that a pod may pass here any number of times.
+`rewrite` changes the probes and lifecycle hooks of a pod's containers in place, and returns the checks that the proxy
+has to make instead. `restore` undoes it with the originals that `rewrite` returned, so that a pod may be injected any
+number of times.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from weft.inject.sidecar import variable
 from weft.model.app_probe import AppProbe, GrpcCheck, HttpCheck, TcpCheck
 from weft.model.proxy import PROMETHEUS_PORT, READINESS_PORT
 
-Originals = dict[str, dict[str, Any]]  # by the path that kubelet now asks for
+Originals = dict[str, dict[str, Any]]  # by the path that kubelet now requests
 
 _PROBES = {"readinessProbe": "readyz", "livenessProbe": "livez", "startupProbe": "startupz"}
 _HOOKS = {"postStart": "poststartz", "preStop": "prestopz"}
 _HANDLERS = ("httpGet", "tcpSocket", "grpc")
-_HOOK_SECONDS = 3600  # kubelet bounds a hook by the pod's grace period, which is not ours to guess
+_HOOK_SECONDS = 3600  # kubelet limits a hook by the pod's grace period, which is not known here
 
 
 def rewrite(containers: list[dict[str, Any]], *, port: int, ipv6: bool) -> tuple[tuple[AppProbe, ...], Originals]:
-    """`ipv6`: whether the pod's first address is one."""
+    """Point the probes at `port` of the proxy; return the proxy's checks and the original handlers. `ipv6`: whether the
+    pod's first address is IPv6."""
     probes: list[AppProbe] = []
     originals: Originals = {}
     for container, handler, path, seconds in _handlers(containers):
@@ -40,16 +42,16 @@ def rewrite(containers: list[dict[str, Any]], *, port: int, ipv6: bool) -> tuple
         probes.append(AppProbe(path=path, check=check, timeout=seconds[0], period=seconds[1]))
         original = handler.pop(kind)
         originals[path] = {kind: copied(original)}
-        handler["httpGet"] = _asked_of_proxy(original, path, port)
+        handler["httpGet"] = _proxy_handler(original, path, port)
     return tuple(probes), originals
 
 
 def restore(containers: list[dict[str, Any]], originals: Mapping[str, Any]) -> None:
     for _, handler, path, _ in _handlers(containers):
-        asked = handler.get("httpGet")
+        rewritten = handler.get("httpGet")
         original = originals.get(path)
-        # Only what still asks the proxy: another may have put a probe of its own there since.
-        if isinstance(asked, dict) and asked.get("path") == path and isinstance(original, dict):
+        # Only probes that still point at the proxy: another webhook may have replaced a probe since.
+        if isinstance(rewritten, dict) and rewritten.get("path") == path and isinstance(original, dict):
             del handler["httpGet"]
             handler.update(copied(original))
 
@@ -59,7 +61,7 @@ def encode(originals: Originals) -> str:
 
 
 def decode(text: str) -> dict[str, Any]:
-    """What `encode` wrote; nothing if it is something else."""
+    """Return the originals that `encode` wrote; empty if the text is anything else."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeError):
@@ -69,7 +71,8 @@ def decode(text: str) -> dict[str, Any]:
 def _handlers(
     containers: list[dict[str, Any]],
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any], str, tuple[int, int]]]:
-    """Each with its container, the path by which the proxy is asked about it, and its timeout and period."""
+    """Yield each probe and HTTP hook: its container, the handler, its path on the proxy, and its timeout and period in
+    seconds."""
     for container in containers:
         name = container.get("name")
         for field, word in _PROBES.items():
@@ -85,42 +88,43 @@ def _handlers(
 
 
 def _check(
-    kind: str, asked: dict[str, Any], container: dict[str, Any], *, own: int, ipv6: bool
+    kind: str, handler: dict[str, Any], container: dict[str, Any], *, own: int, ipv6: bool
 ) -> HttpCheck | TcpCheck | GrpcCheck | None:
-    """None: it is left as it is."""
-    number = _port(asked.get("port"), container)
-    # A probe of another host never comes through the redirect, and the proxy answers for itself.
-    if number is None or asked.get("host") or number in (own, READINESS_PORT, PROMETHEUS_PORT):
+    """Return the check that the proxy makes for a handler; None if the handler is not rewritten."""
+    number = _port(handler.get("port"), container)
+    # A probe of another host is not redirected to the proxy, and the proxy's own ports need no check of the
+    # application.
+    if number is None or handler.get("host") or number in (own, READINESS_PORT, PROMETHEUS_PORT):
         return None
     if kind == "tcpSocket":
         return TcpCheck(port=number)
     if kind == "grpc":
-        service = asked.get("service")
+        service = handler.get("service")
         return GrpcCheck(port=number, service=service if isinstance(service, str) else "")
     address = variable("INSTANCE_IP")
-    named = any(isinstance(each, dict) and str(each.get("name", "")).lower() == "host" for each in _headers(asked))
+    named = any(isinstance(each, dict) and str(each.get("name", "")).lower() == "host" for each in _headers(handler))
     return HttpCheck(
         port=number,
-        path=_path(asked.get("path")),
-        tls=str(asked.get("scheme", "")).upper() == "HTTPS",
+        path=_path(handler.get("path")),
+        tls=str(handler.get("scheme", "")).upper() == "HTTPS",
         host="" if named else f"{f'[{address}]' if ipv6 else address}:{number}",
     )
 
 
-def _asked_of_proxy(original: dict[str, Any], path: str, port: int) -> dict[str, Any]:
-    asked: dict[str, Any] = {"path": path, "port": port, "scheme": "HTTP"}
+def _proxy_handler(original: dict[str, Any], path: str, port: int) -> dict[str, Any]:
+    rewritten: dict[str, Any] = {"path": path, "port": port, "scheme": "HTTP"}
     if _headers(original):
-        asked["httpHeaders"] = copied(original["httpHeaders"])
-    return asked
+        rewritten["httpHeaders"] = copied(original["httpHeaders"])
+    return rewritten
 
 
-def _headers(asked: dict[str, Any]) -> list[Any]:
-    headers = asked.get("httpHeaders")
+def _headers(handler: dict[str, Any]) -> list[Any]:
+    headers = handler.get("httpHeaders")
     return headers if isinstance(headers, list) else []
 
 
 def _path(text: Any) -> str:
-    """As kubelet reads it: a URL without a host, whose fragment goes nowhere."""
+    """Return a probe's path as kubelet parses it: a URL without a host, and without its fragment."""
     if not isinstance(text, str) or not text:
         return "/"
     try:

@@ -1,6 +1,6 @@
-"""What a pod says in `proxy.istio.io/config`: YAML with the fields of Istio's ProxyConfig.
+"""Parses the annotation `proxy.istio.io/config`: YAML with the fields of Istio's ProxyConfig.
 
-What weft has no use for is told as a warning; what it would use and cannot read refuses the pod.
+A field that weft does not use gives a warning. An invalid value of a field that weft uses rejects the pod.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from weft.base.suggest import did_you_mean
 from weft.inject.duration import seconds_of
 
 ANNOTATION = "proxy.istio.io/config"
-MOST_WORDS = 20  # about one thing: who may write a pod must not decide how long everybody else waits
-_MOST_NODES = 2_000  # values in it; ProxyConfig has a hundred fields
+MOST_WORDS = 20  # messages per annotation: the author of a pod must not slow down the webhook
+_MOST_NODES = 2_000  # values in the annotation; ProxyConfig has about a hundred fields
 
-# Istio's other fields. Envoy gets what they would say from the control plane, or they are about Istio's own agent.
+# Istio's other fields. Envoy gets their settings from the control plane, or they configure Istio's own agent.
 _UNUSED = frozenset(
     words("""
     configPath binaryPath customConfigFile statsUdpAddress proxyAdminPort controlPlaneAuthPolicy serviceCluster
@@ -32,7 +32,7 @@ _UNUSED = frozenset(
 
 
 class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """None where the pod says nothing."""
+    """The fields of ProxyConfig that weft uses. None: not set in the annotation."""
 
     concurrency: int | None = None
     hold_application_until_proxy_starts: bool | None = None
@@ -44,7 +44,7 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(text: str) -> tuple[ProxyConfig, list[str], list[str]]:
-    """The configuration, what is wrong with it, and what is only worth a word."""
+    """Return the configuration, its errors, and its warnings."""
     try:
         composed = compose(text, most_nodes=_MOST_NODES)
     except YamlError as error:
@@ -54,23 +54,23 @@ def read(text: str) -> tuple[ProxyConfig, list[str], list[str]]:
         return ProxyConfig(), ["it must be a mapping, such as `concurrency: 2`"], []
     errors: list[str] = []
     warnings: list[str] = []
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in document.items():
         reader = _READERS.get(name)
         if reader is not None:
             field, read_value = reader
             try:
-                found[field] = read_value(value)
+                values[field] = read_value(value)
             except ValueError as error:
                 errors.append(f"{name}: {error}")
         elif len(warnings) >= MOST_WORDS:
             continue
         elif name in _UNUSED:
-            warnings.append(f"weft makes no use of `{name}`")
+            warnings.append(f"weft does not use `{name}`")
         else:
             hint = did_you_mean(name, (*_READERS, *_UNUSED))
             warnings.append(f"unknown field `{name}`" + (f": {hint}" if hint else ""))
-    return ProxyConfig(**found), errors, warnings
+    return ProxyConfig(**values), errors, warnings
 
 
 def _count(value: Any) -> int:
@@ -100,12 +100,12 @@ def _duration(value: Any) -> str:
 def _mode(value: Any) -> str:
     if value in ("REDIRECT", "NONE"):
         return str(value)
-    raise ValueError(f"`{value}` is not supported: write REDIRECT, or NONE for a proxy that nothing is redirected to")
+    raise ValueError(f"`{value}` is not supported: use REDIRECT, or NONE for no redirect to the proxy")
 
 
 def _environment(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(each, (str, int, float, bool)) for each in value.values()):
-        raise ValueError("it must be a mapping of names to texts")
+        raise ValueError("it must be a mapping of names to strings")
     return {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in sorted(value.items())}
 
 

@@ -1,7 +1,8 @@
-"""Which of a pod's connections pass its proxy, read from `traffic.sidecar.istio.io/*`, as istio-iptables' arguments.
+"""Reads which of a pod's connections are redirected to its proxy from `traffic.sidecar.istio.io/*`, and returns the
+arguments for istio-iptables.
 
-They are the same whether the pod's init container sets up the redirect or its proxy asks the node's agent to. Ports,
-ranges and interfaces are checked here, before a pod exists that could not start.
+The arguments are the same whether the pod's init container installs the redirect or the node's agent does. Ports,
+ranges and interfaces are checked here, so that no pod is created that could not start.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ EVERYTHING = "*"
 
 
 class Redirection(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Lists with commas, as in the annotations; `*` for everything where that makes sense."""
+    """Which connections are redirected. Values are comma-separated lists, as in the annotations; `*` means everything
+    where the annotation allows it."""
 
     include_outbound_ranges: str = msgspec.field(default=EVERYTHING, name="includeOutboundIPRanges")
     exclude_outbound_ranges: str = msgspec.field(default="", name="excludeOutboundIPRanges")
@@ -33,7 +35,7 @@ class Redirection(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
     exclude_interfaces: str = ""
 
 
-# What the annotation is called, which argument it becomes, and what kind of list it is.
+# By field of Redirection: the argument of istio-iptables, and the kind of list (`*`: also accepts everything).
 _FIELDS = {
     "include_outbound_ranges": ("-i", "ranges*"),
     "exclude_outbound_ranges": ("-x", "ranges"),
@@ -49,13 +51,13 @@ ANNOTATIONS = tuple(PREFIX + name for name in _NAMES.values())
 
 
 def of_pod(annotations: Mapping[str, str], defaults: Redirection) -> Redirection:
-    """What the pod says, and the installation's word where it says nothing."""
-    said = {field: annotations[PREFIX + name] for field, name in _NAMES.items() if PREFIX + name in annotations}
-    return msgspec.structs.replace(defaults, **said)
+    """Return the pod's redirection: its annotations, and `defaults` for the annotations that it does not have."""
+    overrides = {field: annotations[PREFIX + name] for field, name in _NAMES.items() if PREFIX + name in annotations}
+    return msgspec.structs.replace(defaults, **overrides)
 
 
 def problems_of_redirection(wanted: Redirection) -> Iterator[tuple[str, str]]:
-    """Each with the name that the field has in annotations, without their prefix."""
+    """Yield each problem with its field's name, which is the annotation's name without the prefix."""
     for field, (_, kind) in _FIELDS.items():
         value = getattr(wanted, field)
         if kind.endswith("*") and value.strip() == EVERYTHING:
@@ -66,17 +68,17 @@ def problems_of_redirection(wanted: Redirection) -> Iterator[tuple[str, str]]:
 
 
 def arguments(wanted: Redirection, *, status_port: int = METRICS_PORT) -> list[str]:
-    """For istio-iptables, as Istio's own injector writes them: the optional ones only where they say something."""
+    """Return the arguments for istio-iptables, as Istio's injector writes them: optional ones only if they are set."""
     own_ports = [str(PROMETHEUS_PORT), str(READINESS_PORT), *([str(status_port)] if status_port else [])]
     excluded = [*own_ports, *(port for port in _split(wanted.exclude_inbound_ports) if port not in own_ports)]
     values = {field: ",".join(_split(getattr(wanted, field))) for field in _FIELDS}
     values["exclude_inbound_ports"] = ",".join(excluded)
-    found = ["-p", str(OUTBOUND_PORT), "-z", str(INBOUND_PORT), "-u", str(PROXY_UID)]
-    found += ["-m", REDIRECT]
+    result = ["-p", str(OUTBOUND_PORT), "-z", str(INBOUND_PORT), "-u", str(PROXY_UID)]
+    result += ["-m", REDIRECT]
     for field, (flag, _) in _FIELDS.items():
         if flag in ("-i", "-x", "-b", "-d") or values[field]:
-            found += [flag, values[field]]
-    return found
+            result += [flag, values[field]]
+    return result
 
 
 def _split(value: str) -> list[str]:
@@ -86,19 +88,19 @@ def _split(value: str) -> list[str]:
 def _port_problem(text: str) -> str:
     if text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65536:
         return ""
-    return f"`{text[:64]}` is not a port: write numbers from 1 to 65535 with commas between"
+    return f"`{text[:64]}` is not a port: write numbers from 1 to 65535, separated by commas"
 
 
 def _range_problem(text: str) -> str:
     try:
         ip_network(text, strict=False)
     except ValueError:
-        return f"`{text[:64]}` is not an address range: write them as 10.0.0.0/8,fd00::/8"
+        return f"`{text[:64]}` is not an address range: write ranges as 10.0.0.0/8,fd00::/8"
     return ""
 
 
 def _interface_problem(text: str) -> str:
-    # The kernel's own rule; it also keeps a name from being read as more than a name in a rule.
+    # The kernel's rule for interface names. It also prevents a name from adding more arguments to an iptables rule.
     if len(text) > 15 or "/" in text or text.startswith(("-", "!")) or not text.isprintable() or " " in text:
         return f"`{text[:64]}` cannot be an interface's name"
     return ""

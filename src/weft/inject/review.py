@@ -1,7 +1,7 @@
-"""AdmissionReview v1, the API server's question to a webhook and the answer: bytes to values and back.
+"""AdmissionReview v1, the API server's request to a webhook and the response: parses the one and serializes the other.
 
-Whatever the bytes are, either a Request leaves or a BadReview with the reason; an answer always carries the question's
-uid, without which the API server would not take it.
+Any body gives either an AdmissionRequest or a BadReview with the reason. A response always has the request's uid,
+because the API server rejects a response without it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 from weft.inject.json_patch import Operation
 
 VERSION = "admission.k8s.io/v1"
-_MOST_WARNING = 256  # characters: the API server cuts longer ones off, in the middle of a word
+_MOST_WARNING = 256  # characters; the API server truncates longer warnings
 _MOST_MESSAGE = 32_768
 
 
 class BadReview(Exception):
-    """The question itself makes no sense; whoever sent it is no API server, or a broken one."""
+    """The body is not a valid AdmissionReview; its sender is not a working API server."""
 
 
 class ReviewedKind(msgspec.Struct, frozen=True):
@@ -56,10 +56,10 @@ def decode(body: bytes) -> AdmissionRequest:
     try:
         review = msgspec.json.decode(body, type=_Review)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise BadReview(f"the body is no AdmissionReview: {error}") from None
+        raise BadReview(f"the body is not an AdmissionReview: {error}") from None
     if review.kind != "AdmissionReview" or review.api_version != VERSION:
-        said = f"{review.kind} of {review.api_version}"[:200]
-        raise BadReview(f"expected AdmissionReview of {VERSION}, not {said}")
+        actual = f"{review.kind} of {review.api_version}"[:200]
+        raise BadReview(f"expected AdmissionReview of {VERSION}, not {actual}")
     if review.request is None:
         raise BadReview("the AdmissionReview has no request")
     if not review.request.uid:

@@ -1,5 +1,5 @@
-"""Label selectors as Kubernetes reads them, of namespaces and of objects. Like the API server's own, they have no
-opinion on what is not named; a selector without any requirement selects everything."""
+"""Kubernetes label selectors, for namespaces and for objects. As in the API server, a label that no requirement names
+has no effect, and a selector without requirements selects everything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SelectorRequirement(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
         match self.operator:
             case "In":
                 return value is not None and value in self.values
-            case "NotIn":  # also whoever does not have the label
+            case "NotIn":  # also objects without the label
                 return value is None or value not in self.values
             case "Exists":
                 return value is not None
@@ -34,9 +34,9 @@ class SelectorRequirement(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
                 word = "is" if self.operator == "In" else "is not"
                 return f"{self.key} {word} {' or '.join(self.values)}"
             case "Exists":
-                return f"{self.key} is there"
+                return f"{self.key} is set"
             case "DoesNotExist":
-                return f"{self.key} is not there"
+                return f"{self.key} is not set"
 
 
 class Selector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):

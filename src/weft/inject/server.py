@@ -1,7 +1,7 @@
-"""The webhooks' server: HTTPS, `/inject` and `/validate` for the API server, `/ready` for kubelet.
+"""The HTTPS server of the webhooks: `/inject` and `/validate` for the API server, `/ready` for kubelet.
 
-Who comes in is the API server; what leaves is its answer. Rule: nothing that comes in ends it. What is no review gets
-400 and the reason; what goes wrong inside is a denial that says so, because a pod must not silently lack its proxy.
+Rule: no request can end the server. A body that is not an AdmissionReview gets status 400 and the reason. An internal
+error becomes a denial with the error, because a pod must not silently run without its proxy.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from weft.inject.injector import Injector
 from weft.inject.review import AdmissionRequest, AdmissionResponse, BadReview, decode, encode
 from weft.inject.validation import validate
 
-MOST_BYTES = 3 * 1024 * 1024  # the API server's own limit for an object
-# Anybody who reaches the port can say that much, and it is in memory before anybody has looked at it. Nearly every pod
-# is small, and waits for nobody.
+MOST_BYTES = 3 * 1024 * 1024  # the API server's limit for an object
+# Any client that reaches the port can send MOST_BYTES, and a body is in memory before it is checked. So only
+# LARGE_AT_ONCE large bodies are read at a time. Nearly every pod is small, and is read without waiting.
 SMALL_BYTES, LARGE_AT_ONCE = 128 * 1024, 8
-READ_SECONDS = 10.0  # so long the API server itself waits for the answer; who is still asking then is none
+READ_SECONDS = 10.0  # as long as the API server waits for a response; a slower sender is not the API server
 
 _log = logging.getLogger("weft.inject")
 
 
 class WebhookServer:
-    """Start it, and replace its certificate and its injector's settings whenever they change."""
+    """The webhook server. Its certificate and its injector's settings may be replaced while it runs."""
 
     def __init__(self, injector: Injector, *, domain: str = "cluster.local") -> None:
         self.injector = injector
@@ -52,13 +52,14 @@ class WebhookServer:
         self._places = asyncio.Semaphore(LARGE_AT_ONCE)
 
     def use_certificate(self, chain: bytes, key: bytes) -> None:
-        """PEM. Holds from the next handshake on; raises ssl.SSLError and keeps the one before if they do not fit."""
+        """Use this certificate and key (PEM) from the next handshake on. If they do not fit together, raises
+        ssl.SSLError and keeps the current ones."""
         _load(_context(), chain, key)
         _load(self._tls, chain, key)
         self._has_certificate = True
 
     async def start(self, host: str | None = None, port: int = 15017) -> None:
-        """None: on every address. With port 0 any free one; `port` then says which."""
+        """Listen on `host` (None: on every address). With port 0 any free port is used; `self.port` is set to it."""
         application = web.Application(client_max_size=MOST_BYTES)
         application.router.add_post("/inject", self._inject)
         application.router.add_post("/validate", self._validate)
@@ -67,18 +68,19 @@ class WebhookServer:
         self.port = await self._site.listen(host, port)
 
     def leave(self) -> None:
-        """Nobody should ask here any more; who does is answered, and told to ask elsewhere the next time."""
+        """Prepare to stop: keep answering, but close each connection with its next response, so that clients connect to
+        another replica."""
         if self._site is not None:
             self._site.leave()
 
     async def stop(self) -> None:
-        """Answers what has been asked, and ends."""
+        """Answer the pending requests, then stop."""
         if self._site is not None:
             await self._site.close()
             self._site = None
 
     def metrics(self) -> Iterable[Metric]:
-        """Under Istio's names."""
+        """Return the webhooks' metrics under Istio's names."""
         for name, what in _COUNTERS.items():
             yield CounterMetricFamily(name, what, self._counts[name])
         for name, what in _UNTYPED.items():
@@ -120,20 +122,18 @@ class WebhookServer:
             request = decode(body)
         except TimeoutError:
             count(None)
-            return web.Response(status=408, text=f"no whole review came within {READ_SECONDS:g} s\n")
+            return web.Response(status=408, text=f"the AdmissionReview was not complete within {READ_SECONDS:g} s\n")
         except BadReview as error:
             count(None)
-            _log.warning("bad review at %s: %s", http.path, error)
+            _log.warning("rejected an invalid AdmissionReview at %s: %s", http.path, error)
             return web.Response(status=400, text=f"{error}\n")
         try:
             answer = judge(request)
             body = encode(request.uid, answer)
         except Exception as error:  # noqa: BLE001
-            _log.exception("%s %s in %s could not be judged", request.kind.kind, request.name, request.namespace)
-            what = f"weft failed at this {request.kind.kind or 'object'}: {type(error).__name__}: {error}"
-            answer = AdmissionResponse(
-                allowed=False, code=500, message=f"{what}; its log has the details: weft-control"
-            )
+            _log.exception("cannot review %s %s in namespace %s", request.kind.kind, request.name, request.namespace)
+            what = f"internal error of weft at this {request.kind.kind or 'object'}: {type(error).__name__}: {error}"
+            answer = AdmissionResponse(allowed=False, code=500, message=f"{what}; see the log of weft-control")
             body = encode(request.uid, answer)
         count(answer)
         return web.Response(body=body, content_type="application/json")
@@ -153,14 +153,15 @@ class WebhookServer:
 
 _COUNTERS = {
     "sidecar_injection_requests_total": "Injection requests.",
-    "sidecar_injection_success_total": "Injection requests that gave a pod its proxy.",
+    "sidecar_injection_success_total": "Injection requests that added a proxy to a pod.",
     "sidecar_injection_skip_total": "Injection requests for pods that get no proxy.",
     "sidecar_injection_failure_total": "Injection requests that failed.",
 }
-# They count too, but a counter's name ends in `_total` in the exposition format, and these are Istio's.
+# These are counters too, but the exposition format wants `_total` at the end of a counter's name, and Istio's names
+# lack it.
 _UNTYPED = {
-    "galley_validation_passed": "Objects that validation has allowed.",
-    "galley_validation_failed": "Objects that validation has refused.",
+    "galley_validation_passed": "Objects that validation allowed.",
+    "galley_validation_failed": "Objects that validation rejected.",
 }
 
 

@@ -1,7 +1,7 @@
-"""What an installation decided about the sidecars it injects: the JSON in its ConfigMap, as a value.
+"""The settings of an installation for the sidecars it injects: the JSON in its ConfigMap, as a value.
 
-`read` is the only way in: what is unknown or cannot be is refused with the field's name, because a misspelled setting
-that is passed over shows only much later, in pods.
+`read` is the only parser. It rejects an unknown field or an impossible value with the field's name: a misspelled
+setting that is ignored would show only much later, in pods.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ IpFamily = Literal["IPv4", "IPv6"]
 
 
 class ProxyResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Quantities as Kubernetes writes them, by the resource's name."""
+    """Kubernetes quantities by the resource's name, such as cpu or memory."""
 
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
 
 
-# An idle Envoy has about 15 MB of its own; the limits are Istio's.
+# An idle Envoy uses about 15 MB of private memory; the limits are Istio's.
 _PROXY = ProxyResources(requests={"cpu": "10m", "memory": "64Mi"}, limits={"cpu": "2", "memory": "1Gi"})
 _INIT = ProxyResources(requests={"cpu": "10m", "memory": "64Mi"}, limits={"cpu": "2", "memory": "256Mi"})
 
@@ -43,17 +43,18 @@ class InjectionSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     image_pull_secrets: tuple[str, ...] = ()
     resources: ProxyResources = _PROXY
     init_resources: ProxyResources = _INIT
-    # auto: where the cluster has them.
+    # auto: if the cluster supports them.
     native_sidecars: Literal["auto", "on", "off"] = "auto"
-    # Only where the sidecar is no native one: those are always first.
+    # Only for sidecars that are not native: native ones always start first.
     hold_application_until_proxy_starts: bool = True
     termination_drain_duration: str = "5s"
-    # Whether applications, too, are told to end only after that time, in which their callers learn to go elsewhere.
+    # Whether the application gets SIGTERM only after terminationDrainDuration. Its callers switch to other endpoints
+    # meanwhile.
     hold_application_while_draining: bool = True
     drain_duration: str = "45s"
-    # Who sets up the redirect: an init container in the pod, or the node's agent.
+    # What installs the redirect: an init container in the pod, or the node's agent.
     redirect_by: Literal["init", "node"] = "init"
-    # What is redirected where a pod says nothing else.
+    # What is redirected by default; a pod's annotations override it.
     redirection: Redirection = Redirection()
     log_level: str = "warning"
     component_log_level: str = "misc:error"
@@ -66,26 +67,26 @@ class InjectionSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     revision: str = "default"
     root_namespace: str = "istio-system"
     driver: str = IDENTITY_DRIVER
-    # HOST:PORT of a control plane that proxies ask without the node's agent between; empty: through the agent.
+    # HOST:PORT of a control plane that proxies connect to directly; empty: they connect through the node's agent.
     control: str = ""
-    # Of the pods of this cluster, the first one first.
+    # The families of pod addresses in this cluster, the primary one first.
     ip_families: tuple[IpFamily, ...] = ("IPv4",)
-    # Whether a pod that says nothing gets a sidecar where its namespace is selected.
+    # Whether a pod without the label sidecar.istio.io/inject gets a sidecar in a selected namespace.
     auto_inject: bool = True
-    # Whether a namespace without any label is selected.
+    # Whether a namespace without any injection label is selected.
     enable_namespaces_by_default: bool = False
-    # Whose pods never get one, whatever they say.
+    # Namespaces whose pods never get a sidecar, whatever their labels.
     excluded_namespaces: tuple[str, ...] = CLUSTER_NAMESPACES
     never_inject_selector: tuple[Selector, ...] = ()
     always_inject_selector: tuple[Selector, ...] = ()
     injected_annotations: dict[str, str] = {}
     rewrite_app_probes: bool = True
-    # Whether pods that say nothing about Prometheus tell it where their proxy's metrics are.
+    # Whether pods without Prometheus annotations get annotations for their proxy's metrics.
     prometheus_annotations: bool = True
 
 
 class SettingsError(Exception):
-    """The settings cannot be used; `problem` says which field, and why."""
+    """The settings cannot be used; `problem` has the field and the reason."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
@@ -93,7 +94,8 @@ class SettingsError(Exception):
 
 
 def read(text: str | bytes, named: str = "the injector's settings") -> InjectionSettings:
-    """JSON to Settings. `named` tells where it came from, such as `ConfigMap istio-system/istio-sidecar-injector`."""
+    """Parse the JSON of the settings. `named` is its origin, such as `ConfigMap istio-system/istio-sidecar-injector`.
+    Raises SettingsError."""
     try:
         settings = msgspec.json.decode(text, type=InjectionSettings)
     except msgspec.ValidationError as error:
@@ -106,7 +108,7 @@ def read(text: str | bytes, named: str = "the injector's settings") -> Injection
 
 
 def encode(settings: InjectionSettings) -> str:
-    """The whole of it as JSON, for the ConfigMap."""
+    """Return all settings as JSON, for the ConfigMap."""
     return msgspec.json.format(msgspec.json.encode(settings), indent=2).decode()
 
 
@@ -126,7 +128,7 @@ def _check(settings: InjectionSettings, named: str) -> None:
                 if what := problem_of_quantity(quantity):
                     refuse(f"{part}.{kind}.{name}", what, "write it as 100m or 128Mi")
     if settings.log_level not in LOG_LEVELS:
-        refuse("logLevel", f"`{settings.log_level}` is none of Envoy's", f"one of {', '.join(LOG_LEVELS)}")
+        refuse("logLevel", f"`{settings.log_level}` is not a log level of Envoy", f"one of {', '.join(LOG_LEVELS)}")
     for pair in filter(None, settings.component_log_level.split(",")):
         if pair.partition(":")[2] not in LOG_LEVELS:
             refuse(
@@ -135,11 +137,11 @@ def _check(settings: InjectionSettings, named: str) -> None:
     if not settings.image:
         refuse("image", "it is empty", f"for example weft:{weft.__version__}")
     if not settings.revision:
-        refuse("revision", "it is empty", "the revision that has no name of its own is called default")
+        refuse("revision", "it is empty", "the name of the default revision is `default`")
     if settings.concurrency < 0:
         refuse("concurrency", f"{settings.concurrency} is below 0", "0 means one worker for each core")
     if not settings.ip_families or len(set(settings.ip_families)) != len(settings.ip_families):
-        refuse("ipFamilies", "it must name one family, or both once", 'for example ["IPv4", "IPv6"]')
+        refuse("ipFamilies", "it must list one address family, or both", 'for example ["IPv4", "IPv6"]')
     if settings.control and not _is_host_and_port(settings.control):
         refuse("control", f"`{settings.control}` is not HOST:PORT", "for example istiod.istio-system.svc:15012")
     for field, what in problems_of_redirection(settings.redirection):
@@ -152,7 +154,7 @@ def _is_host_and_port(text: str) -> bool:
 
 
 def _hint(what: str) -> str:
-    """For a field that is not known: the one that was meant."""
+    """Suggest the field that was meant, if `what` is about an unknown field."""
     word = what.partition("unknown field `")[2].rstrip("`")
     known: list[Any] = [
         *InjectionSettings.__struct_encode_fields__,

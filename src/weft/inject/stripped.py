@@ -1,8 +1,8 @@
-"""A pod as it was before we touched it, made of one that we did.
+"""Restores a pod to its state before injection.
 
-The status annotation says what was ours: containers and volumes. Probes come back from what the proxy was told of them,
-and a pod's own words about our containers from the annotation that keeps them. Labels, other annotations and the
-wait of applications stay: they say the same the second time.
+The status annotation lists the injected containers and volumes. The original probes are in a variable of the proxy, and
+the pod's overrides of weft's containers are in an annotation. Labels, other annotations and the preStop hooks of
+applications are kept: a second injection would add the same ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LISTS = ("containers", "initContainers")
 
 
 class InjectionStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was injected, by name. The form is Istio's; its tools and node agents read it."""
+    """The names of everything that was injected, in Istio's format, which Istio's tools and node agents read."""
 
     init_containers: tuple[str, ...] | None = None
     containers: tuple[str, ...] | None = None
@@ -32,13 +32,13 @@ class InjectionStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 class Stripped(msgspec.Struct, frozen=True):
     pod: dict[str, Any]
-    status: InjectionStatus | None  # None: we have never seen it
-    current: dict[str, dict[str, Any]]  # our containers as they are now, by name
-    overrides: dict[str, dict[str, Any]]  # what the pod itself says about them
+    status: InjectionStatus | None  # None: the pod was never injected
+    current: dict[str, dict[str, Any]]  # weft's containers as they are now, by name
+    overrides: dict[str, dict[str, Any]]  # the pod's overrides of these containers, by name
 
 
 def strip(pod: dict[str, Any]) -> Stripped:
-    """The pod that came in stays as it is. Its `spec` and its lists are taken to be what they should."""
+    """Return a copy of the pod without the injected parts, and these parts. The shape of `spec` is not checked here."""
     pod = copied(pod)
     spec = pod["spec"]
     for holder, fields in ((pod["metadata"], ("labels", "annotations")), (spec, ("initContainers", "volumes"))):
@@ -48,16 +48,16 @@ def strip(pod: dict[str, Any]) -> Stripped:
     annotations = pod["metadata"].get("annotations", {})
     status = _status(annotations.get(STATUS))
     kept = _kept_overrides(annotations.get(OVERRIDES))
-    found: dict[str, dict[str, Any]] = {}
+    ours: dict[str, dict[str, Any]] = {}
     for field in _LISTS:
         if field in spec:
-            found |= {each["name"]: each for each in spec[field] if each["name"] in OURS}
+            ours |= {each["name"]: each for each in spec[field] if each["name"] in OURS}
             spec[field] = [each for each in spec[field] if each["name"] not in OURS]
     if status is None:
-        return Stripped(pod, None, {}, {**found, **kept})
-    originals = _originals(found.get(PROXY, {}))
+        return Stripped(pod, None, {}, {**ours, **kept})
+    originals = _originals(ours.get(PROXY, {}))
     probes.restore([each for field in _LISTS for each in spec.get(field, ())], originals)
-    return Stripped(pod, status, found, kept)
+    return Stripped(pod, status, ours, kept)
 
 
 def _status(text: Any) -> InjectionStatus | None:
@@ -68,7 +68,7 @@ def _status(text: Any) -> InjectionStatus | None:
 
 
 def _kept_overrides(text: Any) -> dict[str, dict[str, Any]]:
-    """Each container by its name; nothing where the annotation says nothing that makes sense."""
+    """Return the overrides in the annotation by container name; empty if the annotation cannot be parsed."""
     try:
         document = msgspec.json.decode(text, type=dict[str, list[dict[str, Any]] | None]) if text else {}
     except (msgspec.DecodeError, UnicodeError, TypeError):

@@ -1,7 +1,7 @@
-"""The answer to the API server about one of the mesh's own objects: read as every other source's is, refused with the
-very words of `weft validate`.
+"""Answers an AdmissionReview about one of the mesh's own objects: the object is parsed like one of any other source,
+and rejected with the messages of `weft validate`.
 
-What is already stored is not held against whoever only relabels or deletes it.
+An object that is already stored may be relabelled or deleted even if its spec is invalid.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def validate(request: AdmissionRequest, domain: str = "cluster.local") -> Admiss
     document = _document(request, body)
     problems = tuple(map(coded, parse(document, domain).problems))
     errors = [problem for problem in problems if problem.severity is Severity.ERROR]
-    # Kinds that only a newer weft may know are none of our business.
+    # A kind that weft does not know may be known to a newer weft.
     tolerated = document.key.kind not in KINDS or _unchanged(request.old_object, body)
     if not errors or tolerated:
         return AdmissionResponse(allowed=True, warnings=tuple(map(str, problems)))
@@ -41,16 +41,16 @@ def _document(request: AdmissionRequest, body: Mapping[str, Any]) -> Document:
     kind, version = body.get("kind"), body.get("apiVersion")
     named = request.kind
     metadata = body.get("metadata")
-    said = metadata if isinstance(metadata, Mapping) else {}
-    name = request.name or said.get("name") or said.get("generateName") or ""
-    spoken = f"{named.group}/{named.version}" if named.group else named.version
-    spoken = version if isinstance(version, str) else spoken
+    fields = metadata if isinstance(metadata, Mapping) else {}
+    name = request.name or fields.get("name") or fields.get("generateName") or ""
+    api_version = f"{named.group}/{named.version}" if named.group else named.version
+    api_version = version if isinstance(version, str) else api_version
     key = ObjectKey(
-        key_kind(spoken, kind if isinstance(kind, str) else named.kind),
-        request.namespace or str(said.get("namespace") or ""),
+        key_kind(api_version, kind if isinstance(kind, str) else named.kind),
+        request.namespace or str(fields.get("namespace") or ""),
         str(name),
     )
-    return Document(key, spoken, body)
+    return Document(key, api_version, body)
 
 
 def _unchanged(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> bool:

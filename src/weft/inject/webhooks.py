@@ -1,7 +1,9 @@
-"""Which pods the API server asks about: the selectors of one revision's MutatingWebhookConfiguration, as data.
+"""The selectors of one revision's MutatingWebhookConfiguration, as data: for which pods the API server calls the
+injector.
 
-They are Istio's, and those that `install` writes into the cluster. Between them, no two revisions are asked about the
-same pod. Whoever is asked decides for itself, in `decision.py`; what these leave out can also not fail.
+They are Istio's, and the ones that `install` writes into the cluster. No pod is selected by the webhooks of two
+revisions. The called injector then decides in `decision.py`. A pod that no webhook selects can also not fail because of
+one.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _NO_REVISION = SelectorRequirement(REVISION_LABEL, "DoesNotExist")
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """Whom it is for: pods that both selectors select."""
+    """One webhook: it is called for pods that both selectors select."""
 
     name: str
     namespaces: Selector
@@ -33,8 +35,8 @@ class Webhook(msgspec.Struct, frozen=True):
 def selectors(
     revision: str, *, namespaces_by_default: bool = False, excluded: tuple[str, ...] = CLUSTER_NAMESPACES
 ) -> tuple[Webhook, ...]:
-    """The webhooks of a revision. The default one also answers to the labels that name no revision. `excluded`:
-    namespaces about which nobody is asked."""
+    """Return the webhooks of a revision. Those of the default revision also select by the labels that name no revision.
+    `excluded` are the namespaces that no webhook selects."""
     not_excluded = SelectorRequirement("kubernetes.io/metadata.name", "NotIn", excluded)
 
     def webhook(
@@ -47,17 +49,17 @@ def selectors(
         )
 
     ours = SelectorRequirement(REVISION_LABEL, "In", (revision or DEFAULT_REVISION,))
-    found = [
+    webhooks = [
         webhook("rev.namespace", (ours, _NO_NAMESPACE_LABEL), (_NOT_DISABLED,)),
         webhook("rev.object", (_NO_NAMESPACE_LABEL, _NO_REVISION), (_NOT_DISABLED, ours)),
     ]
     if (revision or DEFAULT_REVISION) != DEFAULT_REVISION:
-        return tuple(found)
+        return tuple(webhooks)
     enabled = SelectorRequirement(NAMESPACE_LABEL, "In", ("enabled",))
     wanted = SelectorRequirement(INJECT_LABEL, "In", ("true",))
-    unsaid = SelectorRequirement(INJECT_LABEL, "DoesNotExist")
-    found.append(webhook("namespace", (enabled,), (_NOT_DISABLED,)))
-    found.append(webhook("object", (_NO_NAMESPACE_LABEL, _NO_REVISION), (wanted, _NO_REVISION)))
+    unset = SelectorRequirement(INJECT_LABEL, "DoesNotExist")
+    webhooks.append(webhook("namespace", (enabled,), (_NOT_DISABLED,)))
+    webhooks.append(webhook("object", (_NO_NAMESPACE_LABEL, _NO_REVISION), (wanted, _NO_REVISION)))
     if namespaces_by_default:
-        found.append(webhook("auto", (_NO_NAMESPACE_LABEL, _NO_REVISION), (unsaid, _NO_REVISION)))
-    return tuple(found)
+        webhooks.append(webhook("auto", (_NO_NAMESPACE_LABEL, _NO_REVISION), (unset, _NO_REVISION)))
+    return tuple(webhooks)

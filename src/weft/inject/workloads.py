@@ -1,6 +1,6 @@
-"""Injection into objects as people write them, without a cluster: pods, and whatever holds the template of one.
+"""Injects the proxy into objects of files, without a cluster: pods, and every kind with a pod template.
 
-The template is injected exactly as the webhook would inject the pods that come of it; everything round it stays.
+The template is injected exactly as the webhook would inject the pods created from it; the rest of the object is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.inject.patch import inject
 from weft.inject.settings import InjectionSettings
 from weft.inject.sidecar import Renderer
 
-# Where a kind keeps its pod's template; a Pod is one itself.
+# The path of the pod template in each kind; a Pod is its own template.
 _TEMPLATES: dict[str, tuple[str, ...]] = {
     "Pod": (),
     "Deployment": ("spec", "template"),
@@ -33,7 +33,7 @@ _TEMPLATES: dict[str, tuple[str, ...]] = {
 class Result(msgspec.Struct, frozen=True):
     document: Any
     changed: bool
-    notes: tuple[str, ...]  # what a person should know: warnings, and why one got no sidecar
+    notes: tuple[str, ...]  # for the user: warnings, and why an object got no sidecar
 
 
 def inject_document(
@@ -45,7 +45,8 @@ def inject_document(
     native_sidecars: bool = True,
     sleep_hooks: bool = True,
 ) -> Result:
-    """Anything else than a workload comes back as it is. Raises annotations.Refused."""
+    """Return the document with sidecars in all its workloads; any other object is returned unchanged. Raises
+    InjectionRefused."""
     result = copied(document)
     notes: list[str] = []
     changed = False
@@ -98,7 +99,7 @@ def _at(item: Any, place: tuple[str, ...] | None) -> dict[str, Any] | None:
 
 
 def _owner(item: dict[str, Any], pod: dict[str, Any], metadata: dict[str, Any]) -> WorkloadOwner | None:
-    """As the webhook will read it off the pods."""
+    """Return the owner that the webhook will find for the pods of this template."""
     if item["kind"] == "Pod":
         return None
     reference = {

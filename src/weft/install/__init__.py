@@ -1,1 +1,2 @@
-"""What weft is on a cluster, as objects: values come in, manifests leave. Pure; `kube` is who applies them."""
+"""Kubernetes manifests of weft: turns installation values into the objects to apply. Pure functions; the package `kube`
+applies the objects."""

@@ -1,4 +1,5 @@
-"""The control plane as objects: Deployment, Service, budget. Its pod keeps to `restricted` pod security."""
+"""The control plane's objects: ServiceAccount, Deployment, Service and PodDisruptionBudget. Its pod complies with pod
+security `restricted`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from weft.install.names import MONITORING_PORT, REVISION, SECURE_PORT, WEBHOOK_P
 from weft.install.values import Values
 from weft.model.proxy import PROXY_GID, PROXY_UID
 
-CA_DIRECTORY = "/etc/cacerts"  # a CA of somebody's own, where the Secret is
+CA_DIRECTORY = "/etc/cacerts"  # where the Secret of the user's own CA is mounted, if it exists
 
 _PORTS = (
     ("grpc-xds", XDS_PORT, XDS_PORT),
@@ -19,7 +20,7 @@ _PORTS = (
 
 
 def arguments(values: Values) -> list[str]:
-    """All that the process is told; what is not here it reads from its namespace."""
+    """Return all arguments of the control plane; it reads its other settings from objects in its namespace."""
     return [
         "control",
         "--kubernetes",
@@ -38,7 +39,7 @@ def service_account(values: Values) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": names.metadata(names.control),
-        "automountServiceAccountToken": False,  # the pod that needs it says so
+        "automountServiceAccountToken": False,  # the pod that needs a token sets this itself
         **_pull_secrets(values),
     }
 
@@ -76,7 +77,7 @@ def deployment(values: Values) -> dict[str, Any]:
         "metadata": names.metadata(names.control, app="istiod"),
         "spec": {
             "replicas": values.control.replicas,
-            # No replica goes before its successor is ready: proxies and webhooks always find one.
+            # No replica ends before its replacement is ready: proxies and the API server can always reach one.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "selector": {"matchLabels": _selector(names)},
             "template": {
@@ -100,7 +101,7 @@ def _selector(names: InstallationNames) -> dict[str, str]:
 
 def _pod(values: Values, names: InstallationNames) -> dict[str, Any]:
     control = values.control
-    found: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "serviceAccountName": names.control,
         "automountServiceAccountToken": True,
         "priorityClassName": control.priority_class,
@@ -119,17 +120,17 @@ def _pod(values: Values, names: InstallationNames) -> dict[str, Any]:
         ],
     }
     if control.node_selector:
-        found["nodeSelector"] = dict(control.node_selector)
+        spec["nodeSelector"] = dict(control.node_selector)
     if control.tolerations:
-        found["tolerations"] = [dict(each) for each in control.tolerations]
-    return found
+        spec["tolerations"] = [dict(each) for each in control.tolerations]
+    return spec
 
 
 ZONE = "topology.kubernetes.io/zone"
 
 
 def _spread(names: InstallationNames, key: str) -> dict[str, Any]:
-    """As far apart as there is room: a cluster of one machine must still get both."""
+    """Spread the replicas over nodes or zones if possible; a cluster with one node must still run both."""
     return {
         "maxSkew": 1,
         "topologyKey": key,

@@ -1,5 +1,5 @@
-"""The CustomResourceDefinitions of every Istio kind that weft reads. Group, versions and names are Istio's own, and so
-is the stored version, so that a cluster which had Istio keeps its objects; the schemas come from weft's readers."""
+"""The CustomResourceDefinitions of every Istio kind that weft reads. Groups, versions, names and the stored version are
+Istio's own, so that a cluster that had Istio keeps its objects. The schemas are generated from weft's readers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from weft.api.parse import KINDS
 from weft.install.schema import Shape, recorded, whole_number
 
-KEEP = {"helm.sh/resource-policy": "keep"}  # a chart that goes must not take everybody's objects along
+KEEP = {"helm.sh/resource-policy": "keep"}  # uninstalling the chart must not delete the users' objects
 
 
 class KindDefinition(msgspec.Struct, frozen=True):
@@ -18,7 +18,7 @@ class KindDefinition(msgspec.Struct, frozen=True):
     plural: str
     what: str
     short: str = ""
-    columns: tuple[tuple[str, str], ...] = ()  # what `kubectl get` shows: heading and path
+    columns: tuple[tuple[str, str], ...] = ()  # columns of `kubectl get`: heading and path
     stored: str = "v1"
 
     @property
@@ -40,19 +40,21 @@ DEFINITIONS = (
         "dr",
         (("Host", ".spec.host"),),
     ),
-    KindDefinition("Gateway", "gateways", "The ports and hosts that an edge of the mesh serves.", "gw"),
+    KindDefinition("Gateway", "gateways", "The ports and hosts that a gateway at the edge of the mesh serves.", "gw"),
     KindDefinition(
         "ServiceEntry",
         "serviceentries",
-        "Hosts that the mesh knows although no Service names them.",
+        "Hosts of the mesh that no Kubernetes Service declares.",
         "se",
         (_HOSTS, ("Location", ".spec.location"), ("Resolution", ".spec.resolution")),
     ),
-    KindDefinition("Sidecar", "sidecars", "What the proxies of a namespace or of some workloads are told."),
+    KindDefinition(
+        "Sidecar", "sidecars", "Which services the proxies of a namespace or of some workloads are configured for."
+    ),
     KindDefinition(
         "VirtualService",
         "virtualservices",
-        "Where requests for a host go, and what happens to them on the way.",
+        "Where requests for a host are routed, and how they are changed, retried or delayed.",
         "vs",
         (("Gateways", ".spec.gateways"), _HOSTS),
     ),
@@ -77,7 +79,7 @@ DEFINITIONS = (
         "pa",
         (("Mode", ".spec.mtls.mode"),),
     ),
-    KindDefinition("RequestAuthentication", "requestauthentications", "Which tokens workloads accept.", "ra"),
+    KindDefinition("RequestAuthentication", "requestauthentications", "Which JWTs workloads accept.", "ra"),
     KindDefinition("Telemetry", "telemetries", "What proxies report about requests.", "telemetry", stored="v1alpha1"),
 )
 
@@ -132,16 +134,17 @@ def _version(definition: KindDefinition, name: str, shape: Shape) -> dict[str, A
 
 def _object(definition: KindDefinition, shape: Shape) -> dict[str, Any]:
     spec = shape.properties["spec"]
-    found: dict[str, Any] = {
+    schema: dict[str, Any] = {
         "description": definition.what,
         "type": "object",
         "properties": {"spec": spec.schema(), "status": _status()},
     }
-    return found if spec.optional else {**found, "required": ["spec"]}
+    return schema if spec.optional else {**schema, "required": ["spec"]}
 
 
 def _status() -> dict[str, Any]:
-    """Istio's, to the field; the conditions are a map by type, so that several writers can each have theirs."""
+    """Return the schema of `status`, with Istio's fields. The conditions are a map by type, so that several writers can
+    each own one."""
     time = {"type": "string", "format": "date-time"}
     condition = {
         "type": "object",

@@ -1,5 +1,5 @@
-"""Everything that one revision of weft is on a cluster, in the order in which it can be applied: what others refer to
-comes first, and the webhooks last, when there is a Service to answer them."""
+"""All objects of one revision of weft, in the order in which they can be applied: referenced objects first, the
+webhooks last, when the Service that they call exists."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def manifests(values: Values) -> list[dict[str, Any]]:
 
 
 def as_yaml(objects: list[dict[str, Any]]) -> str:
-    """One document for each, for a person to read and for `kubectl apply -f -`."""
+    """Return the objects as YAML, one document each, for reading and for `kubectl apply -f -`."""
     return yaml.dump_all(objects, Dumper=_Plain, sort_keys=False, width=120, explicit_start=True, allow_unicode=True)
 
 
 class _Plain(yaml.SafeDumper):
-    """Without anchors, and texts of several lines as blocks."""
+    """Writes no anchors, and multi-line texts as block scalars."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,5 +1,5 @@
-"""What everything is called. The default revision has plain names, and every other carries its own at the end, so that
-revisions stand side by side; where Istio has a name, it is Istio's."""
+"""The names of all objects of an installation. The default revision has plain names; every other revision appends its
+own name, so that revisions can run side by side. Objects that Istio also has get Istio's names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from weft.model.proxy import IDENTITY_DRIVER
 OWNED_BY: Final = {"app.kubernetes.io/name": "weft"}
 REVISION: Final = "istio.io/rev"
 ROOT_SECRET: Final = "istio-ca-secret"  # noqa: S105
-ROOTS_ANNOTATION: Final = "roots.weft.dev/"  # on the roots' ConfigMap, and then whose: the digests of its own
+# Prefix of an annotation on the roots' ConfigMap; the control plane's `owner` follows, the value is its roots' digests.
+ROOTS_ANNOTATION: Final = "roots.weft.dev/"
 
 XDS_PORT: Final = 15010
 SECURE_PORT: Final = 15012  # xDS and the CA, with TLS
@@ -40,7 +41,7 @@ class InstallationNames(msgspec.Struct, frozen=True):
 
     @property
     def control(self) -> str:
-        """The Deployment, its ServiceAccount, its budget."""
+        """The name of the Deployment, its ServiceAccount and its PodDisruptionBudget."""
         return self.with_revision("weft-control")
 
     @property
@@ -49,14 +50,15 @@ class InstallationNames(msgspec.Struct, frozen=True):
 
     @property
     def cluster_control(self) -> str:
-        """Where no namespace sets it apart from another mesh of the cluster."""
+        """The name of the control plane's cluster-scoped objects; the namespace makes it unique among the meshes of a
+        cluster."""
         return f"{self.control}-{self.namespace}"
 
     @property
     def owner(self) -> str:
-        """This control plane among all of the cluster, within the length of a label."""
-        found = f"{self.namespace}.{self.revision}"
-        return found if len(found) <= 63 else blake2b(found.encode(), digest_size=16).hexdigest()
+        """An identifier of this control plane, unique in the cluster and short enough for a label (63 characters)."""
+        name = f"{self.namespace}.{self.revision}"
+        return name if len(name) <= 63 else blake2b(name.encode(), digest_size=16).hexdigest()
 
     @property
     def roots_annotation(self) -> str:
@@ -80,7 +82,7 @@ class InstallationNames(msgspec.Struct, frozen=True):
 
     @property
     def refusals(self) -> str:
-        """The ConfigMap in which replicas tell each other what their proxies refuse."""
+        """The name of the ConfigMap in which replicas share which resources their proxies rejected."""
         return self.with_revision("weft-refusals")
 
     @property
@@ -89,7 +91,7 @@ class InstallationNames(msgspec.Struct, frozen=True):
 
     @property
     def injector(self) -> str:
-        """The webhook configuration, and the ConfigMap of what it injects."""
+        """The name of the injection webhook's configuration and of the ConfigMap with its settings."""
         return self.with_revision("istio-sidecar-injector")
 
     @property
@@ -99,7 +101,7 @@ class InstallationNames(msgspec.Struct, frozen=True):
 
     @property
     def labels(self) -> dict[str, str]:
-        """On everything that belongs to this revision: by these, an older version's leftovers are found."""
+        """The labels of every object of this revision; an upgrade finds obsolete objects of older versions by them."""
         return {**OWNED_BY, "app.kubernetes.io/part-of": "weft", "app.kubernetes.io/version": __version__,
                 REVISION: self.revision}  # fmt: skip
 
@@ -108,5 +110,5 @@ class InstallationNames(msgspec.Struct, frozen=True):
         return ",".join(f"{name}={value}" for name, value in {**OWNED_BY, REVISION: self.revision}.items())
 
     def metadata(self, name: str, *, namespaced: bool = True, **labels: str) -> dict[str, Any]:
-        found: dict[str, Any] = {"name": name, "labels": {**self.labels, **labels}}
-        return {**found, "namespace": self.namespace} if namespaced else found
+        fields: dict[str, Any] = {"name": name, "labels": {**self.labels, **labels}}
+        return {**fields, "namespace": self.namespace} if namespaced else fields

@@ -1,4 +1,4 @@
-"""The namespace, and the two ConfigMaps that say how the mesh and its proxies are to be."""
+"""The installation's namespace, and its two ConfigMaps: the mesh config and the injector's settings."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from weft.model.settings import Settings
 
 
 def namespace(values: Values) -> dict[str, Any]:
-    """`privileged` for the agent's sake, which needs directories of its machine; the control plane keeps to
-    `restricted` all the same. It belongs to every revision."""
+    """Return the Namespace, which all revisions share. Its pod security is `privileged`, because the node agent needs
+    hostPath volumes; the control plane's pod complies with `restricted`."""
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -36,7 +36,7 @@ def config_maps(values: Values) -> list[dict[str, Any]]:
 
 
 def injector_settings(values: Values) -> dict[str, Any]:
-    """What the injector reads, in its own words: those of the author's, and those that other values decide."""
+    """Return the injector's settings: the author's `injection.settings`, and the fields that other values determine."""
     return {
         **values.injection.settings,
         "image": values.image,

@@ -1,6 +1,6 @@
-"""The agent of each machine as objects: DaemonSet and CSI driver. Not privileged: it writes sockets into directories of
-kubelet's, and for that three capabilities are enough (docs/kubernetes.md). Where it also sets up the redirect inside of
-pods, it needs to enter their network namespaces, and only then does it get more."""
+"""The node agent's objects: ServiceAccount, DaemonSet and CSIDriver. The agent is not privileged: it creates sockets in
+kubelet's directories, for which three capabilities are enough (docs/kubernetes.md). Only if it also installs the
+redirects of pods does it get more, because it then enters their network namespaces."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ AUDIENCE = "istio-ca"
 TOKEN_DIRECTORY = "/var/run/secrets/tokens"  # noqa: S105
 TOKEN_FILE = f"{TOKEN_DIRECTORY}/istio-token"
 ROOT_DIRECTORY = "/var/run/secrets/istio"
-STATE_DIRECTORY = "/run/weft"  # of the machine: memory, and gone when it restarts
+STATE_DIRECTORY = "/run/weft"  # on the node: a tmpfs, empty after a reboot
 
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER")
 _REDIRECT_CAPABILITIES = ("NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_PTRACE")
 
 
 def arguments(values: Values) -> list[str]:
-    """All that the process is told."""
+    """Return all arguments of the node agent."""
     names = InstallationNames.of(values)
     return [
         "node",
@@ -50,16 +50,16 @@ def state_directory(values: Values) -> str:
 
 
 def service_account(values: Values) -> dict[str, Any]:
-    """With no rights at all: the agent never asks the API server."""
+    """Return the agent's ServiceAccount. It has no role: the agent never calls the API server."""
     names = InstallationNames.of(values)
-    found: dict[str, Any] = {
+    account: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": names.metadata(names.node),
         "automountServiceAccountToken": False,
     }
     secrets = [{"name": name} for name in values.image_pull_secrets]
-    return {**found, "imagePullSecrets": secrets} if secrets else found
+    return {**account, "imagePullSecrets": secrets} if secrets else account
 
 
 def csi_driver(values: Values) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def csi_driver(values: Values) -> dict[str, Any]:
             "fsGroupPolicy": "None",
             "volumeLifecycleModes": ["Ephemeral"],
             "tokenRequests": [{"audience": AUDIENCE}],
-            "requiresRepublish": True,  # how a new token comes before the old one expires
+            "requiresRepublish": True,  # kubelet then sends a new token before the old one expires
         },
     }
 
@@ -104,7 +104,7 @@ def daemon_set(values: Values) -> dict[str, Any]:
 
 
 def _pod(values: Values, names: InstallationNames) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "serviceAccountName": names.node,
         "automountServiceAccountToken": False,
         "priorityClassName": values.node.priority_class,
@@ -116,8 +116,8 @@ def _pod(values: Values, names: InstallationNames) -> dict[str, Any]:
         "volumes": _volumes(values),
     }
     if redirects(values):
-        found["hostPID"] = True  # whoever asks for a redirect is known by its process
-    return found
+        spec["hostPID"] = True  # the agent identifies the caller of a redirect by its PID
+    return spec
 
 
 def _container(values: Values) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _volumes(values: Values) -> list[dict[str, Any]]:
         _host_path("pods", _pods(values), "Directory"),
         _host_path("state", state_directory(values), "DirectoryOrCreate"),
         {"name": "token", "projected": {"defaultMode": 0o400, "sources": [{"serviceAccountToken": token}]}},
-        # Not optional: the agent must not begin before it knows whom to trust.
+        # Not optional: the agent must not start without the roots to trust.
         {"name": "root", "configMap": {"name": ROOT_CONFIG_MAP, "defaultMode": 0o444}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
     ]

@@ -1,5 +1,5 @@
-"""`--set a.b=c` and several files of values, laid over each other: the later one wins, mappings are merged, anything
-else is replaced, and null takes away."""
+"""Merges several values files and `--set a.b=c` assignments into one Values: the later one wins, mappings are merged,
+any other value is replaced, and null removes a value."""
 
 from __future__ import annotations
 
@@ -16,28 +16,32 @@ _INDEX = re.compile(r"\[([0-9]+)\]")
 
 
 def read_values(files: Iterable[tuple[str, str]], assignments: Iterable[str]) -> Values:
-    """Files are given as name and text, `-f` before `--set`, as Helm does. Raises ValuesError."""
-    found: dict[str, Any] = {}
+    """Return the values of `files` (name and text), then of `assignments`; like Helm, `--set` overrides `-f`. Raises
+    ValuesError."""
+    values: dict[str, Any] = {}
     for name, text in files:
         try:
-            held = yaml.safe_load(text)
+            document = yaml.safe_load(text)
         except yaml.YAMLError as error:
             where = getattr(error, "problem_mark", None)
             line = f" (line {where.line + 1})" if where else ""
             raise ValuesError(f"this is not YAML{line}", "try: weft manifest values", file=name) from error
-        if held is not None and not isinstance(held, Mapping):
-            raise ValuesError("a file of values holds a mapping", "try: weft manifest values", file=name)
-        found = merged(found, held or {})
+        if document is not None and not isinstance(document, Mapping):
+            raise ValuesError("a values file must contain a mapping", "try: weft manifest values", file=name)
+        values = merged(values, document or {})
     for assignment in assignments:
-        found = merged(found, assigned(assignment, found))
-    return values_of(found)
+        values = merged(values, assigned(assignment, values))
+    return values_of(values)
 
 
 def assigned(assignment: str, there: Mapping[str, Any]) -> dict[str, Any]:
-    """`control.replicas=3` as a mapping; a dot in a name is written `\\.`, and `tolerations[0].key` is an item."""
+    r"""Return `control.replicas=3` as a mapping. A dot in a name is written `\.`, and `tolerations[0].key` sets an
+    item of the list that is in `there`."""
     path, equals, text = assignment.partition("=")
     if not equals or not path:
-        raise ValuesError(f"`{assignment}` sets nothing", "write --set NAME=VALUE, for example control.replicas=3")
+        raise ValuesError(
+            f"`{assignment}` is not an assignment", "write --set NAME=VALUE, for example control.replicas=3"
+        )
     steps = _steps(path)
     try:
         value = yaml.safe_load(text) if text else ""
@@ -47,19 +51,19 @@ def assigned(assignment: str, there: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _steps(path: str) -> list[str | int]:
-    found: list[str | int] = []
+    steps: list[str | int] = []
     at = 0
     while at < len(path):
         match = _PART.match(path, at)
         if match is None:
             raise ValuesError(f"`{path}` is not the name of a value", "for example control.resources.limits.cpu")
-        found.append(re.sub(r"\\(.)", r"\1", match[1]))
-        found += (int(index) for index in _INDEX.findall(match[2]))
+        steps.append(re.sub(r"\\(.)", r"\1", match[1]))
+        steps += (int(index) for index in _INDEX.findall(match[2]))
         at = match.end()
         if (at < len(path) and path[at] != ".") or at == len(path) - 1:
             raise ValuesError(f"`{path}` is not the name of a value", "for example control.resources.limits.cpu")
         at += 1
-    return found
+    return steps
 
 
 def _placed(there: Any, steps: list[str | int], value: Any) -> Any:
@@ -69,8 +73,8 @@ def _placed(there: Any, steps: list[str | int], value: Any) -> Any:
     if isinstance(step, int):
         items = list(there) if isinstance(there, (list, tuple)) else []
         if step > len(items):
-            raise ValuesError(f"there is no item {step}: the list has {len(items)}", "the first item is [0]")
-        held = _placed(items[step] if step < len(items) else None, rest, value)
-        return [*items[:step], held, *items[step + 1 :]]
+            raise ValuesError(f"there is no item [{step}]: the list has {len(items)}", "the first item is [0]")
+        item = _placed(items[step] if step < len(items) else None, rest, value)
+        return [*items[:step], item, *items[step + 1 :]]
     inner = there if isinstance(there, Mapping) else {}
     return merged(inner, {step: _placed(inner.get(step), rest, value)})

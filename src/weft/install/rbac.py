@@ -1,9 +1,12 @@
-"""What the control plane may do, and not a verb more. The node agent may do nothing: it has a token for the CA alone.
+"""The RBAC roles of the control plane, with no verb more than it needs. The node agent has no role: it only has a token
+for the CA.
 
-Everywhere: read what a mesh is made of, write the status of its own kinds, ask whose a token is, keep the root in one
-ConfigMap of each namespace, make proxies for Gateways where `gateways.deployments` is on. In its own namespace: the
-objects it made, by name. Kubernetes cannot limit `create` by name, so that verb alone is wider. Secrets of gateways and
-ConfigMaps of backends' authorities only where `gateways.secretsIn` and `gateways.configMapsIn` say so."""
+In the whole cluster, the control plane may: read the objects of a mesh, write the status of weft's own kinds, create
+TokenReviews, and keep the roots in one ConfigMap of each namespace. With `gateways.deployments` it may also create
+proxies for Gateways. In its own namespace it may change the objects it created, by name. Kubernetes cannot limit
+`create` by name, so only that verb is wider. It may read Secrets of gateways and ConfigMaps with CA certificates of
+backends only in the namespaces of `gateways.secretsIn` and `gateways.configMapsIn`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from weft.install.values import EVERYWHERE, Values
 from weft.model.proxy import ROOT_CONFIG_MAP
 
 _READ = ("get", "list", "watch")
-# The standard's kinds, which weft reads and does not install.
+# The kinds of the Gateway API, which weft reads and does not install.
 _WITH_STATUS = (
     "backendtlspolicies",
     "gatewayclasses",
@@ -37,14 +40,14 @@ def cluster_rules(values: Values) -> list[dict[str, Any]]:
     return [
         _rule("", ("namespaces", "nodes", "pods", "serviceaccounts", "services"), _READ),
         _rule("discovery.k8s.io", ("endpointslices",), _READ),
-        _rule("apiextensions.k8s.io", ("customresourcedefinitions",), _READ),  # which of the kinds are served, and how
+        _rule("apiextensions.k8s.io", ("customresourcedefinitions",), _READ),  # which kinds and versions are served
         *(_rule(group, plurals, _READ) for group, plurals in kinds.items()),
         *(_rule(group, [f"{plural}/status" for plural in plurals], ("patch",)) for group, plurals in kinds.items()),
         _rule(GATEWAY_API, _STANDARD, _READ),
-        _rule(GATEWAY_API, [f"{plural}/status" for plural in _WITH_STATUS], ("update",)),  # its lists have no owners
-        *(_making_gateways() if values.gateways.deployments else ()),
+        _rule(GATEWAY_API, [f"{plural}/status" for plural in _WITH_STATUS], ("update",)),  # its lists are atomic
+        *(_gateway_rules() if values.gateways.deployments else ()),
         _rule("authentication.k8s.io", ("tokenreviews",), ("create",)),
-        *(_rule("", (kind,), _READ) for kind, _, places in _where_asked(values) if EVERYWHERE in places),
+        *(_rule("", (kind,), _READ) for kind, _, places in _namespaced_reads(values) if EVERYWHERE in places),
         _rule("", ("configmaps",), ("create",)),
         _rule("", ("configmaps",), (*_READ, "patch"), only=(ROOT_CONFIG_MAP,)),
         _rule("admissionregistration.k8s.io", ("mutatingwebhookconfigurations",), (*_READ, "patch"),
@@ -54,8 +57,9 @@ def cluster_rules(values: Values) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _making_gateways() -> tuple[dict[str, Any], ...]:
-    """Nothing is deleted: Kubernetes removes what a Gateway owns. A Deployment is looked at first, for whose it is."""
+def _gateway_rules() -> tuple[dict[str, Any], ...]:
+    """Return the rules for creating gateway proxies. There is no `delete`: Kubernetes garbage-collects the objects that
+    a Gateway owns. `get` of Deployments is needed to check the owner first."""
     return (
         _rule("apps", ("deployments",), ("get", "create", "patch")),
         _rule("", ("serviceaccounts", "services"), ("create", "patch")),
@@ -82,13 +86,14 @@ def roles(values: Values) -> list[dict[str, Any]]:
         {**_object("ClusterRoleBinding", names, everywhere), **_binding("ClusterRole", names, everywhere)},
         {**_object("Role", names, here), "rules": namespace_rules(values)},
         {**_object("RoleBinding", names, here), **_binding("Role", names, here)},
-        *_reading(values, names),
+        *_namespaced_roles(values, names),
     ]
 
 
-def _reading(values: Values, names: InstallationNames) -> Iterator[dict[str, Any]]:
-    """In each namespace that somebody has named for it; where all are, they need no role of their own."""
-    for kind, purpose, places in _where_asked(values):
+def _namespaced_roles(values: Values, names: InstallationNames) -> Iterator[dict[str, Any]]:
+    """Yield a Role and RoleBinding in each namespace of `secretsIn` and `configMapsIn`. With `*` there are none,
+    because the ClusterRole has the rule."""
+    for kind, purpose, places in _namespaced_reads(values):
         name = f"{names.cluster_control}-{purpose}"
         for place in places if EVERYWHERE not in places else ():
             metadata = {**names.metadata(name, namespaced=False), "namespace": place}
@@ -96,15 +101,15 @@ def _reading(values: Values, names: InstallationNames) -> Iterator[dict[str, Any
             yield {**_object("RoleBinding", names, name), "metadata": metadata, **_binding("Role", names, name)}
 
 
-def _where_asked(values: Values) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """What is read only where somebody says so: what it is, for whom, and in which namespaces."""
+def _namespaced_reads(values: Values) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield each resource that is read only in configured namespaces, with its purpose and these namespaces."""
     yield "configmaps", "authorities", values.gateways.config_maps_in
     yield "secrets", "gateways", values.gateways.secrets_in
 
 
 def _rule(group: str, resources: Any, verbs: tuple[str, ...], *, only: tuple[str, ...] = ()) -> dict[str, Any]:
-    found: dict[str, Any] = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
-    return {**found, "resourceNames": list(only)} if only else found
+    rule: dict[str, Any] = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+    return {**rule, "resourceNames": list(only)} if only else rule
 
 
 def _object(kind: str, names: InstallationNames, name: str) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""The shape of a kind's `spec`, as its own reader sees it: types, words, limits and required fields, as OpenAPI.
+"""Generates the OpenAPI schema of a kind's `spec` from the kind's own reader: types, enums, limits and required fields.
 
-The readers in `api` are run against documents that seem to have every field, or none, and each of those that exclude
-each other in turn; what they ask for is written down. So a schema cannot know less or more than the reader does. Rule:
-nothing is ever pruned. What the reader does not know passes the API server, and the validating webhook says what is
-wrong with it.
+Each reader in `api` runs on a Recorder, which poses as a document with every field, then with none, and in turn with
+each of the fields that exclude each other. It records which fields the reader accesses, and how. So a schema knows
+exactly the fields that the reader knows. Rule: nothing is ever pruned. The API server accepts unknown fields, and the
+validating webhook reports them.
 """
 
 from __future__ import annotations
@@ -22,34 +22,35 @@ from weft.base.problem import Severity
 from weft.model.names import Labels, ObjectKey
 from weft.model.settings import Settings
 
-_TURNS = 6  # more than fields that exclude each other: the last turn has none of them
-_ANY = "1"  # the one name in a mapping whose names are the author's: a port's number and a word at once
+_TURNS = 6  # more than there are fields that exclude each other: the last turn has none of them
+_ANY = "1"  # the one key in a mapping with free keys: valid both as a port number and as a word
 _UNKNOWN = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def recorded(kind: str) -> Shape:
-    """Everything that a kind's reader asks for, from the object's root down."""
+    """Return the shape of everything that a kind's reader accesses, from the object's root down."""
     root = Shape()
     for full, turn in product((True, False), range(_TURNS)):
         document = Document(ObjectKey(kind, "x", "x"), KINDS[kind].versions[0], {"metadata": {"name": "x"}})
         report = DocumentReport(document)
         meta = read_metadata(root_of(report), document, Settings().domain)
-        KINDS[kind].read(Recorder(report, (), root, _Guise(full, turn)), meta)
+        KINDS[kind].read(Recorder(report, (), root, _Pose(full, turn)), meta)
     return root
 
 
 def whole_number() -> dict[str, Any]:
-    """Protobuf's JSON has long ones in quotes, and Istio takes any so."""
+    """Return the schema of an integer, which may be a string: protobuf's JSON quotes 64-bit integers, and Istio accepts
+    any integer in quotes."""
     return {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
 
 
 class Shape:
-    """What is known so far about a value: filled by the recorder, read as a schema."""
+    """What has been recorded about one value; `schema` returns it as OpenAPI."""
 
     def __init__(self) -> None:
-        self.types: dict[str, dict[str, Any]] = {}  # each with what more is known of it
+        self.types: dict[str, dict[str, Any]] = {}  # each with its limits, enum or format
         self.properties: dict[str, Shape] = {}
-        self.values: Shape | None = None  # of a mapping with names of the author's
+        self.values: Shape | None = None  # of a mapping with free keys
         self.items: Shape | None = None
         self.optional = False
         self.note = ""
@@ -73,32 +74,31 @@ class Shape:
     def _object(self) -> dict[str, Any]:
         if self.values is not None:
             return {"type": "object", "additionalProperties": self.values.schema()}
-        found: dict[str, Any] = {"type": "object", **_UNKNOWN}
+        schema: dict[str, Any] = {"type": "object", **_UNKNOWN}
         if self.properties:
-            found["properties"] = {name: shape.schema() for name, shape in sorted(self.properties.items())}
+            schema["properties"] = {name: shape.schema() for name, shape in sorted(self.properties.items())}
         required = sorted(name for name, shape in self.properties.items() if shape.types and not shape.optional)
-        return {**found, "required": required} if required else found
+        return {**schema, "required": required} if required else schema
 
 
-class _Guise(NamedTuple):
-    """What a document seems to be: `full`, or with nothing in it; and which of several fields that exclude each other
-    it has."""
+class _Pose(NamedTuple):
+    """How a Recorder poses as a document: `full` or empty, and by `turn` which one of the exclusive fields it has."""
 
     full: bool
     turn: int
 
 
 class Recorder(Fields):
-    """Has every field it is asked for, and writes down of what sort it is."""
+    """A stand-in for `Fields` that has every field a reader accesses, and records the field's type."""
 
-    def __init__(self, report: DocumentReport, path: Path, shape: Shape, guise: _Guise) -> None:
+    def __init__(self, report: DocumentReport, path: Path, shape: Shape, pose: _Pose) -> None:
         super().__init__(report, path, {})
-        self._shape, self._guise, self._full = shape, guise, guise.full
+        self._shape, self._pose, self._full = shape, pose, pose.full
         shape.is_a("object")
 
     def raw(self, name: str) -> Any:
         self._of(name)
-        return [] if self._full else {_ANY: {}}  # some fields can be written as a list or as a mapping
+        return [] if self._full else {_ANY: {}}  # some fields may be a list or a mapping
 
     def has(self, name: str) -> bool:
         self._of(name)
@@ -135,8 +135,8 @@ class Recorder(Fields):
         return default
 
     def duration(self, name: str, *, least: timedelta = MILLISECOND, required: bool = False) -> timedelta | None:
-        # The API server knows this format by name, and says so in words; a pattern it only quotes. It is less strict:
-        # what it lets pass is the webhook's to refuse.
+        # The API server has a clear message for this named format; of a pattern it only prints the regular expression.
+        # The format is less strict: the webhook rejects what it wrongly accepts.
         self._note(name, "string", required=required, format="duration")
         return None
 
@@ -182,7 +182,7 @@ class Recorder(Fields):
 
     def one_of(self, *names: str) -> str:
         self.ignored(*names)
-        return (*names, "")[min(self._guise.turn, len(names))]
+        return (*names, "")[min(self._pose.turn, len(names))]
 
     def ignored(self, *names: str) -> None:
         for name in names:
@@ -196,19 +196,19 @@ class Recorder(Fields):
             self._of(name).note = "Accepted with a warning: this version of weft does not act on it."
 
     def refused(self, name: str, what: str, hint: str = "") -> None:
-        self._of(name).note = f"Refused: {what.replace('`', '')}."
+        self._of(name).note = f"Rejected: {what.replace('`', '')}."
 
     def outdented(self, holder: str, names: Iterable[str]) -> bool:
         return False
 
     def warning(self, name: str | Path, what: str, hint: str = "", *, code: str = "") -> None:
-        """What is wrong with the values of a recorder is no news."""
+        """Ignore the warning: a recorder's values are not real."""
 
     def error(self, name: str | Path, what: str, hint: str = "") -> None:
-        """Nor is this."""
+        """Ignore the error: a recorder's values are not real."""
 
     def lacks(self, *names: str, severity: Severity = Severity.ERROR, **_: Any) -> None:
-        """Nothing is lacking here that is not lacking on purpose."""
+        """Ignore missing fields: the empty document lacks them on purpose."""
 
     def _list(self, name: str, *, required: bool = False) -> Sequence[Any]:
         self._note(name, "array", required=required)
@@ -217,7 +217,7 @@ class Recorder(Fields):
     def _note(self, name: str, type_: str, *, required: bool = False, **more: Any) -> None:
         shape = self._of(name)
         shape.is_a(type_, **more)
-        shape.optional = shape.optional or not required  # what is needed in some cases alone, a schema cannot say
+        shape.optional = shape.optional or not required  # also if it is required in some cases only
 
     def _of(self, name: str) -> Shape:
         if name == _ANY:
@@ -231,4 +231,4 @@ class Recorder(Fields):
         return shape.items
 
     def _below(self, name: str, shape: Shape) -> Recorder:
-        return Recorder(self.report, (*self.path, name), shape, self._guise)
+        return Recorder(self.report, (*self.path, name), shape, self._pose)

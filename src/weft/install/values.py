@@ -1,5 +1,5 @@
-"""What can be chosen about an installation. A mapping comes in, as somebody wrote it in YAML or by `--set`; a Values
-leaves, or an error that says which name was not known and which was meant. The Helm chart takes the same names."""
+"""The configurable values of an installation. Input: a mapping from YAML or `--set`. Output: a Values, or an error with
+the unknown name and a suggestion. The Helm chart has the same names."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from weft.model.settings import Settings
 
 DEFAULT_REVISION = "default"
 EVERYWHERE = "*"
-LONGEST_REVISION = 40  # the longest name it becomes a part of has 63 letters
+LONGEST_REVISION = 40  # so that every name that contains it fits into 63 characters
 
-# Of the injector's settings, those that the installation itself decides.
+# The injector's settings that follow from other values.
 OURS = frozenset(
     words("""
     image imagePullPolicy imagePullSecrets redirectBy enableNamespacesByDefault revision rootNamespace driver
@@ -39,7 +39,7 @@ _TIME = re.compile(r"[0-9]{1,9}(s|m|h|d)")
 
 
 class ValuesError(Exception):
-    """Whoever wrote the values can mend this."""
+    """The author of the values can correct this; `problem` has the field, the reason and a hint."""
 
     def __init__(self, what: str, hint: str = "", *, field: str = "", file: str = "") -> None:
         super().__init__(what)
@@ -56,10 +56,10 @@ class ContainerResources(_Part, frozen=True):
 
 
 class ControlValues(_Part, frozen=True):
-    """The control plane's Deployment."""
+    """The values of the control plane's Deployment."""
 
     replicas: int = 2
-    # With 1,000 services, 2,000 pods and 100 nodes it takes 290 MB (`python -m bench --kubernetes kube-control`).
+    # With 1,000 services, 2,000 pods and 100 nodes it uses 290 MB (`python -m bench --kubernetes kube-control`).
     resources: ContainerResources = ContainerResources(
         {"cpu": "200m", "memory": "256Mi"}, {"cpu": "2", "memory": "1Gi"}
     )
@@ -67,15 +67,15 @@ class ControlValues(_Part, frozen=True):
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
     annotations: dict[str, str] = {}  # of its pods
-    plaintext_xds: bool = False  # on 15010 for the whole cluster: whoever can connect can read every configuration
+    plaintext_xds: bool = False  # on 15010: every client in the cluster can then read every configuration
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class NodeValues(_Part, frozen=True):
-    """The agent that each machine has."""
+    """The values of the node agent's DaemonSet."""
 
     kubelet_root: str = "/var/lib/kubelet"
-    certificate_ttl: str = "24h"  # how long a pod's certificate lives; it is renewed at four fifths of that
+    certificate_ttl: str = "24h"  # lifetime of a pod's certificate; it is renewed after four fifths of it
     resources: ContainerResources = ContainerResources(
         {"cpu": "50m", "memory": "96Mi"}, {"cpu": "1", "memory": "512Mi"}
     )
@@ -83,43 +83,43 @@ class NodeValues(_Part, frozen=True):
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ({"operator": "Exists"},)
     annotations: dict[str, str] = {}
-    max_unavailable: str | int = "10%"  # of its pods at once, while they are replaced
+    max_unavailable: str | int = "10%"  # of its pods at once, during an update
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class InjectionValues(_Part, frozen=True):
-    """Which pods get a proxy, and who sets up the redirect to it."""
+    """Which pods get a proxy, and what installs the redirect to it."""
 
     failure_policy: FailurePolicy = "Fail"
-    by_default: bool = False  # also in namespaces that say nothing
+    by_default: bool = False  # also in namespaces without an injection label
     # An init container with NET_ADMIN, or the node's agent, for clusters that forbid such containers.
     redirect_by: Literal["init", "node"] = "init"
     excluded_namespaces: tuple[str, ...] = CLUSTER_NAMESPACES
-    settings: dict[str, Any] = {}  # of what is injected: docs/kubernetes.md
+    settings: dict[str, Any] = {}  # of the injected containers: docs/kubernetes.md
 
 
 class Validation(_Part, frozen=True):
-    """Whether a wrong resource is refused when somebody applies it."""
+    """Whether the API server rejects an invalid resource when it is applied."""
 
     enabled: bool = True
     failure_policy: FailurePolicy = "Fail"
 
 
 class GatewayValues(_Part, frozen=True):
-    """What gateways need of the control plane."""
+    """Privileges of the control plane that gateways need."""
 
-    # Namespaces in which it may read Secrets, for the certificates that gateways there show; `*`: in all of them. It
-    # then watches those alone that a Gateway names, but Kubernetes cannot limit what it may read to these.
+    # Namespaces in which it may read Secrets, for the certificates of gateways there; `*`: in all namespaces. It
+    # watches only the Secrets that a Gateway names, but Kubernetes cannot limit its permission to these.
     secrets_in: tuple[str, ...] = ()
-    # The same of ConfigMaps, for the authorities that BackendTLSPolicies there believe.
+    # Namespaces in which it may read ConfigMaps, for the CA certificates that BackendTLSPolicies there trust.
     config_maps_in: tuple[str, ...] = ()
-    # Whether it makes proxies for the Gateway API's Gateways that name no address, and so may make and change
-    # Deployments, Services and ServiceAccounts. Who may do that may run anything as anybody, so somebody must say it.
+    # Whether it creates proxies for Gateways of the Gateway API that name no address. It may then create and change
+    # Deployments, Services and ServiceAccounts, and so run any program as any account. Therefore it is off by default.
     deployments: bool = False
 
 
 class AuthorityValues(_Part, frozen=True):
-    """The CA of yours, if there is this Secret (with Istio's file names); else weft makes a root, and keeps it."""
+    """The Secret with your own CA, with Istio's file names. If it does not exist, weft creates a root and keeps it."""
 
     secret: str = "cacerts"  # noqa: S105
 
@@ -142,32 +142,32 @@ class Values(_Part, frozen=True):
 
 
 def values_of(given: Mapping[str, Any]) -> Values:
-    """What is given lies over the defaults, and null takes away. Raises ValuesError."""
+    """Return the defaults with `given` merged over them; null removes a value. Raises ValuesError."""
     _refuse_unknown(Values, given, ())
     try:
         values = msgspec.convert(_without_null(merged(written(Values()), given)), Values)
     except msgspec.ValidationError as error:
         what, _, at = str(error).partition(" - at ")
         field = at.strip("`").removeprefix("$.")
-        raise ValuesError(what[:1].lower() + what[1:], "see them all: weft install --help", field=field) from error
+        raise ValuesError(what[:1].lower() + what[1:], "list all values: weft manifest values", field=field) from error
     _check(values)
     return values
 
 
 def written(values: Values) -> dict[str, Any]:
-    """The same values as a mapping, such as a file of them would hold."""
-    found: dict[str, Any] = msgspec.to_builtins(values)
-    return found
+    """Return the values as a mapping, in the form of a values file."""
+    document: dict[str, Any] = msgspec.to_builtins(values)
+    return document
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """As Helm does it: mappings are merged, anything else is replaced."""
-    found = dict(below)
-    for name, held in above.items():
-        under = found.get(name)
-        both = isinstance(held, Mapping) and isinstance(under, Mapping)
-        found[name] = merged(under, held) if both else held  # type: ignore[arg-type]
-    return found
+    """Merge `above` over `below` as Helm does: mappings are merged, any other value is replaced."""
+    result = dict(below)
+    for name, value in above.items():
+        under = result.get(name)
+        both = isinstance(value, Mapping) and isinstance(under, Mapping)
+        result[name] = merged(under, value) if both else value  # type: ignore[arg-type]
+    return result
 
 
 def _without_null(value: Any) -> Any:
@@ -176,17 +176,17 @@ def _without_null(value: Any) -> Any:
     return value
 
 
-def _refuse_unknown(type_: type[msgspec.Struct], found: Any, path: tuple[str, ...]) -> None:
-    if not isinstance(found, Mapping):
-        return  # of the wrong type: said with the type that it should have
+def _refuse_unknown(type_: type[msgspec.Struct], given: Any, path: tuple[str, ...]) -> None:
+    if not isinstance(given, Mapping):
+        return  # a wrong type is reported later, with the expected type
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(type_)}
-    for name, held in found.items():
+    for name, value in given.items():
         if name not in fields:
             where = ".".join((*path, str(name)))
             raise ValuesError(f"there is no value `{where}`", did_you_mean(str(name), fields), field=".".join(path))
         inner = fields[name]
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-            _refuse_unknown(inner, held, (*path, name))
+            _refuse_unknown(inner, value, (*path, name))
 
 
 def _check(values: Values) -> None:
@@ -202,22 +202,22 @@ def _check(values: Values) -> None:
                 hint = f"lower-case letters, digits and -; or {EVERYWHERE} for all"
                 raise ValuesError(f"`{name}` is not a namespace", hint, field=f"gateways.{field}")
     if "kube-system" not in values.injection.excluded_namespaces:
-        hint = "a webhook that nobody answers would keep the cluster from coming up; add it to the list"
-        raise ValuesError("kube-system must be left alone", hint, field="injection.excludedNamespaces")
+        hint = "while the webhook cannot be reached, pods of kube-system could not start; add kube-system to the list"
+        raise ValuesError("kube-system must be excluded", hint, field="injection.excludedNamespaces")
     if values.control.replicas < 2:
-        hint = "two are the least that outlive a machine, a drain or a new version"
+        hint = "with one replica, the control plane is down during a node failure, a drain or an upgrade"
         raise ValuesError("the control plane needs two replicas or more", hint, field="control.replicas")
     root = values.node.kubelet_root
     if not root.startswith("/") or root.endswith("/"):
         hint = "kubelet's --root-dir, for example /var/lib/kubelet"
         raise ValuesError(f"`{root}` is not an absolute path", hint, field="node.kubeletRoot")
     if not _TIME.fullmatch(values.node.certificate_ttl):
-        what = f"`{values.node.certificate_ttl}` is not a time"
+        what = f"`{values.node.certificate_ttl}` is not a duration"
         raise ValuesError(what, "for example 24h or 30m", field="node.certificateTtl")
     if not values.image:
         raise ValuesError("`image` must not be empty", f"for example weft:{__version__}", field="image")
     for name in sorted(OURS & set(values.injection.settings)):
-        raise ValuesError(f"`{name}` follows from other values", "leave it out", field=f"injection.settings.{name}")
+        raise ValuesError(f"`{name}` follows from other values", "remove it", field=f"injection.settings.{name}")
     for part, resources in (("control", values.control.resources), ("node", values.node.resources)):
         for sort in ("requests", "limits"):
             _check_quantities(f"{part}.resources.{sort}", getattr(resources, sort))
@@ -231,7 +231,7 @@ def _check_quantities(field: str, quantities: Mapping[str, Quantity]) -> None:
 
 
 def _check_mesh(values: Values) -> None:
-    """What the control plane would refuse to start with is refused here."""
+    """Raise ValuesError for a mesh config with which the control plane would not start."""
     root = Settings().root_namespace
     body = {
         "metadata": {"name": MESH_CONFIG, "namespace": root},

@@ -1,8 +1,10 @@
-"""When the API server asks weft: about new pods that may want a proxy, and about resources that somebody writes.
+"""The webhook configurations: for which new pods the API server calls the injector, and for which resources the
+validator.
 
-The selectors are Istio's truth table, as far as labels decide; the rest is decided in the webhook. Their names are
-Istio's, too. The `caBundle` is left out: the control plane puts it there and keeps it, and applying these objects again
-does not take it away. Rule: nothing here may ever stop a pod of the cluster's own namespaces."""
+The selectors are the part of Istio's truth table that depends on labels only; the injector decides the rest. The
+webhooks' names are Istio's, too. `caBundle` is omitted: the control plane sets and maintains it, and applying these
+objects again does not remove it. Rule: no webhook may ever block a pod of the cluster's own namespaces.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from weft.install.names import REVISION, InstallationNames
 from weft.install.values import Values
 
 _INJECT, _ENABLED = "sidecar.istio.io/inject", "istio-injection"
-_NAMESPACE = "kubernetes.io/metadata.name"  # every namespace has it, set by the API server
+_NAMESPACE = "kubernetes.io/metadata.name"  # a label that the API server sets on every namespace
 
 
 def webhooks(values: Values) -> list[dict[str, Any]]:
@@ -27,13 +29,15 @@ def injector(values: Values) -> dict[str, Any]:
         "kind": "MutatingWebhookConfiguration",
         "metadata": names.metadata(names.injector, namespaced=False, app="sidecar-injector"),
         "webhooks": [
-            _injecting(values, name, namespaces, pods) for name, namespaces, pods in _questions(values, names)
+            _injection_webhook(values, name, namespaces, pods)
+            for name, namespaces, pods in _injection_selectors(values, names)
         ],
     }
 
 
 def validator(values: Values) -> dict[str, Any]:
-    """An object that names a revision is judged by that one; all others by the default revision."""
+    """Return the ValidatingWebhookConfiguration. An object with a revision label is validated by that revision, any
+    other object by the default revision."""
     names = InstallationNames.of(values)
     mine = [("rev.validation.istio.io", _in(REVISION, names.revision))]
     if names.is_default:
@@ -55,7 +59,7 @@ def validator(values: Values) -> dict[str, Any]:
         "metadata": names.metadata(names.validator, namespaced=False, app="istiod"),
         "webhooks": [
             {
-                **_asking(names, name, "/validate", values.validation.failure_policy),
+                **_webhook(names, name, "/validate", values.validation.failure_policy),
                 "rules": rules,
                 "objectSelector": {"matchExpressions": [expression]},
                 "timeoutSeconds": 10,
@@ -65,32 +69,32 @@ def validator(values: Values) -> dict[str, Any]:
     }
 
 
-def _questions(
+def _injection_selectors(
     values: Values, names: InstallationNames
 ) -> list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]]:
-    """Each with what the namespace's labels must say, and what the pod's."""
-    wanted, unasked = _not_in(_INJECT, "false"), [_absent(_ENABLED), _absent(REVISION)]
-    found = [
+    """Return each webhook's name, its requirements for the namespace's labels, and those for the pod's labels."""
+    wanted, unlabelled = _not_in(_INJECT, "false"), [_absent(_ENABLED), _absent(REVISION)]
+    webhooks = [
         ("rev.namespace", [_in(REVISION, names.revision), _absent(_ENABLED)], [wanted]),
-        ("rev.object", unasked, [wanted, _in(REVISION, names.revision)]),
+        ("rev.object", unlabelled, [wanted, _in(REVISION, names.revision)]),
     ]
     if names.is_default:
-        found += [
+        webhooks += [
             ("namespace", [_in(_ENABLED, "enabled")], [wanted]),
-            ("object", unasked, [_in(_INJECT, "true"), _absent(REVISION)]),
+            ("object", unlabelled, [_in(_INJECT, "true"), _absent(REVISION)]),
         ]
         if values.injection.by_default:
-            found.append(("auto", unasked, [_absent(_INJECT), _absent(REVISION)]))
-    return found
+            webhooks.append(("auto", unlabelled, [_absent(_INJECT), _absent(REVISION)]))
+    return webhooks
 
 
-def _injecting(
+def _injection_webhook(
     values: Values, name: str, namespaces: list[dict[str, Any]], pods: list[dict[str, Any]]
 ) -> dict[str, Any]:
     names = InstallationNames.of(values)
     left_alone = _not_in(_NAMESPACE, *values.injection.excluded_namespaces)
     return {
-        **_asking(names, f"{name}.sidecar-injector.istio.io", "/inject", values.injection.failure_policy),
+        **_webhook(names, f"{name}.sidecar-injector.istio.io", "/inject", values.injection.failure_policy),
         "rules": [
             {
                 "apiGroups": [""],
@@ -102,12 +106,12 @@ def _injecting(
         ],
         "namespaceSelector": {"matchExpressions": [*namespaces, left_alone]},
         "objectSelector": {"matchExpressions": pods},
-        "reinvocationPolicy": "IfNeeded",  # another webhook may add containers after ours was asked
+        "reinvocationPolicy": "IfNeeded",  # another webhook may add containers after the injector was called
         "timeoutSeconds": 10,
     }
 
 
-def _asking(names: InstallationNames, name: str, path: str, failure_policy: str) -> dict[str, Any]:
+def _webhook(names: InstallationNames, name: str, path: str, failure_policy: str) -> dict[str, Any]:
     service = {"name": names.service, "namespace": names.namespace, "path": path, "port": 443}
     return {
         "name": name,

@@ -1,7 +1,8 @@
-"""Workloads as Kubernetes runs them: what `weft up` starts as processes becomes Deployments, Jobs and their accounts.
+"""Converts weft's Workloads to Kubernetes objects: what `weft up` starts as processes becomes Deployments, Jobs and
+their ServiceAccounts.
 
-A Workload and the files of its working directory come in, objects leave. Rule: the mesh's own objects mean the same in
-both worlds and are nobody's to change; only what runs is written anew.
+Input: a Workload and the files of its working directory. Output: Kubernetes objects. Rule: the mesh's own objects mean
+the same with and without Kubernetes and are not changed; only workloads are converted.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 from weft.model.proxy import GATEWAY_TEMPLATE
 from weft.model.workload import ExecProbe, HttpProbe, Probe, RestartPolicy, Workload
 
-PROGRAMS = "/programs"  # where a working directory is, in a pod
+PROGRAMS = "/programs"  # path of the working directory in a pod
 INJECTION = {"istio-injection": "enabled"}
-MOST_BYTES = 900_000  # of all files in one directory; a ConfigMap holds a mebibyte
+MOST_BYTES = 900_000  # of all files of a directory; a ConfigMap holds at most 1 MiB
 
 _INJECT = "sidecar.istio.io/inject"
 _TRAFFIC = "traffic.sidecar.istio.io"
@@ -25,7 +26,7 @@ Object = dict[str, Any]
 
 
 def namespace(name: str, labels: Mapping[str, str]) -> Object:
-    """One whose pods are in the mesh, unless its own labels say something else of that."""
+    """Return a Namespace whose pods are in the mesh, unless `labels` has an injection or revision label."""
     spoken = any(label in labels for label in ("istio-injection", "istio.io/rev"))
     return _object("v1", "Namespace", {"name": name, "labels": dict(labels) if spoken else {**INJECTION, **labels}})
 
@@ -35,14 +36,15 @@ def account(workload: Workload) -> Object:
 
 
 def programs(workload: Workload, files: Mapping[str, str]) -> Object:
-    """The files of a working directory; workloads of one namespace with the same files share them."""
-    said = "\0".join(part for name in sorted(files) for part in (name, files[name]))
-    name = f"programs-{hashlib.sha256(said.encode()).hexdigest()[:10]}"
+    """Return a ConfigMap with the files of a working directory. Its name is a hash of the files, so that workloads of a
+    namespace with the same files share it."""
+    content = "\0".join(part for name in sorted(files) for part in (name, files[name]))
+    name = f"programs-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
     return _object("v1", "ConfigMap", {"name": name, "namespace": workload.namespace}) | {"data": dict(files)}
 
 
 def running(workload: Workload, image: str, files: str) -> Object:
-    """The Deployment of a workload, or the Job of one that may end. `files`: the ConfigMap's name."""
+    """Return the Deployment of a workload, or a Job if the workload may end. `files` is the name of the ConfigMap."""
     metadata = {"name": workload.name, "namespace": workload.namespace, "labels": dict(workload.labels)}
     template = {"metadata": _pod_metadata(workload), "spec": _pod(workload, image, files)}
     if workload.restart is RestartPolicy.ALWAYS:
@@ -59,12 +61,12 @@ def running(workload: Workload, image: str, files: str) -> Object:
 
 
 def gateway(workload: Workload) -> list[Object]:
-    """The Deployment of a gateway, which the injector completes; and where it publishes ports, the Service by which the
-    cluster's own callers from outside come to them."""
+    """Return the Deployment of a gateway, which the injector completes. If the gateway publishes ports, also return a
+    LoadBalancer Service for callers outside the cluster."""
     named = {"name": workload.name, "namespace": workload.namespace, "labels": dict(workload.labels)}
     container = {
         "name": "istio-proxy",
-        "image": "auto",  # the injector's
+        "image": "auto",  # replaced by the injector
         "ports": [
             {"containerPort": port.number} | ({"name": port.name} if port.name else {}) for port in workload.ports
         ],
@@ -78,12 +80,12 @@ def gateway(workload: Workload) -> list[Object]:
     }
     selector = dict(workload.labels)
     spec = {"replicas": workload.replicas, "selector": {"matchLabels": selector}, "template": template}
-    made = [_object("apps/v1", "Deployment", named) | {"spec": spec}]
+    objects = [_object("apps/v1", "Deployment", named) | {"spec": spec}]
     if workload.publish:
         ports = [{"name": f"tcp-{e.host_port}", "port": e.host_port, "targetPort": e.port} for e in workload.publish]
         service = _object("v1", "Service", {**named, "name": f"{workload.name}-published"})
-        made.append(service | {"spec": {"type": "LoadBalancer", "selector": selector, "ports": ports}})
-    return made
+        objects.append(service | {"spec": {"type": "LoadBalancer", "selector": selector, "ports": ports}})
+    return objects
 
 
 def _object(version: str, kind: str, metadata: Object) -> Object:
@@ -99,8 +101,8 @@ def _pod_metadata(workload: Workload) -> Object:
 
 
 def _traffic(workload: Workload) -> dict[str, str]:
-    """What is intercepted, wherever it was said: the Workload's own fields and its annotations are one by now."""
-    said = {
+    """Return the traffic annotations. The Workload's fields already include the values of its own annotations."""
+    traffic = {
         "includeInboundPorts": "" if workload.include_inbound_ports == "*" else workload.include_inbound_ports,
         "excludeInboundPorts": _joined(workload.exclude_inbound_ports),
         "includeOutboundPorts": _joined(workload.include_outbound_ports),
@@ -108,7 +110,7 @@ def _traffic(workload: Workload) -> dict[str, str]:
         "includeOutboundIPRanges": "" if workload.include_outbound_ranges == "*" else workload.include_outbound_ranges,
         "excludeOutboundIPRanges": _joined(workload.exclude_outbound_ranges),
     }
-    return {f"{_TRAFFIC}/{name}": value for name, value in said.items() if value}
+    return {f"{_TRAFFIC}/{name}": value for name, value in traffic.items() if value}
 
 
 def _joined(values: Iterable[object]) -> str:

@@ -1,1 +1,1 @@
-"""A mesh on one machine: the engine behind `weft up`, and what it answers to those who ask."""
+"""A mesh on one machine: the engine behind `weft up`, and the client and server of the mesh's Unix socket."""

@@ -1,7 +1,8 @@
-"""Where proxies may write their access log: nowhere but where the proxy's own user may.
+"""Removes access logs from the mesh's settings that Envoy could not write.
 
-The mesh's settings come in. A path that Envoy could not open leaves them, with a problem that says why: Envoy refuses
-every listener that writes to such a path, and a mesh without an access log is better than none.
+Input: the mesh's settings. Output: the settings without the log paths that the proxies' user may not open, and a
+problem for each removed path. Reason: Envoy rejects every listener whose access log it cannot open, and a mesh without
+an access log is better than no mesh.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _HINT = "write it to /dev/stdout, and read it with: weft logs --proxy WORKLOAD"
 
 
 def writable(settings: Settings) -> tuple[Settings, tuple[Problem, ...]]:
-    """The settings as proxies can have them, and what is wrong with the rest."""
+    """Return the settings without access logs that proxies cannot write, and a problem for each removed path."""
     logs = (*settings.logs, *(provider.log for provider in settings.log_providers if provider.log))
     paths = dict.fromkeys(log.path for log in logs if log.path not in _STREAMS)
     wrong = {path: why for path in paths if (why := _why_not(Path(path)))}
@@ -50,7 +51,7 @@ def _why_not(path: Path) -> str:
     try:
         closed = closed_ancestors(PROXY_UID, PROXY_GID, path)
         if closed:
-            return f"{closed[0]} is closed to the proxies' user, UID {PROXY_UID}"
+            return f"the proxies' user, UID {PROXY_UID}, may not enter {closed[0]}"
         if path.is_dir():
             return f"{path} is a directory"
         place, wanted = (path, 2) if path.exists() else (path.parent, 3)

@@ -1,7 +1,9 @@
-"""Addresses: each pod's own, and the virtual ones of services. The engine asks by name and gets one address per family.
+"""Assigns IP addresses: one to each pod, and virtual addresses to services.
 
-The place in the range is told from the name, and a taken place is stepped over, so a mesh that starts again gives
-everybody the address it had. Services without an address of their own get one on their way into the mesh (`admit`).
+The caller passes the name of a pod or service and gets one address per IP family. A hash of the name decides the offset
+in the address range; if another name has that offset, the next free one is used. So a restarted mesh gives most pods
+and services the addresses they had before. A service without addresses of its own gets its virtual address when it
+enters the mesh (`admit`).
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ from weft.model.value import Value
 POD_RANGES = (IPv4Network("10.244.0.0/16"), IPv6Network("fd00:10:244::/64"))
 SERVICE_RANGES = (IPv4Network("10.96.0.0/16"), IPv6Network("fd00:10:96::/64"))
 
-# Kubernetes, too, keeps the low end of a service range for addresses that people write down themselves.
+# The low end of the service range is kept for addresses that users write in their Services. Kubernetes does the same.
 _WRITTEN_BY_PEOPLE = 256
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """One place in a range: the same offset in both families."""
+    """An IPv4 address and the IPv6 address at the same offset of the IPv6 range."""
 
     ipv4: IPv4Address
     ipv6: IPv6Address | None = None
@@ -37,17 +39,18 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Pool:
-    """Places in one range, by name."""
+    """The offsets of one address range (IPv4 and IPv6), each owned by the name of a pod or service."""
 
     def __init__(self, ranges: tuple[IPv4Network, IPv6Network], *, first: int, what: str, ipv6: bool = True) -> None:
         self._ipv4, self._ipv6 = ranges
         self._first, self._what, self._with_ipv6 = first, what, ipv6
-        self._size = self._ipv4.num_addresses - 1 - first  # the last one is the broadcast address
+        self._size = self._ipv4.num_addresses - 1 - first  # the range's last address is the broadcast address
         self._by_name: dict[str, int] = {}
         self._owners: dict[int, str] = {}
 
     def take(self, name: str) -> Pair:
-        """The name's place; the same for as long as the name is kept."""
+        """Return the address pair of `name`. The pair stays the same until `name` is released. Raises LocalError if no
+        address is free."""
         offset = self._by_name.get(name)
         if offset is None:
             offset = self._free_place(name)
@@ -56,7 +59,8 @@ class Pool:
         return Pair(IPv4Address(int(self._ipv4.network_address) + offset), ipv6)
 
     def reserve(self, address: str, name: str) -> str:
-        """Keep an address that somebody wrote down from being given to others. Says whose it is already, if so."""
+        """Reserve `address`, which a user has declared for `name`, so that `take` gives it to no other name. Return the
+        name that owns the address already, or "" if there is no conflict."""
         try:
             parsed = ip_address(address)
         except ValueError:
@@ -82,27 +86,29 @@ class Pool:
             offset = self._first + (start + step) % self._size
             if offset not in self._owners:
                 return offset
-        what = f"no address is left: all {self._size} of {self._ipv4} are taken"
+        what = f"no address is free: all {self._size} of {self._ipv4} are in use"
         raise LocalError(what, f"remove a {self._what} first", where=f"{self._what} {name}")
 
 
 class Addresses:
     def __init__(self, *, ipv6: bool = True) -> None:
         self._ipv6 = ipv6
-        # The first address of the range is the bridge's.
+        # The first address of the pod range belongs to the bridge.
         self.pods = Pool(POD_RANGES, first=2, what="pod", ipv6=ipv6)
         self.services = Pool(SERVICE_RANGES, first=_WRITTEN_BY_PEOPLE, what="service", ipv6=ipv6)
-        self._doubles: dict[str, Problem] = {}  # by service: an address it wrote down that is another's
+        self._doubles: dict[str, Problem] = {}  # by service name: its declared address belongs to another service
 
     @property
     def bridge(self) -> tuple[IPv4Interface, IPv6Interface | None]:
-        """The gateway of every pod, and where its DNS answers."""
+        """Return the bridge's IPv4 and IPv6 address: the default gateway of every pod, on which the DNS server
+        listens."""
         ipv4, ipv6 = POD_RANGES
         first = IPv6Interface((int(ipv6.network_address) + 1, ipv6.prefixlen)) if self._ipv6 else None
         return IPv4Interface((int(ipv4.network_address) + 1, ipv4.prefixlen)), first
 
     def admit(self, value: Value) -> Value:
-        """Give a service that needs a virtual address one; anything else passes as it is."""
+        """Return `value` as it enters the mesh: a service that needs a virtual address and declares none gets one. Any
+        other value is returned unchanged."""
         if not isinstance(value, Service):
             return value
         name = service_name(value)
@@ -116,13 +122,15 @@ class Addresses:
         return msgspec.structs.replace(value, addresses=self.services.take(name).texts)
 
     def readmit(self, value: Value) -> Value:
-        """The same for a service that was there once: it takes nobody's address, and nobody is told of doubles."""
+        """Return a service of the mesh's recorded history with the virtual address that `admit` would give it.
+        Addresses that the service declares are not reserved, and conflicts are not reported."""
         if not isinstance(value, Service) or value.addresses or not _needs_address(value):
             return value
         return msgspec.structs.replace(value, addresses=self.services.take(service_name(value)).texts)
 
     def keep_services(self, services: Iterable[Service]) -> tuple[Problem, ...]:
-        """Forget all services but these; returns which of them have an address that is another's."""
+        """Release the addresses of all services except `services`. Return a problem for each remaining service whose
+        declared address belongs to another service."""
         names = {service_name(service) for service in services}
         self.services.keep_only(names)
         self._doubles = {name: problem for name, problem in self._doubles.items() if name in names}
@@ -130,15 +138,19 @@ class Addresses:
 
 
 def service_name(service: Service) -> str:
-    """What a service's place is kept under: two namespaces may name the same outside host."""
+    """Return the name under which the address of `service` is kept. The namespace is part of the name, because two
+    namespaces may declare the same external host."""
     return f"{service.namespace}/{service.host}"
 
 
 def _double(service: Service, address: str, owner: str) -> Problem:
     where = where_of(service.origin, "" if service.origin else service_name(service))
-    return Problem(where, f"address {address} belongs to {owner} already", "write another one, or none at all")
+    return Problem(
+        where, f"address {address} is already used by {owner}", "use another address, or none: weft then assigns one"
+    )
 
 
 def _needs_address(service: Service) -> bool:
-    # As Istio's allocation: not where the caller's own destination decides, nor for a host that is many.
+    # As in Istio's address allocation: no address where the caller's original destination is used (NONE), nor for a
+    # wildcard host, which stands for many hosts.
     return not service.headless and service.resolution is not Resolution.NONE and not service.host.startswith("*")

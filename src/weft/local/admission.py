@@ -1,8 +1,9 @@
-"""What a running mesh takes of the objects it is given: services get an address, and settings lose what cannot be here.
+"""Changes objects on their way into a running mesh: services get a virtual address, and settings lose what cannot work
+on this machine.
 
-Every value passes `admit` on its way into the mesh; what is wrong with it becomes a problem, and goes when its object
-does. Rule: the first files say the trust domain, and it stays. Every certificate there is says it, and every proxy asks
-for it.
+Every value passes `admit` before it enters the mesh. What is wrong with a value becomes a problem, which disappears
+with its object. Rule: the trust domain is decided by the first reading of the files and does not change while the mesh
+runs, because every issued certificate contains it and every proxy verifies it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from weft.model.value import Value
 
 
 class AdmittingMesh(Protocol):
-    """The mesh that the objects are for (`local/engine.py`)."""
+    """The parts of the mesh that admission uses; `local/engine.py` implements this protocol."""
 
     name: str
     control: ControlPlane
@@ -31,10 +32,11 @@ class AdmittingMesh(Protocol):
 class LocalAdmission:
     def __init__(self, mesh: AdmittingMesh) -> None:
         self._mesh = mesh
-        self._trust_domain: str | None = None  # from the first look at the files on
+        self._trust_domain: str | None = None  # set after the files have been read once
 
     def fix_trust_domain(self) -> str:
-        """From now on it is what the files have said."""
+        """Return the mesh's trust domain. The first call takes it from the current settings; it does not change
+        afterwards."""
         if self._trust_domain is None:
             self._trust_domain = self._mesh.control.mesh.settings.trust_domain
         return self._trust_domain
@@ -48,7 +50,7 @@ class LocalAdmission:
 
     def on_change(self, changed: frozenset[ObjectKey]) -> None:
         control, addresses = self._mesh.control, self._mesh.addresses
-        if not control.mesh.settings.origin:  # the object that asked for it is gone
+        if not control.mesh.settings.origin:  # the mesh configuration was deleted
             control.note("access log", ())
             self._keep_trust_domain(changed)
         if any(key.kind in ("Service", "ServiceEntry") for key in changed):
@@ -58,17 +60,19 @@ class LocalAdmission:
         if settings.trust_domain == running:
             self._mesh.control.note("trust domain", ())
             return settings
-        what = f"the trust domain of a running mesh stays {running}; `{settings.trust_domain}` is for the next one"
+        wanted = settings.trust_domain
+        what = f"the trust domain of a running mesh cannot change and stays {running}; `{wanted}` needs a restart"
         where = where_of(settings.origin, "" if settings.origin else "mesh configuration")
-        hint = f"weft down {self._mesh.name}, then weft up again"
+        hint = f"run: weft down {self._mesh.name}, then weft up"
         self._mesh.control.note("trust domain", [Problem(where, what, hint, Severity.WARNING)])
         return msgspec.structs.replace(settings, trust_domain=running)
 
     def _keep_trust_domain(self, changed: frozenset[ObjectKey]) -> None:
-        """The object that said it is gone: what it said of the trust domain stays, in its place."""
+        """Restore the trust domain after the ConfigMap that declared it was deleted: put settings with the running
+        trust domain in the place of that ConfigMap."""
         control, running = self._mesh.control, self.fix_trust_domain()
         settings = control.mesh.settings
-        gone = next((key for key in changed if key.kind == "ConfigMap" and not control.mesh.get(key)), None)
-        if settings.trust_domain != running and gone is not None:
-            control.put(gone, (msgspec.structs.replace(settings, trust_domain=running),))
+        deleted = next((key for key in changed if key.kind == "ConfigMap" and not control.mesh.get(key)), None)
+        if settings.trust_domain != running and deleted is not None:
+            control.put(deleted, (msgspec.structs.replace(settings, trust_domain=running),))
             self._same_trust_domain(settings, running)

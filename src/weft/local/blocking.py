@@ -1,4 +1,4 @@
-"""Blocking work beside the event loop, carried to its end even when whoever waits for it is cancelled."""
+"""Runs blocking work on a thread beside the event loop, and waits for its end even if the waiting task is cancelled."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _Result = TypeVar("_Result")
 
 
 async def to_its_end(work: Callable[[], _Result]) -> _Result:
-    """Run `work` on a thread. When cancelled, wait for it all the same: what it makes must not appear after the
-    cleaning up."""
+    """Run `work` on a thread and return its result. If the caller is cancelled, wait until `work` has ended before
+    raising CancelledError: otherwise `work` could create files or namespaces after the cleanup has run."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)

@@ -1,4 +1,7 @@
-"""Asking a running mesh over its socket, from the command line. Blocking on purpose: a command asks once and prints."""
+"""Sends requests of the command line to a running mesh over the mesh's Unix socket, and returns the answers.
+
+The calls block on purpose: a command sends one request and prints the answer.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ from weft.local.exchange import Exchange, NoAnswer
 from weft.local.run_directory import socket_of
 from weft.local.status import CANNOT_START, Entrance, MeshStatus
 
-if TYPE_CHECKING:  # it brings all of X.509 along, and most commands never ask
+if TYPE_CHECKING:  # this import loads all of X.509, which most commands do not need
     from weft.ca.status import AuthorityStatus
 
-_TIMEOUT = 10.0  # seconds without a byte
+_TIMEOUT = 10.0  # seconds without receiving a byte
 _OK = 200
 
 
@@ -33,30 +36,34 @@ def fetch_problems(name: str) -> tuple[Problem, ...]:
 
 
 def fetch_admin(name: str, pod: str, path: str, query: dict[str, str] | None = None, *, method: str = "GET") -> bytes:
-    """Envoy's own answer, as it is. POST only where the mesh lets it: levels of its log."""
+    """Return the unchanged answer of the admin API of the pod's Envoy to `path`. The mesh allows the method POST only
+    for `/logging`, which sets log levels."""
     return _ask(name, method, "/admin", {"pod": pod, "path": path} | (query or {}))
 
 
 def fetch_debug(name: str, page: str, query: dict[str, str] | None = None, question: bytes = b"") -> bytes:
-    """What the control plane knows, as Istio's /debug/PAGE says it. `question`: one that is too long for a query."""
+    """Return the control plane's answer for the debug page `page`, in the format of Istio's /debug/PAGE. `question`: a
+    request body, for requests that are too long for a query string."""
     return _ask(name, "POST" if question else "GET", f"/debug/{page}", query, question)
 
 
 def fetch_entrance(name: str, pod: str, command: Sequence[str]) -> Entrance:
-    """What to become (os.execve) to run a command in a pod, or in a ready pod of a workload."""
+    """Return the program, arguments and environment to pass to os.execve in order to run `command` in a pod. `pod` is
+    the name of a pod, or of a workload: then one of its ready pods is used."""
     answer = _ask(name, "POST", "/exec", {"pod": pod}, body=msgspec.json.encode(list(command)))
     return msgspec.json.decode(answer, type=Entrance)
 
 
 def fetch_ca(name: str) -> AuthorityStatus:
-    """The mesh's CA: its roots, and how far a rotation is."""
+    """Return the state of the mesh's CA: its roots, and the progress of a rotation."""
     from weft.ca.status import AuthorityStatus
 
     return msgspec.json.decode(_ask(name, "GET", "/ca"), type=AuthorityStatus)
 
 
 def rotate_ca(name: str, propagation: timedelta | None = None) -> AuthorityStatus:
-    """Begin to move a mesh to a new root; it signs after `propagation`. Follow it with `fetch_ca`."""
+    """Start the rotation of a mesh's CA to a new root and return the CA's state. The new root signs certificates after
+    `propagation`; `fetch_ca` returns the progress."""
     from weft.ca.status import AuthorityStatus
 
     query = {} if propagation is None else {"propagation": str(propagation.total_seconds())}
@@ -66,7 +73,8 @@ def rotate_ca(name: str, propagation: timedelta | None = None) -> AuthorityStatu
 def read_logs(
     name: str, pod: str, *, follow: bool = False, proxy: bool = False, lines: int | None = None
 ) -> Iterator[str]:
-    """Lines as they are, and with `follow` as they come, until the pod is gone."""
+    """Yield the log lines of a pod's app, or with `proxy` of its Envoy. `lines`: only the last so many. `follow`: also
+    yield new lines as they are written, until the pod ends."""
     query = {"pod": pod} | ({"follow": "1"} if follow else {}) | ({"stream": "proxy"} if proxy else {})
     with _connect(name) as exchange:
         try:
@@ -76,20 +84,23 @@ def read_logs(
             while line := exchange.readline():
                 yield line.decode(errors="replace").rstrip("\n")
         except (NoAnswer, OSError):
-            return  # the mesh has ended, and with it its logs
+            return  # the mesh has stopped, and its logs are deleted
 
 
 def ask_at(path: Path, url: str, query: dict[str, str] | None = None, question: bytes = b"") -> bytes:
-    """Ask a `weft control`, at the path of its socket. `question`: one that is too long for a query."""
+    """Send a request to the `weft control` whose socket is at `path`, and return the body of its answer. `question`: a
+    request body, for requests that are too long for a query string."""
     try:
         with Exchange(str(path), _TIMEOUT) as exchange:
             _request(exchange, str(path), "POST" if question else "GET", url, query or {}, question)
             return exchange.read()
     except PermissionError as error:
-        raise LocalError(f"{path}: permission denied", "only who runs weft control may ask it") from error
+        raise LocalError(
+            f"{path}: permission denied", "only root and the user that runs weft control may connect"
+        ) from error
     except (NoAnswer, OSError) as error:
-        hint = f"is it running? weft control --debug {path.parent}"
-        raise LocalError(f"no weft control answers at {path}: {error}", hint) from error
+        hint = f"check that it is running: weft control --debug {path.parent}"
+        raise LocalError(f"weft control does not answer at {path}: {error}", hint) from error
 
 
 def _ask(name: str, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"") -> bytes:
@@ -98,7 +109,7 @@ def _ask(name: str, method: str, path: str, query: dict[str, str] | None = None,
             _request(exchange, name, method, path, query or {}, body)
             return exchange.read()
         except (NoAnswer, OSError) as error:
-            hint = f"it may be busy: try again; weft down {name} ends it, and all of its pods"
+            hint = f"the mesh may be busy: try again, or stop it and all its pods: weft down {name}"
             raise LocalError(f"mesh `{name}` does not answer: {error}", hint) from error
 
 
@@ -112,15 +123,16 @@ def _connect(name: str) -> Exchange:
 
 
 def _request(exchange: Exchange, name: str, method: str, path: str, query: dict[str, str], body: bytes = b"") -> None:
-    """Until its answer can be read."""
+    """Send a request, and return when the body of a 200 answer can be read. Raises the error that any other status
+    stands for."""
     status = exchange.ask(method, f"{path}?{urlencode(query)}", body)
     if status == _OK:
         return
-    said = exchange.read()
+    body_of_problem = exchange.read()
     try:
-        problem = msgspec.json.decode(said, type=Problem)
+        problem = msgspec.json.decode(body_of_problem, type=Problem)
     except msgspec.DecodeError:
-        raise LocalError(f"mesh `{name}` answered {status}: {said[:200].decode(errors='replace')}") from None
+        raise LocalError(f"mesh `{name}` answered {status}: {body_of_problem[:200].decode(errors='replace')}") from None
     if status == AMBIGUOUS:
         raise Ambiguous(problem)
     kind = CannotStart if status == CANNOT_START else LocalError

@@ -1,9 +1,10 @@
-"""Connections that were late, or cut, because nobody said what they speak: whom to tell, and when it is over.
+"""Warns about connections that Envoy delayed or dropped because the protocol of their port is not declared.
 
-A proxy counts, per listener, the connections on which the first bytes did not come in time, and those whose caller had
-already closed its side when they were to be looked at: these Envoy drops, with what was sent. Counts in, problems out:
-a warning names the service as one would write it, and is gone as soon as the port's protocol is declared, although
-Envoy's count stays.
+On such a port Envoy inspects the first bytes of a connection to detect its protocol. It counts, per listener, the
+connections whose first bytes did not arrive in time, and the connections whose caller had closed its sending side
+before the inspection: Envoy drops the latter, with the data that was sent. Input: these counts. Output: problems. A
+warning names the service in the way a user would write it. It disappears as soon as the port's protocol is declared,
+although Envoy's count stays.
 """
 
 from __future__ import annotations
@@ -24,29 +25,33 @@ from weft.model.workload import Workload
 _Ports = tuple[tuple[int, Carried], ...]
 
 _EVERYWHERE = ("0.0.0.0", "::")
-_LATE = "waited for first bytes that did not come, and were then passed on as TCP"
-_CUT = "were dropped, as their caller had closed its side before the first bytes could be looked at"
-_UNREAD = "were dropped, as they sent 64 KiB without a line's end, from which nobody could tell what they speak"
+_LATE = "were delayed, as the client sent no first bytes in time, and were then forwarded as TCP"
+_CUT = "were dropped, as the client had closed its sending side before Envoy could inspect the first bytes"
+_UNREAD = "were dropped, as they sent 64 KiB without a line end, from which Envoy could not detect the protocol"
 _MOST_NAMED = 5
-_HINT = "declare the port's `appProtocol` in its Service (tcp, mysql, …): then nobody looks at first bytes"
+_HINT = "declare the port's `appProtocol` in its Service (tcp, mysql, …): then Envoy does not inspect the first bytes"
 
 
 class Detection:
     def __init__(self) -> None:
-        # By pod: its ports, and how many connections had been late when they came to be these. All inbound ports
-        # share one count, so only what came on top says something about the ports as they are.
+        # By pod and kind of trouble: the pod's inbound ports, and Envoy's count at the time when the ports became
+        # these. All inbound ports share one count, so only the increase since then concerns the current ports.
         self._inbound: dict[tuple[str, str], tuple[_Ports, int]] = {}
-        self._unread: dict[str, tuple[frozenset[tuple[str, int]], int]] = {}  # the same for what says no port at all
+        # By pod: all undeclared ports, and Envoy's count, which is not per port, at the time when these became the
+        # ports.
+        self._unread: dict[str, tuple[frozenset[tuple[str, int]], int]] = {}
 
     def problems(self, pod: str, workload: Workload, scrape: Scrape, mesh: Mesh) -> list[Problem]:
         where = where_of(workload.origin, f"Workload {workload.namespace}/{workload.name}")
-        # How many is not said: a problem whose words change would be solved and found anew with each look.
+        # The text contains no count: a problem whose text changes would be reported as solved and as new at every
+        # scrape.
         places = {
             _LATE: [
                 *self._into(pod, workload, _LATE, scrape.timeouts, mesh),
                 *_out_of(scrape.timeouts, mesh, shared=True),
             ],
-            # A port that HTTP services share drops idle connections like this all the time, and nothing with them.
+            # A port that several HTTP services share drops idle connections in this way all the time, without losing
+            # data.
             _CUT: [*self._into(pod, workload, _CUT, scrape.cuts, mesh), *_out_of(scrape.cuts, mesh, shared=False)],
             _UNREAD: [*self._unreadable(pod, scrape.unread, mesh)],
         }
@@ -64,16 +69,16 @@ class Detection:
     def _into(self, pod: str, workload: Workload, what: str, counts: ByListener, mesh: Mesh) -> Iterator[str]:
         ports = tuple((port.number, port.carried) for port in mesh.inbound_ports(group_of(workload)))
         count = sum(number for (_, port), number in counts.items() if port == INBOUND_PORT)
-        known, before = self._inbound.get((pod, what), (ports, 0))
-        # Fewer than before: the proxy has started again.
-        before = count if known != ports else 0 if count < before else before
+        ports_before, before = self._inbound.get((pod, what), (ports, 0))
+        # A smaller count than before: the proxy has restarted.
+        before = count if ports_before != ports else 0 if count < before else before
         self._inbound[(pod, what)] = (ports, before)
         if count > before:
             which = (
-                *_named("undeclared here", ports, declared=False),
-                *_named("in two ways here", ports, declared=True),
+                *_named("undeclared", ports, declared=False),
+                *_named("declared in two ways", ports, declared=True),
             )
-            yield "into a port whose protocol is not declared" + (f" ({'; '.join(which)})" if which else "")
+            yield "to an inbound port whose protocol is not declared" + (f" ({'; '.join(which)})" if which else "")
 
     def _unreadable(self, pod: str, count: int, mesh: Mesh) -> Iterator[str]:
         if not count:
@@ -84,8 +89,8 @@ class Detection:
             for port in service.ports
             if port.protocol is Protocol.UNDECLARED
         )
-        known, before = self._unread.get(pod, (undeclared, 0))
-        before = count if known != undeclared else 0 if count < before else before
+        undeclared_before, before = self._unread.get(pod, (undeclared, 0))
+        before = count if undeclared_before != undeclared else 0 if count < before else before
         self._unread[pod] = (undeclared, before)
         if count > before and undeclared:
             named = ", ".join(f"{host}:{port}" for host, port in sorted(undeclared)[:_MOST_NAMED])
@@ -93,7 +98,8 @@ class Detection:
 
 
 def _named(what: str, ports: _Ports, *, declared: bool) -> Iterator[str]:
-    """Those that are looked into."""
+    """Yield one text, `WHAT: PORT, PORT`, of the ports on which Envoy detects the protocol and whose protocol is
+    declared or not (`declared`). Yield nothing if there is no such port."""
     looked_into = [(number, carried.first is not Protocol.UNDECLARED) for number, carried in ports if carried.detected]
     if numbers := [str(number) for number, said in looked_into if said is declared]:
         yield f"{what}: {', '.join(numbers)}"
@@ -115,7 +121,8 @@ def _out_of(counts: ByListener, mesh: Mesh, *, shared: bool) -> Iterator[str]:
 
 
 def _behind(address: str, number: int, mesh: Mesh) -> Iterator[tuple[Service, ServicePort]]:
-    """The services that a listener's address means: by their virtual addresses, or a headless one by its pods'."""
+    """Yield the services, with their port `number`, that a listener's address belongs to. `address` is compared with
+    the virtual addresses of a service, or with the pod addresses of a headless service."""
     for service in mesh.services():
         port = service.port(number)
         if port is None:
@@ -129,8 +136,8 @@ def _behind(address: str, number: int, mesh: Mesh) -> Iterator[tuple[Service, Se
             yield service, port
 
 
-def _same(one: str, other: str) -> bool:
+def _same(first: str, second: str) -> bool:
     try:
-        return ip_address(one) == ip_address(other)
+        return ip_address(first) == ip_address(second)
     except ValueError:
         return False

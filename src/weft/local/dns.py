@@ -1,8 +1,9 @@
-"""DNS for pods: UDP and TCP port 53 on the bridge, inside the mesh's namespace, served by the engine's own loop. Their
-proxies ask at another port: to them a host outside of the mesh is not the address that the mesh gave it.
+"""The DNS server of the pods: UDP and TCP port 53 on the bridge, in the mesh's network namespace, on the engine's event
+loop.
 
-Names of the mesh are answered from `translate/lookup.py`. Every other question goes, as the very bytes that came, to
-the resolvers that the machine itself uses, and their answer comes back as it is. Nothing that comes in can stop the
+Proxies use a second server on another port, because a proxy must not resolve an external host to the virtual address
+that the mesh has assigned to that host. Names of the mesh are resolved with `translate/lookup.py`. Every other query is
+forwarded unchanged to the resolvers of the machine, and their answer is returned unchanged. No input can stop the
 server.
 """
 
@@ -31,19 +32,19 @@ from weft.netns.namespace import NetworkNamespace, socket_in
 from weft.translate.lookup import Answer, Found, NoSuchName, NotOurs
 
 PORT = 53
-PROXY_PORT = 5353  # where proxies ask
+PROXY_PORT = 5353  # the DNS port for proxies
 
-_TTL = 5  # seconds; as CoreDNS: pods come and go
-_UDP_SIZE = 1232  # bytes; the flag-day size, which no path fragments
-_UPSTREAM_TIMEOUT = 2.0  # seconds for each resolver, then the next is asked
-_ROUNDS = 2  # how often each resolver is asked before giving up
-_ASKED = 128  # questions passed on at one time; more are answered SERVFAIL at once. The mesh's own names never wait
+_TTL = 5  # seconds, as in CoreDNS: addresses of pods change often
+_UDP_SIZE = 1232  # bytes; the limit of DNS flag day 2020, small enough never to be fragmented
+_UPSTREAM_TIMEOUT = 2.0  # seconds for each resolver before the next one is tried
+_ROUNDS = 2  # how often each resolver is tried before giving up
+_ASKED = 128  # forwarded queries in flight; SERVFAIL beyond that. Names of the mesh are not limited
 _CONNECTIONS = 128
-_TCP_IDLE = 10.0  # seconds between two questions on one connection
+_TCP_IDLE = 10.0  # seconds between two queries on one connection
 
 log = logging.getLogger("weft.local.dns")
 
-LookUp = Callable[[str, str], Answer]  # (name, the asking address) → answer
+LookUp = Callable[[str, str], Answer]  # (name, address of the client) → answer
 
 
 class DnsServer:
@@ -53,7 +54,9 @@ class DnsServer:
         upstreams: Callable[[], Sequence[tuple[str, int]]] | None = None,
         found: Callable[[Sequence[str], str], None] = lambda addresses, asker: None,
     ) -> None:
-        """`found` is told which addresses of the mesh somebody has learned: he is about to call them."""
+        """`upstreams` returns the resolvers for names outside the mesh; by default those of the machine. `found` is
+        called with the addresses of the mesh that an answer contains and the address of the client, which is about
+        to connect to them."""
         self._look_up = look_up
         self._found = found
         self._upstreams = upstreams or HostResolvers()
@@ -89,7 +92,8 @@ class DnsServer:
         self._servers.clear()
 
     async def answer(self, wire: bytes, asker: str, *, over_tcp: bool) -> bytes | None:
-        """The answer's bytes; None for what deserves none."""
+        """Return the bytes of the answer to the query `wire` from the address `asker`. Return None for a message that
+        must not be answered, such as a response."""
         try:
             query = dns.message.from_wire(wire, ignore_trailing=True)
         except Exception:  # noqa: BLE001 - whatever a stranger's bytes make the parser do, it is their fault
@@ -100,13 +104,13 @@ class DnsServer:
             return _refuse(wire, dns.rcode.NOTIMP)
         question = query.question[0]
         name = question.name.to_text(omit_final_dot=True).lower()
-        found = NotOurs() if question.rdclass != dns.rdataclass.IN else self._look_up(name, asker)
-        if isinstance(found, NotOurs):
+        answer = NotOurs() if question.rdclass != dns.rdataclass.IN else self._look_up(name, asker)
+        if isinstance(answer, NotOurs):
             return await self._pass_on(wire, over_tcp=over_tcp)
-        if isinstance(found, Found) and question.rdtype in (dns.rdatatype.A, dns.rdatatype.AAAA):
-            self._found(found.addresses, asker)
+        if isinstance(answer, Found) and question.rdtype in (dns.rdatatype.A, dns.rdatatype.AAAA):
+            self._found(answer.addresses, asker)
         limit = 65535 if over_tcp else max(512, min(query.payload, _UDP_SIZE) if query.edns >= 0 else 512)
-        return _response(query, found).to_wire(max_size=limit, prefer_truncation=True)
+        return _response(query, answer).to_wire(max_size=limit, prefer_truncation=True)
 
     async def _pass_on(self, wire: bytes, *, over_tcp: bool) -> bytes | None:
         if self._asked >= _ASKED:
@@ -138,7 +142,7 @@ class DnsServer:
         try:
             return await self.answer(wire, asker, over_tcp=over_tcp)
         except Exception:
-            log.exception("a DNS question from %s could not be answered", asker)
+            log.exception("cannot answer a DNS query from %s", asker)
             return _refuse(wire, dns.rcode.SERVFAIL)
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -169,7 +173,7 @@ class DnsServer:
 
 
 class HostResolvers:
-    """The name servers of the machine's own resolv.conf, read again when it changes."""
+    """The name servers in the machine's resolv.conf, which is read again when it changes."""
 
     def __init__(self, path: Path = Path("/etc/resolv.conf")) -> None:
         self._path = path
@@ -188,7 +192,7 @@ class HostResolvers:
 
 
 def resolver_file(server: str, namespace: str, domain: str) -> str:
-    """A pod's own resolv.conf, as kubelet writes it."""
+    """Return the text of a pod's resolv.conf, in the form that kubelet writes."""
     return f"nameserver {server}\nsearch {namespace}.svc.{domain} svc.{domain} {domain}\noptions ndots:5\n"
 
 
@@ -203,30 +207,31 @@ class _Datagrams(asyncio.DatagramProtocol):
         self._server.receive(data, addr, self._transport)
 
     def error_received(self, exc: Exception) -> None:
-        log.debug("a DNS answer was not delivered: %s", exc)
+        log.debug("cannot send a DNS answer: %s", exc)
 
 
-def _response(query: dns.message.Message, found: Found | NoSuchName) -> dns.message.Message:
+def _response(query: dns.message.Message, answer: Found | NoSuchName) -> dns.message.Message:
     response = dns.message.make_response(query, recursion_available=True)
     response.flags |= dns.flags.AA
-    if isinstance(found, NoSuchName):
+    if isinstance(answer, NoSuchName):
         response.set_rcode(dns.rcode.NXDOMAIN)
         return response
     question = query.question[0]
     for version, record in ((4, dns.rdatatype.A), (6, dns.rdatatype.AAAA)):
-        addresses = list(found.of_version(version)) if question.rdtype == record else []
+        addresses = list(answer.of_version(version)) if question.rdtype == record else []
         if addresses:
-            # Callers take the first; in a headless service each pod is to be the first as often as the others.
+            # Clients connect to the first address. The shuffle spreads connections over the pods of a headless service.
             random.shuffle(addresses)
             response.answer.append(dns.rrset.from_text_list(question.name, _TTL, "IN", record, addresses))
-    if question.rdtype == dns.rdatatype.PTR and found.names:
-        names = [f"{name}." for name in found.names]
+    if question.rdtype == dns.rdatatype.PTR and answer.names:
+        names = [f"{name}." for name in answer.names]
         response.answer.append(dns.rrset.from_text_list(question.name, _TTL, "IN", dns.rdatatype.PTR, names))
     return response
 
 
 def _refuse(wire: bytes, code: dns.rcode.Rcode) -> bytes | None:
-    """An empty answer with a code, made from the question's bytes alone, since they may not be readable."""
+    """Return an empty answer with the given response code. It is built from the header bytes of the query, because the
+    rest may not be parsable. None if the message is shorter than a header or is itself a response."""
     if len(wire) < 12 or wire[2] & 0x80:
         return None
     flags = 0x8080 | (wire[2] & 0x79) << 8 | int(code)
@@ -243,7 +248,7 @@ async def _ask_over_udp(upstream: tuple[str, int], wire: bytes) -> bytes:
     family = socket.AF_INET6 if ":" in upstream[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as asking:
         asking.setblocking(False)
-        # Connected: only the resolver's own address and port can answer.
+        # On a connected socket, the kernel accepts only datagrams from the resolver's address and port.
         await loop.sock_connect(asking, upstream)
         await loop.sock_sendall(asking, wire)
         while True:

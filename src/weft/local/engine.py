@@ -1,7 +1,8 @@
-"""A mesh on one machine: joins the watched directory, the control plane, the pods, DNS and the mesh's own socket.
+"""A mesh on one machine: connects the watched directory, the control plane, the pods, DNS and the mesh's Unix socket.
 
-`start` returns once everything stands and the first files are read; `stop` takes all of it away again, in any state and
-within bounded time. Rule: whatever is made has its place in `stop`, and the run directory's release sweeps the rest.
+`start` returns when everything runs and the files have been read once. `stop` removes everything again, in any state
+and within bounded time. Rule: everything that `start` creates is removed in `stop`; releasing the run directory removes
+whatever remains.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ from weft.xds.server import ListenError
 
 log = logging.getLogger("weft.local.engine")
 
-_STOP_TIMEOUT = 20.0  # seconds for pods to end in good order; then their processes are killed
+_STOP_TIMEOUT = 20.0  # seconds for pods to stop gracefully; then their processes are killed
 _ACK_TIMEOUT = 1.0
 _OPEN_FILES = 65_536
-# Kinds that say what becomes of calls, and nothing of what names and addresses mean.
+# Kinds that affect how calls are handled, but not the meaning of names and addresses.
 _ABOUT_CALLS = frozenset(
     {"VirtualService", "DestinationRule", "AuthorizationPolicy", "RequestAuthentication", "PeerAuthentication"}
 )
@@ -74,14 +75,15 @@ class Engine:
         trust: Trust = Trust(),  # noqa: B008 - a frozen value
         history: Path | None = None,
     ) -> None:
-        """`history`: a private directory in which its past is written down; without one it ends with the mesh."""
+        """`history`: a private directory for the recorded history of the mesh. Without it, the history is lost when the
+        mesh stops."""
         self.directory = directory.absolute()
         self.name = name
         self.domain = domain
         self.trust = trust
         self.started = time.time()
-        self.ending = asyncio.Event()  # it cannot go on: its runner calls `stop`
-        self.failure: LocalError | None = None  # why it cannot go on
+        self.ending = asyncio.Event()  # set when the mesh has failed: its runner then calls `stop`
+        self.failure: LocalError | None = None  # why the mesh has failed
         self.addresses = Addresses(ipv6=ipv6_available())
         memory = Memory(history, domain=domain, admit=self.addresses.readmit) if history is not None else None
         self._admission = LocalAdmission(self)
@@ -95,17 +97,17 @@ class Engine:
         self._dns = DnsServer(self.lookups.for_pod, found=self._about_to_call)
         self._proxy_dns = DnsServer(self.lookups.for_proxy)
         self._server = MeshServer(self)
-        self._identities: Identities | None = None  # from the first look at the files on, which say the trust domain
+        self._identities: Identities | None = None  # created after the files, which set the trust domain, were read
         self._virtual_addresses = VirtualAddresses(self.control.mesh)
         self._tasks: set[asyncio.Task[None]] = set()
         self._loaded = asyncio.Event()  # the files have been read once
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
-    # Running it
+    # Start and stop
 
     async def start(self) -> None:
-        """Raises LocalError, with nothing left behind, if it cannot."""
+        """Start the mesh. If that fails, raise LocalError after removing everything that was created."""
         self._starting = asyncio.create_task(self._start())
         try:
             await self._starting
@@ -123,7 +125,8 @@ class Engine:
             raise
 
     async def stop(self) -> None:
-        """Idempotent; a second caller waits for the first. Being cancelled meanwhile does not end it half-way."""
+        """Stop the mesh and remove everything it created. Idempotent: a second caller waits for the first call. If the
+        caller is cancelled, stopping continues to its end."""
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop())
         await asyncio.shield(self._stopping)
@@ -140,7 +143,7 @@ class Engine:
         await self._dns.listen(bridge.namespace, servers)
         await self._proxy_dns.listen(bridge.namespace, servers, PROXY_PORT)
         await self.control.listen(f"unix:{here.xds_socket}")
-        # Only the proxies' user may ask; an app in the same pod may not.
+        # Only the proxies' user may connect; an app in the same pod may not.
         os.chown(here.xds_socket, 0, PROXY_GID)
         here.xds_socket.chmod(0o660)
         await self.control.listen(f"unix:{here.owner_socket}", owned=True)
@@ -183,11 +186,13 @@ class Engine:
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if self._starting is None or not self._starting.done():
-            return  # `start` raises what the first look at the files came to
+            return  # an error of the first reading is raised by `start`
         if not task.cancelled() and task.exception() is not None and self._stopping is None:
             error = task.exception()
-            log.error("the mesh cannot go on", exc_info=error)
-            self.failure = LocalError(f"mesh {self.name} could not go on: {error!r}", "please report it, with its log")
+            log.error("the mesh failed", exc_info=error)
+            self.failure = LocalError(
+                f"mesh {self.name} failed: {error!r}", "please report this error, with the mesh's log"
+            )
             self.ending.set()
 
     # Files → control plane → pods
@@ -210,7 +215,8 @@ class Engine:
         self._admission.on_change(changed)
 
     def vouch(self) -> Identities:
-        """Who vouches for the pods; made when the files have been read, and before the first pod is."""
+        """Return the mesh's identities (CA, tokens, agent). The first call creates them; that happens after the files
+        have been read and before the first pod starts."""
         if self._identities is None:
             here = self._run_directory
             assert here is not None  # noqa: S101 - files are read only after it is made
@@ -219,7 +225,8 @@ class Engine:
         return self._identities
 
     async def settled(self) -> None:
-        """Returns once every proxy, and the bridge's rules, know of the last change, or do not answer for a while."""
+        """Return when every proxy has acknowledged the last change and the bridge's rules contain it, or after one
+        second."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ACK_TIMEOUT):
                 await self.control.pushed()
@@ -230,27 +237,30 @@ class Engine:
                     *(self.control.wait_synced(node, _ACK_TIMEOUT) for node in nodes),
                 )
 
-    # What pods ask
+    # DNS queries of pods
 
     def forget_names(self) -> None:
-        """Services or pods have changed: what names and addresses mean is found out anew."""
+        """Discard the cached meaning of names and addresses after a change of services or pods."""
         self.lookups.forget()
         self._virtual_addresses.changed()
 
     def _about_to_call(self, addresses: Sequence[str], asker: str) -> None:
-        """Nobody waits for it: a call that is sooner is held."""
+        """Inform the control plane that the pod at the address `asker` is about to call `addresses`, so that on-demand
+        config is sent early. The DNS answer does not wait for it: a call that arrives earlier waits in the proxy for
+        its config."""
         if self.control.mesh.settings.on_demand is not OnDemand.OFF:
-            found = (pod for pod in self.pods() if asker in pod.plan.addresses.texts)
-            for pod in found:
+            callers = (pod for pod in self.pods() if asker in pod.plan.addresses.texts)
+            for pod in callers:
                 self.control.expect(group_of(pod.plan.workload), addresses)
 
-    # What people ask
+    # Requests of the CLI
 
     def pods(self) -> list[LocalPod]:
         return self._pods.all()
 
     def find_pod(self, word: str) -> LocalPod:
-        """A pod by its name, or a ready one of a workload; NAMESPACE/ may precede either."""
+        """Return the pod with the name `word`, or a ready pod of the workload with that name. `word` may begin with
+        NAMESPACE/."""
         return self._pods.find(word)
 
     def status(self) -> MeshStatus:
@@ -284,7 +294,7 @@ class Engine:
         return self.vouch().authority.status()
 
     def rotate_ca(self, propagation: timedelta | None = None) -> AuthorityStatus:
-        """Begin to move to a new root. Raises AuthorityError."""
+        """Start the rotation of the mesh's CA to a new root, and return the CA's state. Raises AuthorityError."""
         return self.vouch().rotate(propagation)
 
 
@@ -294,7 +304,8 @@ def _make_bridge(bridge: Bridge) -> None:
 
 
 def _allow_many_files() -> None:
-    """Each connection is a file, and Envoys and apps inherit our limit: the usual 1,024 are soon used up."""
+    """Raise the limit of open files of this process, which Envoys and apps inherit. Each connection is an open file,
+    and the usual limit of 1,024 is soon used up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""What the local engine could not do, said so that a person knows the next step."""
+"""Exceptions of the local engine. Each contains a problem with a hint for the next step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from weft.base.problem import Problem, Where
 
 
 class LocalError(Exception):
-    """`problem` says what, where and what to do next; the CLI prints it and exits."""
+    """An error of the local engine. `problem` contains what is wrong, where, and what to do next; the CLI prints it and
+    exits."""
 
     def __init__(self, what: str, hint: str = "", *, where: str = "") -> None:
         self.problem = Problem(Where(object=where), what, hint)
@@ -20,4 +21,4 @@ class NoSuchMesh(LocalError):
 
 
 class CannotStart(LocalError):
-    """A command that somebody wants to run in a pod: there is no such program, or it may not be run."""
+    """A command that should run in a pod cannot be started: the program does not exist, or may not be executed."""

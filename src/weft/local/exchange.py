@@ -1,8 +1,8 @@
-"""One question over a Unix socket, and its answer. In HTTP/1.0, where nothing is chunked, and an answer ends after the
-length that it tells or with its connection.
+"""Sends one HTTP/1.0 request over a Unix socket and reads the response. HTTP/1.0, because then nothing is chunked: a
+response ends after its Content-Length, or with the connection.
 
-Rule: what every command loads is little. http.client brings e-mail and TLS along, and to load it takes longer than any
-answer.
+Rule: every command loads this module, so it imports little. http.client would load the e-mail and TLS modules, which
+takes longer than any request.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _MOST_LINES = 100
 
 
 class NoAnswer(Exception):
-    """What came is none, or not all of one."""
+    """The peer did not send an HTTP response, or the response is incomplete."""
 
 
 class Exchange:
-    """A connection, for one question. `timeout`: seconds without a byte."""
+    """A connection for one request. `timeout`: the longest time in seconds without receiving a byte."""
 
     def __init__(self, path: str, timeout: float) -> None:
-        """Raises OSError."""
+        """Connect to the socket at `path`. Raises OSError."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout)
         try:
@@ -31,7 +31,7 @@ class Exchange:
             self._socket.close()
             raise
         self._answer = self._socket.makefile("rb")
-        self._length: int | None = None  # None: until the connection ends
+        self._length: int | None = None  # None: the body ends with the connection
 
     def __enter__(self) -> Exchange:
         return self
@@ -41,12 +41,12 @@ class Exchange:
         self._socket.close()
 
     def ask(self, method: str, target: str, body: bytes = b"") -> int:
-        """Returns the status. Raises OSError, or NoAnswer."""
+        """Send the request, read the response's headers, and return its status. Raises OSError, or NoAnswer."""
         head = f"{method} {target} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         self._socket.sendall(head.encode("ascii") + body)
         words = self._line().split(None, 2)
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-            raise NoAnswer("it does not speak HTTP")
+            raise NoAnswer("the response is not HTTP")
         for _ in range(_MOST_LINES):
             line = self._line().strip()
             if not line:
@@ -54,26 +54,26 @@ class Exchange:
             name, _, value = line.partition(b":")
             if name.strip().lower() == b"content-length" and value.strip().isdigit():
                 self._length = int(value)
-        raise NoAnswer("its headers do not end")
+        raise NoAnswer("the response has too many headers")
 
     def read(self) -> bytes:
-        """The whole body. Raises OSError, or NoAnswer."""
+        """Return the whole body of the response. Raises OSError, or NoAnswer."""
         if self._length is None:
             return self._answer.read()
-        found = self._answer.read(self._length)
-        if len(found) < self._length:
-            raise NoAnswer(f"it broke off after {len(found)} of {self._length} bytes")
-        return found
+        body = self._answer.read(self._length)
+        if len(body) < self._length:
+            raise NoAnswer(f"the response ended after {len(body)} of {self._length} bytes")
+        return body
 
     def readline(self) -> bytes:
-        """The next of the body's lines; nothing after the last. Raises OSError."""
+        """Return the next line of the response's body, or b"" after the last line. Raises OSError."""
         return self._answer.readline()
 
     def wait_for_ever(self) -> None:
         self._socket.settimeout(None)
 
     def _line(self) -> bytes:
-        found = self._answer.readline(_LONGEST_LINE)
-        if not found.endswith(b"\n"):
-            raise NoAnswer("it broke off" if len(found) < _LONGEST_LINE else "a line of its head is too long")
-        return found
+        line = self._answer.readline(_LONGEST_LINE)
+        if not line.endswith(b"\n"):
+            raise NoAnswer("the response is incomplete" if len(line) < _LONGEST_LINE else "a header line is too long")
+        return line

@@ -1,8 +1,9 @@
-"""The way from this machine to the gateways of a mesh: one small Envoy in the machine's own network, for as long as
-any port is published. No route, rule or link of the machine is touched.
+"""Publishes ports of a mesh's gateways on this machine: runs one small Envoy in the machine's own network namespace
+while at least one port is published. No route, firewall rule or link of the machine is changed.
 
-The engine says what is published and who serves it; what cannot be is a problem at the line that asks for it, and
-everything else goes on. A port that somebody else has is tried again until it is free.
+Input: the ports that Workloads publish, and the sockets of the pods that serve them. A port that cannot be published
+becomes a problem at the line of the Workload that declares it, and does not affect the other ports. A port that another
+program uses is tried again until it is free.
 """
 
 from __future__ import annotations
@@ -32,26 +33,27 @@ from weft.netns.view import View
 
 log = logging.getLogger("weft.local.front_door")
 
-RETRY = 1.0  # seconds between two looks whether a taken port has become free
-_GRACE = 2.0  # seconds between asking Envoy to end and making it
+RETRY = 1.0  # seconds between two checks whether a used port has become free
+_GRACE = 2.0  # seconds between SIGTERM and SIGKILL for Envoy
 _DIRECTORY, _LOG = "front-door", "envoy.log"
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """A port of the machine as a Workload asks for it, and the sockets of its pods that serve it."""
+    """A port of the machine that a Workload publishes, and the sockets of the pods that serve it."""
 
-    owner: str  # the Workload, for people
+    owner: str  # the Workload, as shown in messages
     where: Where
     address: str
     host_port: int
-    sockets: tuple[str, ...] = ()  # below the doors' directory
+    sockets: tuple[str, ...] = ()  # paths relative to the directory of the gateways' sockets
 
     @property
     def place(self) -> tuple[str, int]:
         return self.address, self.host_port
 
     def meets(self, other: Publication) -> bool:
-        """Whether the kernel would give the two to one of them only."""
+        """Return whether the kernel would let only one of the two publications listen: same port, overlapping
+        addresses."""
         if self.host_port != other.host_port:
             return False
         every = ip_address(self.address).is_unspecified or ip_address(other.address).is_unspecified
@@ -60,7 +62,8 @@ class Publication(msgspec.Struct, frozen=True):
 
 class FrontDoor:
     def __init__(self, binary: Path, run_directory: Path, doors: Path) -> None:
-        """`doors`: the directory with a directory for each gateway's pod, in which its sockets are."""
+        """`binary`: the Envoy executable. `doors`: the directory that has a subdirectory with the sockets of each
+        gateway pod."""
         self._binary, self._doors = binary, doors
         self._directory = run_directory / _DIRECTORY
         self._wanted: tuple[Publication, ...] = ()
@@ -89,12 +92,12 @@ class FrontDoor:
             self._keeping = asyncio.create_task(self._keep(), name="front door")
 
     async def settled(self) -> None:
-        """Returns when what was last wanted stands in the files that Envoy reads."""
+        """Return when the publications last passed to `want` are in the files that Envoy reads."""
         if self._keeping is not None:
             await self._settled.wait()
 
     def published(self, owner: str) -> tuple[str, ...]:
-        """Where a Workload is reached now."""
+        """Return the addresses, as ADDRESS:PORT, at which the Workload `owner` can be reached now."""
         mine = (each for each in self._wanted if each.owner == owner and each.place in self._open and not self._trouble)
         return tuple(_text(each) for each in mine)
 
@@ -111,7 +114,7 @@ class FrontDoor:
         )
 
     async def close(self) -> None:
-        """Idempotent: nobody is let in any more when it returns."""
+        """End the Envoy: no published port accepts connections after this returns. Idempotent."""
         self._closed = True
         for task in (self._keeping, self._running):
             if task is not None:
@@ -119,7 +122,7 @@ class FrontDoor:
                 await asyncio.wait({task})
         self._settled.set()
 
-    # What is open
+    # Published ports
 
     async def _keep(self) -> None:
         while True:
@@ -133,18 +136,18 @@ class FrontDoor:
                 self._apply()
             except OSError as error:
                 self._trouble = f"{error.filename}: {error.strerror}"
-                log.error("the front door cannot be opened: %s", self._trouble)
+                log.error("cannot publish ports: %s", self._trouble)
             self._settled.set()
 
     def _apply(self) -> None:
         chosen, problems = _without_conflicts(self._wanted)
         doors: dict[tuple[str, int], HostPort] = {}
-        for each in chosen:
-            why = "" if each.place in self._open else _why_not(each)
+        for publication in chosen:
+            why = "" if publication.place in self._open else _why_not(publication)
             if why:
-                problems.append(Problem(each.where, why, _hint(each), Severity.ERROR))
+                problems.append(Problem(publication.where, why, _hint(publication), Severity.ERROR))
             else:
-                doors[each.place] = HostPort(each.address, each.host_port, each.sockets)
+                doors[publication.place] = HostPort(publication.address, publication.host_port, publication.sockets)
         self._problems = tuple(problems)
         if doors == self._open and (doors or self._running is None):
             return
@@ -157,7 +160,8 @@ class FrontDoor:
             self._running = None
 
     def _write(self, doors: tuple[HostPort, ...]) -> None:
-        """A file is moved to its place: Envoy sees it whole."""
+        """Write the Envoy's bootstrap and config files. Each file is renamed into place, so that Envoy never reads a
+        partial one."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
         os.chown(self._directory, PROXY_UID, PROXY_GID)
         texts = {front_door.BOOTSTRAP: front_door.bootstrap(str(self._directory))}
@@ -169,7 +173,7 @@ class FrontDoor:
             fresh.chmod(0o644)
             fresh.rename(path)
 
-    # Its Envoy
+    # The Envoy process
 
     async def _run(self) -> None:
         backoff = Backoff(first=0.1, most=10.0)
@@ -179,12 +183,12 @@ class FrontDoor:
                     self._process = await self._start()
                     self._trouble = ""
                     status = await self._process.wait()
-                    why = f"its Envoy ended with status {status}; see {self._directory / _LOG}"
+                    why = f"the Envoy that publishes ports ended with status {status}; see {self._directory / _LOG}"
                 except (NetworkError, OSError) as error:
                     why = str(error)
                 self._trouble = why
                 delay = backoff.next()
-                log.warning("the front door is closed: %s; it starts again in %.1f s", why, delay)
+                log.warning("no port is published: %s; trying again in %.1f s", why, delay)
                 await asyncio.sleep(delay)
         finally:
             if self._process is not None and self._process.returncode is None:
@@ -201,7 +205,7 @@ class FrontDoor:
                     gid=PROXY_GID,
                     working_directory=str(self._doors),
                     view=View(visible=(str(self._binary.parent), str(self._directory), str(self._doors))),
-                    capabilities=("net_bind_service",),  # port 80 of the machine is asked for, too
+                    capabilities=("net_bind_service",),  # for ports below 1024, such as 80
                     stdout=output.fileno(),
                     stderr=STDOUT,
                 )
@@ -209,21 +213,23 @@ class FrontDoor:
 
 
 def _without_conflicts(wanted: Sequence[Publication]) -> tuple[list[Publication], list[Problem]]:
-    """Of two who ask for one port, the first by name has it."""
+    """Split `wanted` into publications that can be served and problems for the others. If two publications conflict,
+    the one that comes first in `wanted` is served."""
     chosen: list[Publication] = []
     problems: list[Problem] = []
-    for each in wanted:
-        other = next((other for other in chosen if other.meets(each)), None)
+    for publication in wanted:
+        other = next((other for other in chosen if other.meets(publication)), None)
         if other is None:
-            chosen.append(each)
+            chosen.append(publication)
             continue
-        what = f"port {each.host_port} of {each.address} is published by {other.owner} already"
-        problems.append(Problem(each.where, what, "give it another hostPort", Severity.ERROR))
+        what = f"port {publication.host_port} of {publication.address} is already published by {other.owner}"
+        problems.append(Problem(publication.where, what, "use another hostPort", Severity.ERROR))
     return chosen, problems
 
 
 def _why_not(publication: Publication) -> str:
-    """What the kernel says to whoever wants to listen there; nothing if it would let them."""
+    """Return why this machine's kernel does not allow listening at the address and port of `publication`, or "" if it
+    does."""
     address, port = publication.place
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
@@ -233,7 +239,7 @@ def _why_not(publication: Publication) -> str:
             probe.listen(1)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            return f"port {port} of {address} is not published: another program of this machine has it"
+            return f"port {port} of {address} is not published: another program on this machine uses it"
         if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
             return f"port {port} is not published: this machine has no address {address}"
         return f"port {port} of {address} is not published: {error.strerror}"
@@ -246,4 +252,4 @@ def _text(publication: Publication) -> str:
 
 
 def _hint(publication: Publication) -> str:
-    return f"give it another hostPort, or see who has it: ss -ltnp sport = :{publication.host_port}"
+    return f"use another hostPort, or find the program that uses this one: ss -ltnp sport = :{publication.host_port}"

@@ -1,6 +1,8 @@
-"""What a gateway has instead of a sidecar: an Envoy alone, which intercepts nobody and listens for itself.
+"""Derives the plan of a gateway's proxy from that of a sidecar: an Envoy without an app, without traffic interception,
+which listens on its own ports.
 
-Where its ports are published, it is started in a directory of its own, in which it makes a socket for each of them.
+If ports of the gateway are published on the machine, its Envoy starts in a private directory, in which it creates a
+Unix socket for each published port.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from weft.node.proxy import ProxyPlan
 
 
 def as_gateway(sidecar: ProxyPlan, doorstep: Path) -> ProxyPlan:
-    """`doorstep`: where its published ports are sockets. It is made here, the proxy's own and nobody else's."""
+    """Return the plan of a gateway's proxy, derived from the plan of a sidecar. `doorstep`: the directory for the
+    sockets of its published ports. It is created here, and only the proxies' user may access it."""
     doorstep.mkdir(mode=0o700, exist_ok=True)
     os.chown(doorstep, PROXY_UID, PROXY_GID)
     bootstrap = sidecar.bootstrap
@@ -40,8 +43,8 @@ def as_gateway(sidecar: ProxyPlan, doorstep: Path) -> ProxyPlan:
 
 
 def publications(key: ObjectKey, values: tuple[Value, ...], pods: Iterable[LocalPod]) -> Iterator[Publication]:
-    """What a Workload publishes, and by which of its pods. A port stays open while nobody serves it: who calls then is
-    sent away, as by a service without pods."""
+    """Yield the ports that a Workload publishes, with the sockets of its ready pods. A port stays open while no pod
+    serves it: then connections are closed, as for a service without endpoints."""
     workload = next((value for value in values if isinstance(value, Workload)), None)
     for each in workload.publish if workload is not None else ():
         serving = [pod.plan for pod in pods if pod.ready and each.port in pod.instance().published]
@@ -55,7 +58,7 @@ def publications(key: ObjectKey, values: tuple[Value, ...], pods: Iterable[Local
 
 
 def clear_doorstep(pod: LocalPod) -> None:
-    """Of a pod that is gone."""
+    """Delete the socket directory of a gateway pod that has ended."""
     started_in = pod.proxy.plan.started_in if pod.proxy is not None else None
     if started_in is not None:
         shutil.rmtree(started_in, ignore_errors=True)

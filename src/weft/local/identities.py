@@ -1,8 +1,8 @@
-"""Who the pods of one mesh are: its CA, the tokens that kubelet would give out on a cluster, and the agent that keeps
-every pod's certificate.
+"""The identities of the pods of one mesh: its CA, the tokens that kubelet would issue on a cluster, and the agent that
+keeps the certificate of every pod.
 
-A pod comes in when its network is there and before its proxy starts, and goes with its last process. Rule: a token is
-bound to one pod, and is worth nothing once that pod is gone.
+A pod is added when its network exists, before its proxy starts, and removed after its last process has ended. Rule: a
+token is bound to one pod and is invalid once that pod has been removed.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ log = logging.getLogger("weft.local.identities")
 
 SHORTEST_TTL = timedelta(seconds=2)
 LONGEST_TTL = Terms().longest
-_TOKEN_LIFETIME = timedelta(minutes=10)  # one is made for each request, and used at once
-# Every proxy of this machine hears of a new root within milliseconds.
+_TOKEN_LIFETIME = timedelta(minutes=10)  # a token is issued for each request and used immediately
+# Every proxy of this machine receives a new root within milliseconds.
 _PROPAGATION = timedelta(seconds=2)
 
 
 class Trust(msgspec.Struct, frozen=True):
     """The CA that signs the certificates of a local mesh, and their lifetime."""
 
-    ca: Path | None = None  # a directory with a CA, or for one; None: a root that ends with the mesh
+    ca: Path | None = None  # directory of a CA, created if missing; None: a root that is discarded with the mesh
     certificate_ttl: timedelta = LIFETIME
 
 
 class Identities:
     def __init__(self, directory: Path, trust_domain: str, trust: Trust) -> None:
-        """Raises AuthorityError."""
+        """Open or create the CA. Raises AuthorityError."""
         terms = Terms(lifetime=trust.certificate_ttl, propagation=_PROPAGATION)
         self.trust_domain = trust_domain
         self.authority = (
@@ -75,7 +75,7 @@ class Identities:
             try:
                 await self._admin.open()
             except OSError as error:
-                log.warning("`weft ca rotate DIR` cannot reach this mesh: %s; `weft ca rotate --mesh` can", error)
+                log.warning("`weft ca rotate DIR` cannot reach this mesh: %s; use `weft ca rotate --mesh`", error)
         await self.authority.run()
 
     async def close(self) -> None:
@@ -91,7 +91,7 @@ class Identities:
         return self._directory / str(plan.uid) / "sds.sock"
 
     async def give(self, plan: PodPlan, network: NetworkNamespace) -> None:
-        """Open the pod's socket, and have its certificate signed. Raises DoorError."""
+        """Open the pod's SDS socket and request its certificate. Raises DoorError."""
         workload = plan.workload
         caller = Caller(workload.namespace, workload.service_account, plan.name, plan.pod_uid)
 
@@ -104,7 +104,7 @@ class Identities:
         await self._agent.add(bearer, doorway)
 
     async def take(self, plan: PodPlan) -> None:
-        """Its socket is gone, its key forgotten, its tokens are worthless. Idempotent."""
+        """Close the pod's SDS socket, discard its key and revoke its tokens. Idempotent."""
         self._tokens.revoke(plan.pod_uid)
         await self._agent.remove(plan.key)
 
@@ -115,17 +115,17 @@ class Identities:
         return self._agent.status(plan.key)
 
     def problem(self, plan: PodPlan) -> Problem | None:
-        """What is wrong with the pod's identity, if anything is."""
+        """Return what is wrong with the pod's certificate, or None."""
         status, now = self.status(plan), time.time()
         if status is None or not status.error:
             return None
         severity = Severity.WARNING if status.is_held(now) else Severity.ERROR
         where = where_of(plan.workload.origin, f"pod {plan.key}")
-        return Problem(where, f"identity: {status.trouble(now)}", "it is tried again by itself; see the CA", severity)
+        return Problem(where, f"identity: {status.trouble(now)}", "weft tries again; see: weft ca show", severity)
 
     def ca_problems(self) -> tuple[Problem, ...]:
         return self.authority.status().problems(datetime.now(UTC))
 
     def rotate(self, propagation: timedelta | None = None) -> AuthorityStatus:
-        """Begin to move to a new root. Raises AuthorityError."""
+        """Start the rotation of the CA to a new root, and return the CA's state. Raises AuthorityError."""
         return self.authority.rotate(propagation)

@@ -1,7 +1,7 @@
-"""What pods print: one bounded, rotated file per stream, written by the engine and read by `weft logs`.
+"""The output of pods: one size-limited, rotated file per stream, written by the engine and read by `weft logs`.
 
-The rule: the pipe is always read, whatever becomes of the file. A full disk or a flood of output costs lines, never the
-app or the engine, and the log says how many were lost once it can be written again.
+Rule: the pipe of a process is always read, even if the file cannot be written. A full disk or a flood of output loses
+lines, but never blocks the app or the engine. When the log can be written again, it states how many lines were lost.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-MOST_BYTES = 2 * 1024 * 1024  # of one file; with its predecessor twice that. /run is memory on most machines
+MOST_BYTES = 2 * 1024 * 1024  # per file; with the rotated file twice as much. /run is memory on most machines
 MOST_LINE = 16 * 1024
-MOST_RATE = 4 * 1024 * 1024  # bytes a second; reading more would keep the engine from its other work
-_FOLLOWER_LINES = 1000  # a reader who is further behind than this loses lines
+MOST_RATE = 4 * 1024 * 1024  # bytes per second; reading more would block the engine's other work
+_FOLLOWER_LINES = 1000  # a reader that is further behind than this loses lines
 
 
 class LogFile:
@@ -31,7 +31,7 @@ class LogFile:
             self._size = path.stat().st_size
 
     def write(self, *lines: str) -> None:
-        """Add lines, or count them as lost. Never raises, never waits."""
+        """Append lines, or count them as lost if the file cannot be written. Never raises, never blocks."""
         for follower in self._followers:
             for line in lines:
                 if follower.full():
@@ -43,14 +43,14 @@ class LogFile:
             if self._size + len(data) > self._most_bytes:
                 self._rotate()
             with self.path.open("ab", buffering=0) as file:
-                written = file.write(data)
-            self._size += written
-            self._lost = 0 if written == len(data) else len(lines)
+                size = file.write(data)
+            self._size += size
+            self._lost = 0 if size == len(data) else len(lines)
         except OSError:
             self._lost += len(lines)
 
     def tail(self, lines: int | None = None) -> list[str]:
-        """The last lines there are, oldest first."""
+        """Return the last `lines` lines, oldest first; all that are stored if `lines` is None."""
         kept: deque[str] = deque(maxlen=lines)
         for path in (self._previous, self.path):
             with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace", newline="\n") as file:
@@ -58,7 +58,7 @@ class LogFile:
         return list(kept)
 
     async def follow(self) -> AsyncIterator[str]:
-        """Lines as they come, from now on, until the log is closed."""
+        """Yield every line that is written from now on, until the log is closed."""
         queue: asyncio.Queue[str | None] = asyncio.Queue(_FOLLOWER_LINES)
         self._followers.add(queue)
         try:
@@ -74,7 +74,7 @@ class LogFile:
             follower.put_nowait(None)
 
     async def pump(self, stream: asyncio.StreamReader) -> None:
-        """Read a process's output to its end."""
+        """Read a process's output to its end and write it to the log."""
         pending = b""
         second, used = 0, 0
         while chunk := await stream.read(64 * 1024):
@@ -101,7 +101,7 @@ class LogFile:
 
 
 class PodLog:
-    """A pod's two streams, kept apart: what the app says and what its Envoy says."""
+    """A pod's two logs: the output of the app and the output of its Envoy."""
 
     def __init__(self, directory: Path) -> None:
         self.app = LogFile(directory / "app.log")

@@ -1,7 +1,7 @@
-"""What a name means to a pod that asks for it. The DNS servers of the mesh come in with a name and the asker's address;
-the answer is found in the mesh as it is then.
+"""Resolves names for the mesh's DNS servers: from a name and the address of the asking pod to the answer, according to
+the current services and pods.
 
-Rule: what all services and pods say is kept until one of them changes, and found out anew only when somebody asks.
+Rule: the index over all services and pods is cached until one of them changes, and rebuilt only at the next query.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class Lookups:
     def __init__(self, mesh: Mesh, domain: str) -> None:
         self._mesh, self._domain = mesh, domain
         self._names: NameLookup | None = None
-        self._namespaces: dict[str, str] = {}  # by a pod's address
+        self._namespaces: dict[str, str] = {}  # by the address of a pod
 
     def add(self, addresses: Iterable[str], namespace: str) -> None:
-        """A pod of these addresses may ask."""
+        """Register a pod's addresses, so that its queries are resolved from the pod's `namespace`."""
         self._namespaces |= dict.fromkeys(addresses, namespace)
 
     def remove(self, addresses: Iterable[str]) -> None:
@@ -29,7 +29,7 @@ class Lookups:
             self._namespaces.pop(address, None)
 
     def forget(self) -> None:
-        """Services or pods have changed: what names mean is found out anew."""
+        """Discard the cached index after a change of services or pods."""
         self._names = None
 
     def for_pod(self, name: str, asker: str) -> Answer:

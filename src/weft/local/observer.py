@@ -1,5 +1,7 @@
-"""Looks at the proxies of a mesh, often while somebody watches and seldom otherwise: traffic for the live view, and
-trouble worth telling. It asks each Envoy for a few counters; one that does not answer is simply left out."""
+"""Scrapes counters of every proxy of a mesh: traffic for the live view, and warnings about protocol detection.
+
+The interval is short while a user watches the status, and long otherwise. A proxy that does not answer is skipped.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ from weft.netns.namespace import NetworkError
 
 log = logging.getLogger("weft.local.observer")
 
-BEAT = 1.0  # seconds, while somebody looks
+BEAT = 1.0  # seconds between two scrapes while a user watches
 SLOW_BEAT = 10.0
-ATTENTION = 5.0  # seconds that one look at the status counts as watching
+ATTENTION = 5.0  # seconds that one request for the status counts as watching
 _AT_ONCE = 4
 
 
@@ -38,7 +40,7 @@ class TrafficObserver:
         self._woken = asyncio.Event()
 
     def look(self) -> None:
-        """Somebody wants to see what is going on."""
+        """Record that a user has requested the status, so that the next scrapes follow at the short interval."""
         now = time.monotonic()
         if now - self._looked > ATTENTION:
             self._woken.set()

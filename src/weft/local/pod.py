@@ -1,7 +1,8 @@
-"""One replica's life: namespace, link, resolver file, identity, proxy, app, readiness, and all of it back in reverse.
+"""The life of one pod (a replica of a Workload): create its network namespace, link, resolver file, identity, proxy and
+app, watch its readiness, and remove everything in reverse order.
 
-The engine makes a pod and runs it; the pod tells the engine whenever its status changed. Its rule: whatever happens
-between the first step and the last, at the end of `run` nothing of it is left on the machine but its logs.
+The engine creates a pod and runs it. The pod calls back whenever its status changes. Rule: whatever happens during
+`run`, when it returns nothing of the pod is left on the machine except its logs.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ log = logging.getLogger("weft.local.pod")
 
 FIRST_BACK_OFF = 0.2  # seconds
 MOST_BACK_OFF = 30.0
-STEADY = 10.0  # seconds up, after which the next end of the app is a first one again
-DRAIN = 3.0  # seconds that requests under way have when a pod ends
+STEADY = 10.0  # seconds that an app must run before the restart delay begins anew
+DRAIN = 3.0  # seconds for requests in flight to finish when a pod ends
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
 
 class IdentitySource(Typed):
-    """What a pod needs of those who vouch for it (`local/identities.py`)."""
+    """The parts of the identities that a pod uses; `local/identities.py` implements this protocol."""
 
     async def give(self, plan: PodPlan, network: NetworkNamespace) -> None:
-        """Raises DoorError."""
+        """Open the pod's SDS socket and request its certificate. Raises DoorError."""
 
     async def take(self, plan: PodPlan) -> None: ...
 
@@ -60,24 +61,24 @@ class IdentitySource(Typed):
 
 
 class PodEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod is given by its mesh."""
+    """What a pod gets from its mesh: its network, directory, environment and identities."""
 
     bridge: links.Bridge
     namespace_name: str
     directory: Path
-    visible: tuple[str, ...]  # of the machine's files, whatever their directories' modes
+    visible: tuple[str, ...]  # paths of the machine that the pod can read, whatever the modes of their parents
     path: str
     domain: str
     identities: IdentitySource
-    settled: Callable[[], Awaitable[None]]  # returns once the proxies know of the last change
+    settled: Callable[[], Awaitable[None]]  # returns when the proxies have acknowledged the last change
 
 
 class PodPlan(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     workload: Workload
     addresses: Pair
-    uid: int  # that its app runs as; no other pod of the mesh has it
-    # Its own for ever: the next pod of the same name is another one.
+    uid: int  # the user of its app; no other pod of the mesh has this UID
+    # Unique: a later pod with the same name gets another UID.
     pod_uid: str = msgspec.field(default_factory=lambda: str(uuid.uuid4()))
 
     @property
@@ -95,25 +96,25 @@ class LocalPod:
         self.plan, self.place = plan, place
         self.phase = PodPhase.STARTING
         self.message = ""
-        self.trouble = ""  # why it could not be started at all, the last time it was tried
+        self.trouble = ""  # why the last attempt to start the pod failed
         self.restarts = 0
         self.exit_code: int | None = None
         self.since = time.time()
         self.proxy: SupervisedProxy | None = None
         self.log = PodLog(place.directory)
         self.namespace = NetworkNamespace(place.namespace_name)
-        self.begun = asyncio.Event()  # the first start is over, well or not
+        self.begun = asyncio.Event()  # set when the first start has succeeded or failed
         self._make_proxy, self._changed = make_proxy, changed
         self._link = links.PodLink(self.namespace, place.bridge, plan.addresses.ipv4, plan.addresses.ipv6)
         self._process: Process | None = None
-        self._served: tuple[str, ...] = ()  # its addresses at which the app was found to listen
+        self._served: tuple[str, ...] = ()  # the pod's addresses on which the app listens
         self._app_ready = False
         self._proxy_ready = asyncio.Event()
         self._ending = asyncio.Event()
         self._drains = True
         self._proxy_run: asyncio.Task[None] | None = None
 
-    # What others see
+    # State
 
     @property
     def ready(self) -> bool:
@@ -121,16 +122,16 @@ class LocalPod:
 
     @property
     def ended(self) -> bool:
-        """A job that will not run again."""
+        """Whether the pod is a job that has ended and will not run again."""
         return self.phase in (PodPhase.COMPLETED, PodPhase.FAILED)
 
     @property
     def node_id(self) -> str:
-        """What its proxy calls itself; empty without a proxy."""
+        """Return the node id of the pod's proxy; "" without a proxy."""
         return self.proxy.plan.bootstrap.node.id if self.proxy else ""
 
     def status(self, sync: Mapping[str, PodSync]) -> PodStatus:
-        """`sync` says of each connected proxy how far it is."""
+        """Return the pod's status. `sync`: by node id, whether each connected proxy has the latest config."""
         process = self._process
         proxy = self.proxy
         identity = self.place.identities.status(self.plan)
@@ -156,12 +157,13 @@ class LocalPod:
         )
 
     def instance(self) -> Instance:
-        """The pod as the mesh sees it."""
+        """Return the pod as an instance of the mesh. It has only the addresses on which its app listens, once they are
+        known."""
         return pod_of(self.plan.workload, self.plan.name, self._served or self.plan.addresses.texts, ready=self.ready)
 
     @property
     def listening(self) -> frozenset[int]:
-        """The ports at which its program takes connections of others."""
+        """The ports on which the pod's app, or the gateway's Envoy, accepts connections from other pods."""
         if self.plan.workload.gateway and self.proxy is not None:
             return frozenset(port for _, port in listening(self.proxy.pid)) if self.proxy.pid else frozenset()
         process = self._process
@@ -170,7 +172,7 @@ class LocalPod:
         return frozenset(port for _, port in listening(process.pid))
 
     def command(self, argv: tuple[str, ...], *, stdout: int = DEVNULL, stderr: int = DEVNULL) -> Spawn:
-        """How to start something in this pod, as its app is started."""
+        """Return how to start `argv` in this pod: with the user, environment, directory and files of the pod's app."""
         workload = self.plan.workload
         directory = workload.working_directory or "/"
         return Spawn(
@@ -193,10 +195,11 @@ class LocalPod:
             stderr=stderr,
         )
 
-    # Its life
+    # Life cycle
 
     async def run(self) -> None:
-        """From the first step until the job is done, or until `end` is called or the task cancelled."""
+        """Create the pod and run it until its job is done, `end` is called, or the task is cancelled. Then remove
+        it."""
         try:
             living = asyncio.ensure_future(self._live())
             ending = asyncio.ensure_future(self._ending.wait())
@@ -220,7 +223,8 @@ class LocalPod:
                 self.log.close()
 
     def end(self, *, drain: bool = True) -> None:
-        """Ask it to leave the mesh; `run` returns when it has. Without `drain`, nobody is going to miss it."""
+        """Make `run` stop the pod and return. Without `drain`, the pod stops at once, and requests in flight are cut
+        off."""
         self._drains = drain
         self._ending.set()
 
@@ -235,7 +239,7 @@ class LocalPod:
         self.proxy = self._make_proxy(self.plan, self.namespace, self.place.directory, self._on_proxy_change, self.log)
         running = self._proxy_run = asyncio.ensure_future(self.proxy.run())
         try:
-            # The app never runs without its proxy: its first connection would fail, or pass by the mesh.
+            # The app never runs without its proxy: its first connection would fail or bypass the mesh.
             await self._proxy_ready.wait()
             await (self._be_gateway() if self.plan.workload.gateway else self._run_app())
         finally:
@@ -281,7 +285,7 @@ class LocalPod:
             namespace.delete(self.namespace)
 
     async def _be_gateway(self) -> None:
-        """Its proxy is all there is."""
+        """Run the pod of a gateway, which has a proxy but no app, until cancelled."""
         self._app_ready = True
         self._enter(PodPhase.RUNNING, "")
         self._show("")
@@ -309,7 +313,8 @@ class LocalPod:
             self.restarts += 1
 
     async def _run_app_once(self) -> tuple[int | None, str]:
-        """From a start of the app to its end: its status (None: it could not even start), and that in words."""
+        """Run the app once. Return its exit status (None: it could not be started) and a text that explains the
+        status."""
         self._app_ready = False
         try:
             process = self._process = await spawn(self.command(self.plan.workload.command, stdout=PIPE, stderr=STDOUT))
@@ -330,7 +335,8 @@ class LocalPod:
             self._app_ready = False
             if process.returncode is None:
                 await asyncio.shield(end(process, GRACE))
-            # As in a container, nothing outlives the app: its children would hold its ports against its next start.
+            # As in a container, the app's child processes end with it: otherwise they would keep its ports in use at
+            # its next start.
             await to_its_end(partial(end_processes, self.namespace, self.plan.uid))
             await last_words(reading)
         return status, f"exited with status {status}" if status >= 0 else f"killed by signal {-status}"
@@ -353,11 +359,13 @@ class LocalPod:
                 await asyncio.shield(end(process, 0.0))
 
     async def _leave(self) -> None:
-        """Out of the endpoints first, so that nobody calls any more; then drain; the app and its proxy follow."""
+        """Remove the pod from the endpoints of its services, so that no new call arrives; then let requests in flight
+        finish. The caller stops the app and its proxy afterwards."""
         served = self.ready
         self._enter(PodPhase.ENDING, "")
         if not self._drains:
-            # All at once: an app that waits for its connections to end would wait for a proxy that waits for it.
+            # Proxy and app end together: an app that waits for its connections to close would wait for the proxy, which
+            # waits for the app.
             if self._proxy_run is not None:
                 self._proxy_run.cancel()
         elif served:
@@ -365,7 +373,7 @@ class LocalPod:
             if self.proxy is not None:
                 await self.proxy.drain(DRAIN)
 
-    # What it hears
+    # Callbacks of the readiness check and the proxy
 
     def _on_answer(self, ready: bool, why: str) -> None:
         if ready and not self._app_ready:
@@ -413,5 +421,5 @@ class LocalPod:
 
 
 def _words(error: Exception) -> str:
-    """What is wrong, without the name of the namespace, which says nothing that the pod's does not."""
+    """Return the text of an error, without the name of the network namespace, which repeats the pod's name."""
     return error.problem.what if isinstance(error, NetworkError) else str(error)

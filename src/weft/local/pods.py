@@ -1,7 +1,9 @@
-"""All pods of a mesh: of each Workload its replicas, what every pod is given of the machine, and the way in from there.
+"""All pods of a mesh: the replicas of each Workload, the machine's resources that each pod gets, and the published
+ports.
 
-The engine comes in with a Workload (`want`), once it has said what its pods stand on (`begin`). The mesh sees every pod
-from its first moment on, but calls only those that are ready. Rule: what `_make` gives a pod, `_free` takes back.
+The engine first passes the machine's setup (`begin`), then every Workload (`want`). A pod is an instance of the mesh
+from its creation on, but receives calls only while it is ready. Rule: everything that `_make` assigns to a pod, `_free`
+returns.
 """
 
 from __future__ import annotations
@@ -42,11 +44,11 @@ from weft.node.proxy import SupervisedProxy
 
 log = logging.getLogger("weft.local.pods")
 
-STARTING_AT_ONCE = 4  # pods; each start keeps a core busy for a tenth of a second
+STARTING_AT_ONCE = 4  # pods; each start uses a core for a tenth of a second
 
 
 class MachineSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What of the machine the pods of a mesh are made on."""
+    """The machine's resources that all pods of a mesh use."""
 
     run_directory: RunDirectory
     bridge: Bridge
@@ -54,7 +56,7 @@ class MachineSetup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodHost(Protocol):
-    """What pods need of their mesh, and whom they tell of themselves (`local/engine.py`)."""
+    """The parts of the mesh that pods use and notify; `local/engine.py` implements this protocol."""
 
     directory: Path
     domain: str
@@ -79,12 +81,13 @@ class LocalPods:
         self._stopping = False
 
     def begin(self, ground: MachineSetup) -> None:
-        """Before the first Workload is wanted."""
+        """Set the machine's resources. Must be called before the first `want`."""
         self._ground = ground
         self._front_door = FrontDoor(ground.binary, ground.run_directory.path, ground.run_directory.doors)
 
     def want(self, key: ObjectKey, workload: Workload | None) -> None:
-        """`None`: it is gone."""
+        """Set the state that the Workload `key` should have; `None` if it was deleted. Its pods are then started,
+        replaced and ended to match."""
         replicas = self._replicas.get(key)
         if replicas is None:
             if workload is None or self._stopping:
@@ -95,7 +98,7 @@ class LocalPods:
         self._publish()
 
     async def stop(self, within: float) -> None:
-        """End them all; those that take more seconds than `within` are killed."""
+        """End all pods. Pods that have not ended after `within` seconds are killed."""
         self._stopping = True
         if self._front_door is not None:
             await self._front_door.close()
@@ -106,31 +109,34 @@ class LocalPods:
             log.warning("pods did not end within %.0f s; killing them", within)
             await asyncio.gather(*(each.kill() for each in self._replicas.values()))
 
-    # What others see
+    # State
 
     def all(self) -> list[LocalPod]:
         return [pod for replicas in self._replicas.values() for pod in replicas.pods]
 
     def find(self, word: str) -> LocalPod:
-        """A pod by its name, or a ready one of a workload; NAMESPACE/ may precede either."""
+        """Return the pod with the name `word`, or a ready pod of the workload with that name. `word` may begin with
+        NAMESPACE/."""
         where, _, name = word.rpartition("/")
         near = [pod for pod in self.all() if where in ("", pod.plan.workload.namespace)]
-        found = [pod for pod in near if pod.plan.name == name] or [
+        matches = [pod for pod in near if pod.plan.name == name] or [
             pod for pod in near if pod.plan.workload.name == name
         ]
-        if not found:
+        if not matches:
             raise LocalError(f"there is no pod or workload `{word}`", "list them with: weft ps")
-        return max(found, key=lambda pod: pod.ready)
+        return max(matches, key=lambda pod: pod.ready)
 
     def listening(self, instance: Instance) -> frozenset[int] | None:
-        """None for whoever is not run here, such as a WorkloadEntry."""
+        """Return the ports on which an instance listens; None if it does not run on this machine, such as a
+        WorkloadEntry."""
         for pod in self.all():
             if (pod.plan.workload.namespace, pod.plan.name) == (instance.namespace, instance.name):
                 return pod.listening
         return None
 
     def status(self, sync: Mapping[str, PodSync]) -> tuple[WorkloadStatus, ...]:
-        """`sync` says of each connected proxy how far it is."""
+        """Return the status of every workload. `sync`: by node id, whether each connected proxy has the latest
+        config."""
         return tuple(self._workload_status(key, each, sync) for key, each in sorted(self._replicas.items()))
 
     def _workload_status(self, key: ObjectKey, replicas: Replicas, sync: Mapping[str, PodSync]) -> WorkloadStatus:
@@ -140,11 +146,12 @@ class LocalPods:
         return WorkloadStatus(key.name, key.namespace, replicas.count, ready, tuple(pods), published)
 
     def problems(self) -> Iterator[Problem]:
-        """Commands that cannot even be started are as wrong as YAML that cannot be read."""
+        """Yield the problems of all pods: commands that cannot be started, missing identities, ports that are not
+        published."""
         for pod in self.all():
             if pod.trouble:
                 where = where_of(pod.plan.workload.origin, f"pod {pod.plan.key}")
-                yield Problem(where, pod.trouble, "mend the Workload and save it", Severity.ERROR)
+                yield Problem(where, pod.trouble, "fix the Workload and save it", Severity.ERROR)
         for pod in self.all():
             problem = self._mesh.vouch().problem(pod.plan)
             if problem is not None:
@@ -153,17 +160,19 @@ class LocalPods:
             yield from self._front_door.problems()
 
     async def settled(self) -> None:
-        """Returns once the way in from the machine leads to those that are ready now."""
+        """Return when the published ports lead to the pods that are ready now."""
         if self._front_door is not None:
             await self._front_door.settled()
 
-    # What a pod is given, and gives back
+    # Resources of a pod
 
     def _make(self, name: str, workload: Workload) -> LocalPod:
         here, mesh = self._stands().run_directory, self._mesh
         uid = next((uid for uid in here.users if uid not in self._uids), None)
         if uid is None:
-            raise LocalError(f"no user is left: all {len(here.users)} of the mesh are taken", "run fewer pods")
+            raise LocalError(
+                f"no UID is free for the pod: all {len(here.users)} of the mesh are in use", "run fewer pods"
+            )
         plan = PodPlan(
             name=name,
             workload=workload,
@@ -211,7 +220,8 @@ class LocalPods:
         )
 
     def _free(self, pod: LocalPod, *, gone: bool) -> None:
-        """It runs no more. A job that has completed keeps its name and its log until it is gone."""
+        """Return the resources of a pod that has stopped. With `gone` also its name, addresses and log; a completed job
+        keeps these until its Workload is deleted or changed."""
         mesh = self._mesh
         mesh.control.put(_pod_key(pod), ())
         mesh.forget_names()
@@ -235,7 +245,7 @@ class LocalPods:
         assert self._ground is not None  # noqa: S101 - Workloads are wanted only after `begin`
         return self._ground
 
-    # Who hears of it
+    # Callbacks of pods
 
     def _on_pod(self, pod: LocalPod) -> None:
         instance, control = pod.instance(), self._mesh.control
@@ -248,7 +258,7 @@ class LocalPods:
         self._publish()
 
     def _publish(self) -> None:
-        """Tell the front door what of this machine leads to which pods now."""
+        """Pass the published ports and the pods that serve them now to the front door."""
         if self._front_door is not None:
             values = self._mesh.control.mesh.get
             found = (publications(key, values(key), each.pods) for key, each in self._replicas.items())

@@ -1,9 +1,9 @@
-"""Readiness: asks an app whether it can serve, and says when the answer changes for good.
+"""Readiness probes: checks whether an app can serve, and calls back when the result changes.
 
-The question goes from inside the pod's namespace, from a socket that belongs to root, to the pod's own address. The
-interception rules leave that way alone (it stays on `lo` and is not the proxy's), so the app itself is asked, on the
-address where the mesh will call it, exactly as kubelet on the pod's node would. A proxy that is down is not the app's
-fault, and 127.0.0.1 would call an app ready that nobody else can reach.
+The probe connects from inside the pod's network namespace, from a socket of root, to the pod's own address. The
+interception rules do not redirect this connection (it stays on `lo`, and does not belong to the proxy's user). So the
+probe reaches the app itself, on the address that the mesh will call, as kubelet on the pod's node would. A proxy that
+is down does not count against the app. A probe of 127.0.0.1 would pass for an app that no other pod can reach.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import msgspec
 from weft.model.workload import ExecProbe, HttpProbe, Probe, TcpProbe
 from weft.netns.namespace import NetworkError, NetworkNamespace, socket_in
 
-_FIRST_WAIT = 0.01  # seconds between the first two questions; a refused connection costs next to nothing
-_SLOWER = 1.3  # each further wait is longer by this, so that an app is found ready at most a third later than it was
-_MOST_HEAD = 64 * 1024  # bytes of an answer that are looked at
+_FIRST_WAIT = 0.01  # seconds between the first two probes; a refused connection is cheap
+_SLOWER = 1.3  # factor of each further wait: an app is found ready at most 30 % later than it was
+_MOST_HEAD = 64 * 1024  # bytes of a response that are read
 
 Tell = Callable[[bool, str], None]  # (ready, why not)
 
@@ -31,11 +31,11 @@ class ProbeTarget(msgspec.Struct, frozen=True):
     namespace: NetworkNamespace
     address: str
     ports: tuple[tuple[str, int], ...]  # by name
-    run: Callable[[tuple[str, ...]], Awaitable[int]]  # a command in the pod, as the app's user; its exit status
+    run: Callable[[tuple[str, ...]], Awaitable[int]]  # runs a command as the app's user; returns its status
 
 
 class Thresholds:
-    """How many answers in a row it takes to change one's mind."""
+    """Counts results in a row that contradict `ready`, and changes `ready` when the probe's threshold is reached."""
 
     def __init__(self, probe: Probe) -> None:
         self.ready = False
@@ -43,7 +43,7 @@ class Thresholds:
         self._against = 0
 
     def count(self, *, passed: bool) -> bool:
-        """Count one probe result; returns whether `ready` changed."""
+        """Count one probe result. Return whether `ready` changed."""
         if passed == self.ready:
             self._against = 0
             return False
@@ -55,16 +55,17 @@ class Thresholds:
 
 
 async def watch(probe: Probe, target: ProbeTarget, tell: Tell) -> None:
-    """Ask until cancelled. The first failure is told too, so that people see what is being waited for."""
+    """Probe until cancelled, and call `tell` when the readiness changes. While the app is not ready, `tell` is also
+    called with each new failure, so that users see the reason."""
     await asyncio.sleep(probe.initial_delay.total_seconds())
     thresholds = Thresholds(probe)
     period = probe.period.total_seconds()
-    wait, said = min(_FIRST_WAIT, period), ""
+    wait, last_failure = min(_FIRST_WAIT, period), ""
     while True:
         failure = await check(probe, target)
-        if thresholds.count(passed=not failure) or (failure and not thresholds.ready and failure != said):
+        if thresholds.count(passed=not failure) or (failure and not thresholds.ready and failure != last_failure):
             tell(thresholds.ready, failure)
-        said = failure
+        last_failure = failure
         await asyncio.sleep(period if thresholds.ready else wait)
         wait = min(wait * _SLOWER, period)
 
@@ -77,7 +78,7 @@ async def until_passed(probe: Probe, target: ProbeTarget) -> None:
 
 
 async def check(probe: Probe, target: ProbeTarget) -> str:
-    """Ask once: what was asked and why it failed, or nothing if it passed."""
+    """Probe once. Return what was checked and why it failed, or "" if it passed."""
     failure = await _failure(probe, target)
     return f"{_question(probe, target)}: {failure}" if failure else ""
 
@@ -114,7 +115,7 @@ async def _failure(probe: Probe, target: ProbeTarget) -> str:
     except OSError as error:
         return os.strerror(error.errno).lower() if error.errno else str(error)
     except asyncio.IncompleteReadError:
-        return "the answer is not HTTP"
+        return "the response is not HTTP"
     except ValueError as error:
         return str(error)
 
@@ -132,14 +133,14 @@ async def _ask_http(question: HttpProbe, target: ProbeTarget) -> str:
         writer.write("\r\n".join([*lines, "", ""]).encode())
         status_line = (await reader.readuntil(b"\n")).decode(errors="replace").split()
     except asyncio.LimitOverrunError:
-        return "the answer is not HTTP"
+        return "the response is not HTTP"
     finally:
         writer.close()
         with contextlib.suppress(OSError, ssl.SSLError):
             await writer.wait_closed()
     if len(status_line) < 2 or not status_line[0].startswith("HTTP/") or not status_line[1].isdigit():
-        return "the answer is not HTTP"
-    # As kubelet: a redirect is an answer.
+        return "the response is not HTTP"
+    # As in kubelet, a redirect counts as success.
     return "" if 200 <= int(status_line[1]) < 400 else f"answered {status_line[1]}"
 
 
@@ -163,7 +164,7 @@ def _port(port: int | str, target: ProbeTarget) -> int:
 
 
 def _unverified() -> ssl.SSLContext:
-    # As kubelet: whether it answers is asked, not who it is.
+    # As in kubelet, the probe checks that the app answers, not its identity.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

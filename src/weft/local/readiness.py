@@ -1,7 +1,8 @@
-"""When an app counts as ready, and at which of its pod's addresses others call it.
+"""Decides when an app is ready, and on which of its pod's addresses other pods can call it.
 
-A pod comes in with a program that has just started, and is told whether it is ready, and if not, why. Rule: an app
-without a probe is ready as soon as it listens at one of its addresses, and is left alone from then on.
+Input: an app that has just started. Output: calls of `tell` with whether it is ready, and the reason if not. Rule: an
+app without a readiness probe is ready as soon as it listens on one of its pod's addresses, and is not checked after
+that.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from weft.model.workload import Probe, TcpProbe, Workload
 from weft.netns.listening import inward, listening
 from weft.netns.namespace import NetworkNamespace
 
-_LOOK_AGAIN = 0.5  # seconds between two looks at whether an app listens
+_LOOK_AGAIN = 0.5  # seconds between two checks whether an app listens
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,31 +30,33 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     namespace: NetworkNamespace
     addresses: tuple[str, ...]  # of the pod
     pid: int
-    run: Callable[[tuple[str, ...]], Awaitable[int]]  # a command beside it; its exit status
+    run: Callable[[tuple[str, ...]], Awaitable[int]]  # runs another command in the pod; returns the exit status
 
 
 async def watch(app: App, tell: probe.Tell) -> None:
-    """With a probe, until cancelled."""
+    """Call `tell` whenever the app's readiness changes. With a readiness probe, until cancelled; without one, return
+    once the app listens on its first TCP port."""
     workload = app.workload
     if workload.readiness is not None:
         await probe.watch(workload.readiness, _target(app, app.addresses[0]), tell)
     first = next((port for port in workload.ports if port.protocol is not Protocol.UDP), None)
     if first is not None:
-        # Kubernetes would send requests before anybody listens. Once it has listened, it is left alone.
+        # Kubernetes would send requests before the app listens. Once it has listened, it is not checked again.
         await _until_it_listens(app, first.number, tell)
     tell(True, "")
 
 
 def served(app: App) -> tuple[str, ...]:
-    """The addresses at which the app takes connections. One that listens on IPv4 alone, as most do, must not be
-    called at the other address, where its proxy would take the call and could not pass it on."""
+    """Return the pod's addresses on which the app accepts connections. Most apps listen on IPv4 only: at the IPv6
+    address the proxy would accept a call and could not forward it."""
     ports = {port.number for port in app.workload.ports}
     versions = {version for version, port in listening(app.pid) if port in ports}
     return tuple(text for text in app.addresses if ip_address(text).version in versions)
 
 
 async def _until_it_listens(app: App, port: int, tell: probe.Tell) -> None:
-    """On either of its addresses. What is being waited for is said meanwhile."""
+    """Return when the app listens on `port` at one of its pod's addresses. Until then, call `tell` with the reason for
+    the waiting."""
     listens = Probe(TcpProbe(port), period=timedelta(seconds=_LOOK_AGAIN))
     asking = [asyncio.ensure_future(probe.until_passed(listens, _target(app, address))) for address in app.addresses]
     try:
@@ -68,7 +71,7 @@ async def _until_it_listens(app: App, port: int, tell: probe.Tell) -> None:
 
 def _why_deaf(app: App, port: int) -> str:
     if port in inward(app.pid):
-        return f"port {port} is listened on at 127.0.0.1 only, and calls come to the pod's own address"
+        return f"the app listens on port {port} at 127.0.0.1 only, but calls go to the pod's own address"
     return f"nothing listens on {port}"
 
 

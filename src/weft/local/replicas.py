@@ -1,7 +1,7 @@
-"""The pods of one Workload: started, replaced and ended until they are what the Workload says.
+"""The pods of one Workload: starts, replaces and ends pods until they match the Workload.
 
-`want` says what it should be now (None: gone), `wake` that a pod has changed; a loop of its own then takes the next
-step that `local/rollout.py` names. A pod that ends does so beside the others, and its name is free when it is gone.
+`want` sets the Workload (None: deleted), and `wake` signals that a pod has changed. A loop then takes the next step
+that `local/rollout.py` computes. Pods end concurrently; the name of a pod is free again when the pod has been removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.model.workload import Workload
 
 log = logging.getLogger("weft.local.replicas")
 
-_RETRY = 1.0  # seconds, where not even a directory could be made for a pod
+_RETRY = 1.0  # seconds before the next attempt, if a pod's directory could not be created
 
 
 class FreePod(Protocol):
@@ -27,7 +27,7 @@ class FreePod(Protocol):
 
 
 class Replicas:
-    """`slots` bounds how many pods of the whole mesh start at once."""
+    """The pods of one Workload. `slots` limits how many pods of the whole mesh start at the same time."""
 
     def __init__(
         self, make_pod: Callable[[str, Workload], LocalPod], free_pod: FreePod, slots: asyncio.Semaphore
@@ -62,12 +62,12 @@ class Replicas:
         self._woken.set()
 
     def close(self) -> None:
-        """Nobody wants it, and no pod is left."""
+        """Stop the loop. Called when the Workload is deleted and its last pod has been removed."""
         if self._loop is not None:
             self._loop.cancel()
 
     async def stop(self) -> None:
-        """End all pods, and return when they are gone."""
+        """End all pods without draining, and return when they have been removed."""
         if self._loop is not None:
             self._loop.cancel()
         for name in tuple(self._pods):
@@ -76,7 +76,7 @@ class Replicas:
             await asyncio.wait(tuple(self._runs.values()))
 
     async def kill(self) -> None:
-        """End all pods now."""
+        """Cancel all pods, which kills their processes, and return when they have been removed."""
         if self._loop is not None:
             self._loop.cancel()
         for run in tuple(self._runs.values()):
@@ -106,12 +106,12 @@ class Replicas:
         workload = self._wanted
         if workload is None:
             return
-        # The lowest number that is free, so that names, and with them addresses, come back.
+        # The lowest free number, so that a restarted pod gets the same name, and with it the same address.
         name = next(each for each in (f"{workload.name}-{number}" for number in count()) if each not in self._pods)
         try:
             pod = self._make_pod(name, workload)
         except (LocalError, OSError) as error:
-            log.error("pod %s/%s cannot be made, next try in %.0f s: %s", workload.namespace, name, _RETRY, error)
+            log.error("cannot create pod %s/%s, trying again in %.0f s: %s", workload.namespace, name, _RETRY, error)
             asyncio.get_running_loop().call_later(_RETRY, self.wake)
             return
         self._pods[name] = pod

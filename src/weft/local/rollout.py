@@ -1,7 +1,8 @@
-"""From the pods there are to the pods there should be, step by step: pure decisions, asked again after each change.
+"""Computes the next step from the current pods of a Workload to the wanted pods. Pure functions, called again after
+each change.
 
-A changed Workload is rolled out one pod at a time: a new pod first, and only when it serves does an old one end, so
-that there are never fewer ready pods than before. If the new one never becomes ready, the old ones go on.
+A changed Workload is rolled out one pod at a time: a new pod starts first, and an old pod ends only when the new one is
+ready. So there are never fewer ready pods than before. If a new pod never becomes ready, the old pods keep running.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from weft.model.workload import RestartPolicy, Workload
 
 
 class Present(msgspec.Struct, frozen=True):
-    """One pod that is there and not ending."""
+    """A pod that exists and is not ending."""
 
     name: str
-    fresh: bool  # made from the Workload as it is now
+    fresh: bool  # created from the current version of the Workload
     ready: bool
     completed: bool = False  # a job that has ended
 
@@ -34,7 +35,7 @@ def next_step(workload: Workload | None, pods: Sequence[Present]) -> RolloutStep
     stale = [pod for pod in pods if not pod.fresh]
     surplus = tuple(pod.name for pod in fresh[workload.replicas :])
     if workload.restart is not RestartPolicy.ALWAYS:
-        # A job is not served from: two versions of it side by side would do the work twice.
+        # Two versions of a job at the same time would do the work twice, so the old pods end before new ones start.
         missing = 0 if stale else max(0, workload.replicas - len(fresh))
         return RolloutStep(missing, (*surplus, *(pod.name for pod in stale)))
     missing = max(0, workload.replicas - len(fresh))
@@ -45,16 +46,18 @@ def next_step(workload: Workload | None, pods: Sequence[Present]) -> RolloutStep
 
 
 def template(workload: Workload) -> Workload:
-    """What a pod is made from: everything but how many there are and where that stands."""
+    """Return the part of a Workload that decides whether a pod must be replaced: everything except the number of
+    replicas and the origin in the files."""
     return msgspec.structs.replace(workload, replicas=0, origin=None)
 
 
 def _dispensable(workload: Workload, fresh: Sequence[Present], stale: Sequence[Present]) -> list[str]:
-    """Old pods that are not needed any more: one for each new one that serves; broken ones serve nobody anyway."""
+    """Return the names of old pods that may end: one for each new pod that is ready, and old pods that are not ready if
+    a new pod needs their place."""
     serving = sum(pod.ready for pod in fresh)
     needed = max(0, workload.replicas - serving)
-    by_use = sorted(stale, key=lambda pod: not pod.ready)  # those that serve are kept longest
+    by_use = sorted(stale, key=lambda pod: not pod.ready)  # ready pods first: these are kept longest
     kept, rest = by_use[:needed], by_use[needed:]
-    # One that is broken gives its place to a new one at once, if there is no room beside it.
+    # A pod that is not ready is replaced at once while new pods are missing.
     broken = [pod for pod in kept if not pod.ready and len(fresh) < workload.replicas]
     return [pod.name for pod in (*rest, *broken)]

@@ -1,7 +1,8 @@
-"""The run directory: where one mesh of this machine keeps its lock, sockets and logs, and how it is found again.
+"""The run directory of a mesh on this machine: contains its lock, sockets and logs, and makes it possible to find the
+mesh by name.
 
-Whoever holds the lock is the mesh. A directory whose lock is free belongs to a mesh that was killed: its processes,
-namespaces and files are ended and removed by the next `weft up` or `weft down`, whatever state they are in.
+The process that has the lock is the mesh. A directory without a locked lock file belongs to a mesh that was killed: the
+next `weft up` or `weft down` kills its processes and removes its namespaces and files, whatever state they are in.
 """
 
 from __future__ import annotations
@@ -30,41 +31,41 @@ if TYPE_CHECKING:
 DEFAULT_BASE = Path("/run/weft")
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
-_KILL_TIMEOUT = 5.0  # seconds; a killed process is gone in milliseconds, unless the kernel holds it
-_LONGEST_SOCKET = 107  # bytes, the kernel's limit
+_KILL_TIMEOUT = 5.0  # seconds; a killed process ends in milliseconds, unless it is blocked in the kernel
+_LONGEST_SOCKET = 107  # bytes; the kernel's limit for the path of a Unix socket
 _SECRETS = "sds"
-_LONGEST_NAME = f"{_SECRETS}/99999/sds.sock"  # of a socket in the directory
-_FULL_DISK = "see whether the disk is full: df /run; or set WEFT_RUN_DIR"
+_LONGEST_NAME = f"{_SECRETS}/99999/sds.sock"  # the longest path of a socket below the run directory
+_FULL_DISK = "check whether the disk is full (df /run), or set WEFT_RUN_DIR"
 
 log = logging.getLogger("weft.local.run_directory")
 
 
 class LockOwner(msgspec.Struct, frozen=True):
-    """What stands in the lock file."""
+    """The content of the lock file: the process that runs the mesh."""
 
     pid: int
-    directory: str  # the YAML directory, for people
+    directory: str  # the YAML directory, shown to users
     started: float  # Unix time
-    users: int = 0  # the first UID of its apps
+    users: int = 0  # the first UID of the mesh's apps
 
 
 class MeshRecord(msgspec.Struct, frozen=True):
-    """A mesh that can be found on this machine."""
+    """A mesh that has a run directory on this machine, running or killed."""
 
     name: str
     path: str
-    running: bool  # False: it was killed, and left things behind
+    running: bool  # False: the mesh was killed, and its remains were not removed
     pid: int = 0
     directory: str = ""
     started: float = 0.0
 
 
 class RunDirectory:
-    """One running mesh's own directory; it exists exactly as long as the lock is held."""
+    """The run directory of a running mesh. It exists exactly as long as the mesh has the lock."""
 
     def __init__(self, name: str, path: Path, lock: int, users: range) -> None:
         self.name, self.path = name, path
-        self.users = users  # UIDs for its apps, and for no other mesh's
+        self.users = users  # UIDs for the apps of this mesh; no other mesh uses them
         self._lock = lock
 
     @property
@@ -77,21 +78,23 @@ class RunDirectory:
 
     @property
     def owner_socket(self) -> Path:
-        """Where the owner of this machine may ask as istioctl does. Its directory's mode keeps all others out, from the
-        first moment on."""
+        """Return the path of the xDS socket on which this machine's owner may send istioctl's requests. The mode of its
+        directory excludes all other users before the socket exists."""
         directory = self.path / "owner"
         directory.mkdir(mode=0o700, exist_ok=True)
         return directory / "xds.sock"
 
     @property
     def secrets(self) -> Path:
-        """Where each pod's proxy gets its certificate, by the pod's user: a pod's name may be too long for a socket."""
+        """Return the directory of the pods' SDS sockets, one subdirectory per pod. It is named by the UID of the pod,
+        because a pod's name could make the socket's path too long."""
         return self.path / _SECRETS
 
     @property
     def doors(self) -> Path:
-        """Where each gateway's pod has a directory, by the pod's user, with a socket for each port that it publishes.
-        Its own modes keep all others out; this one's parent keeps out everybody who was not shown it."""
+        """Return the directory of the gateways' sockets: one subdirectory per gateway pod, named by the pod's UID, with
+        a socket for each published port. Each subdirectory is private to the proxies' user; the run directory itself
+        is private to root, so only processes into whose view this directory is mounted can reach it."""
         directory = self.path / "doors"
         directory.mkdir(mode=0o755, exist_ok=True)
         return directory
@@ -105,7 +108,7 @@ class RunDirectory:
         return path
 
     def release(self) -> None:
-        """Remove the directory, then let go of the name. Idempotent."""
+        """Remove the directory and release the lock. Idempotent."""
         if self._lock < 0:
             return
         end_leftovers(self.name, self.path.parent)
@@ -125,28 +128,34 @@ def socket_of(name: str) -> Path:
 
 
 def output_file(name: str, base: Path | None = None) -> Path:
-    """What a mesh in the background prints. Beside its directory, which is not there before and after the mesh is."""
+    """Return the file for the output of a mesh in the background. It is beside the mesh's run directory, which exists
+    only while the mesh runs."""
     return (base or base_directory()) / f"{name}.log"
 
 
 def namespace_prefix(name: str, base: Path | None = None) -> str:
-    """Namespaces are the machine's, and a name is one run directory's: the same name in another is another mesh."""
+    """Return the prefix of the names of a mesh's network namespaces. Namespaces are shared by the whole machine, while
+    a mesh's name is unique only in its base directory: a prefix for another base directory contains a hash of its
+    path."""
     import hashlib
 
     real = os.path.realpath(base or base_directory())
     place = "" if real == os.path.realpath(DEFAULT_BASE) else f"@{hashlib.sha256(real.encode()).hexdigest()[:8]}"
-    # A mesh's name has neither a dot nor an @, so no mesh's prefix is the beginning of another's.
+    # A mesh's name contains neither a dot nor an @, so no mesh's prefix begins another mesh's prefix.
     return f"weft-{name}{place}."
 
 
 def acquire(name: str, directory: str) -> RunDirectory:
-    """Become the mesh of this name, after cleaning up behind one that was killed."""
+    """Create and lock the run directory of the mesh `name`, after removing the remains of a killed mesh with this name.
+    Raises LocalError, for example if a mesh with this name is running."""
     if not _NAME.fullmatch(name):
-        raise LocalError(f"`{name}` cannot be a mesh's name", "use up to 32 lower-case letters, digits and dashes")
+        raise LocalError(
+            f"`{name}` is not a valid name for a mesh", "use up to 32 lower-case letters, digits and dashes"
+        )
     path = base_directory() / name
     if len(os.fsencode(path / _LONGEST_NAME)) > _LONGEST_SOCKET:
         raise LocalError(
-            f"{path} is too long a path: sockets are made there", "set WEFT_RUN_DIR to a shorter one, or unset it"
+            f"the path {path} is too long for Unix sockets", "set WEFT_RUN_DIR to a shorter path, or unset it"
         )
     with _alone(path):
         lock = _lock(name, path)
@@ -159,7 +168,7 @@ def acquire(name: str, directory: str) -> RunDirectory:
             raise
     try:
         if end_leftovers(name, path.parent):
-            log.debug("cleaned up behind mesh %s, which had been killed", name)
+            log.debug("removed the remains of mesh %s, which had been killed", name)
         for entry in path.iterdir():
             if entry.name != "lock":
                 _remove(entry)
@@ -170,7 +179,7 @@ def acquire(name: str, directory: str) -> RunDirectory:
 
 
 def meshes() -> list[MeshRecord]:
-    """Every mesh on this machine, running or killed, by name."""
+    """Return every mesh on this machine, running or killed, sorted by name."""
     base = base_directory()
     try:
         names = sorted(entry.name for entry in base.iterdir() if entry.is_dir())
@@ -184,7 +193,7 @@ def find(name: str) -> MeshRecord | None:
 
 
 def clean(name: str) -> bool:
-    """Remove what a killed mesh left behind. False if there is nothing, or if it is running."""
+    """Remove the remains of a killed mesh. Return False if there is nothing to remove, or if the mesh is running."""
     path = base_directory() / name
     if not path.is_dir():
         output_file(name).unlink(missing_ok=True)
@@ -206,19 +215,19 @@ def clean(name: str) -> bool:
 
 
 def end_leftovers(name: str, base: Path) -> bool:
-    """Kill every process in this mesh's namespaces and delete them. Whether there were any."""
-    from weft.netns import namespace  # here and below: every command looks for meshes, and few clean up
+    """Delete this mesh's network namespaces after killing every process in them. Return whether there were any."""
+    from weft.netns import namespace  # imported late: every command lists meshes, and few commands clean up
 
-    found = [each for each in namespace.namespaces() if each.name.startswith(namespace_prefix(name, base))]
-    for each in found:
+    namespaces = [each for each in namespace.namespaces() if each.name.startswith(namespace_prefix(name, base))]
+    for each in namespaces:
         end_processes(each)
         namespace.delete(each)
-    return bool(found)
+    return bool(namespaces)
 
 
 def end_processes(where: NetworkNamespace, uid: int | None = None) -> None:
-    """Kill whatever still runs in a namespace, or what one user runs there; returns when it is gone, or after a few
-    seconds."""
+    """Kill all processes in a network namespace, or with `uid` only those of one user. Return when they have ended, or
+    after 5 seconds."""
     from weft.netns import namespace
 
     deadline = time.monotonic() + _KILL_TIMEOUT
@@ -233,7 +242,7 @@ def end_processes(where: NetworkNamespace, uid: int | None = None) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process runs no more, even if nobody has taken note of its end yet."""
+    """Return whether a process has ended. A zombie, whose parent has not read its exit status yet, has ended."""
     try:
         return (
             Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rsplit(")", 1)[1].split()[0] == "Z"
@@ -244,7 +253,8 @@ def has_ended(pid: int) -> bool:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """While a mesh finds its place among the others, no other one comes, and the base directory stays."""
+    """Lock the base directory of `path`, creating it if it is missing. While the lock is taken, no other mesh can
+    start, and the base directory is not removed."""
     base = path.parent
     try:
         while True:
@@ -252,7 +262,7 @@ def _alone(path: Path) -> Iterator[None]:
                 continue
             try:
                 handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            except FileNotFoundError:  # the last mesh has just removed it
+            except FileNotFoundError:  # the last mesh has just removed the base directory
                 continue
             fcntl.flock(handle, fcntl.LOCK_EX)
             with contextlib.suppress(FileNotFoundError):
@@ -262,7 +272,7 @@ def _alone(path: Path) -> Iterator[None]:
     except PermissionError as error:
         raise LocalError(f"{error.filename}: permission denied", "run as root: sudo weft …") from error
     except OSError as error:
-        raise LocalError(f"{base} cannot be made: {error.strerror}", _FULL_DISK) from error
+        raise LocalError(f"cannot create {base}: {error.strerror}", _FULL_DISK) from error
     try:
         yield
     finally:
@@ -270,7 +280,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _made(path: Path, mode: int) -> bool:
-    """Make a directory, or find it made. False if another mesh removed it while it was being found."""
+    """Create a directory if it does not exist. Return False if another mesh removed the directory in the meantime."""
     try:
         path.mkdir(mode=mode, parents=True)
     except FileExistsError:
@@ -283,14 +293,16 @@ def _made(path: Path, mode: int) -> bool:
 
 
 def _remove_empty_base(base: Path) -> None:
-    """Only the default one: another one was somebody's choice, and maybe their making."""
+    """Remove the base directory if it is empty and the default one. Any other was chosen, and perhaps created, by the
+    user."""
     if base != DEFAULT_BASE:
         return
     with contextlib.suppress(OSError):
         handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            # Another mesh may have removed it meanwhile, and a third one made it anew: that one is not ours to touch.
+            # Another mesh may have removed the directory, and a third one created it again: that new directory must
+            # stay.
             if os.path.samestat(os.fstat(handle), base.stat()):
                 base.rmdir()
         finally:
@@ -298,7 +310,7 @@ def _remove_empty_base(base: Path) -> None:
 
 
 def _users_of_others(path: Path) -> set[int]:
-    """Also a killed mesh's, whose apps may still run."""
+    """Return the first UIDs of all other meshes, including killed ones, whose apps may still run."""
     owners = (_owner(entry / "lock") for entry in path.parent.iterdir() if entry != path)
     return {owner.users for owner in owners if owner is not None}
 
@@ -318,7 +330,7 @@ def _lock(name: str, path: Path) -> int:
             file = path / "lock"
             try:
                 lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            except FileNotFoundError:  # its last owner is removing it right now
+            except FileNotFoundError:  # the previous mesh is just removing the directory
                 continue
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -326,7 +338,7 @@ def _lock(name: str, path: Path) -> int:
                 owner = _owner(file)
                 os.close(lock)
                 pid = f" (pid {owner.pid}, {owner.directory})" if owner else ""
-                hint = f"`weft down {name}` ends it; `weft up --name OTHER` runs one beside it"
+                hint = f"`weft down {name}` stops it; `weft up --name OTHER` starts another one"
                 raise LocalError(f"a mesh named `{name}` is running already{pid}", hint) from None
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock), file.stat()):
@@ -335,7 +347,7 @@ def _lock(name: str, path: Path) -> int:
     except PermissionError as error:
         raise LocalError(f"{error.filename}: permission denied", "run as root: sudo weft …") from error
     except OSError as error:
-        raise LocalError(f"{path} cannot be made: {error.strerror}", _FULL_DISK) from error
+        raise LocalError(f"cannot create {path}: {error.strerror}", _FULL_DISK) from error
 
 
 def _record(name: str, path: Path) -> MeshRecord:
@@ -365,7 +377,7 @@ def _owner(file: Path) -> LockOwner | None:
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        # The lock goes last: while it is there, nobody else can have become this mesh.
+        # The lock file is removed last: while it exists, no other process can become this mesh.
         for entry in sorted(path.iterdir(), key=lambda entry: entry.name == "lock"):
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""The mesh's own socket: status, logs, commands in pods, Envoy's admin API and Istio's debug pages, for the CLI of the
-same machine.
+"""Serves the mesh's Unix socket for the CLI on the same machine: status, logs, commands in pods, Envoy's admin API and
+Istio's debug pages.
 
-HTTP over a Unix socket that only root can open. It reads the engine and changes nothing, but for `POST`:
-`/ca/rotate` gives the mesh a new root, `/admin` sets what a proxy logs.
+HTTP over a Unix socket that only root can open. All requests read the engine's state, except two: `POST /ca/rotate`
+starts the rotation to a new root, and `POST /admin` sets the log level of a proxy.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from weft.netns.process import carried_environment, exec_argv
 
 log = logging.getLogger("weft.local.server")
 
-# What can be asked of a proxy; everything else in its admin API changes something.
+# The read-only paths of Envoy's admin API. All other paths change the proxy's state.
 ADMIN_PATHS = frozenset(
     {"/certs", "/clusters", "/config_dump", "/init_dump", "/listeners", "/memory", "/ready", "/runtime", "/server_info"}
     | {"/stats", "/stats/prometheus", "/contention", "/hot_restart_version", "/help"}
 )
 
-# And what can be changed: how much it logs, until it restarts.
+# The paths of Envoy's admin API that may be changed with POST: the log level, until the proxy restarts.
 ADMIN_CHANGES = frozenset({"/logging"})
 
 
@@ -69,7 +69,7 @@ class MeshServer:
                 web.post("/admin", self._admin),
                 web.get("/debug", self._debug),
                 web.get("/debug/{name}", self._debug),
-                web.post("/debug/{name}", self._debug),  # a long question
+                web.post("/debug/{name}", self._debug),  # for requests that are too long for a query string
                 web.get("/ca", self._ca),
                 web.post("/ca/rotate", self._rotate_ca),
             ]
@@ -117,10 +117,10 @@ class MeshServer:
         pod = self._pod(request)
         path = request.query.get("path", "")
         if path not in (ADMIN_CHANGES if request.method == "POST" else ADMIN_PATHS):
-            allowed = "may be posted to" if request.method == "POST" else "only reads"
-            raise LocalError(f"`{path}` is not a path of Envoy's admin API that {allowed}", "for example: /config_dump")
+            allowed = "that accepts POST here" if request.method == "POST" else "that is read-only"
+            raise LocalError(f"`{path}` is not a path of Envoy's admin API {allowed}", "for example: /config_dump")
         if pod.proxy is None:
-            raise LocalError(f"pod {pod.plan.key} has no proxy", "its Workload says inject: false")
+            raise LocalError(f"pod {pod.plan.key} has no proxy", "its Workload has `inject: false`")
         query = {name: value for name, value in request.query.items() if name not in ("pod", "path")}
         admin = pod.proxy.admin
         return web.Response(body=await (admin.post if request.method == "POST" else admin.read)(path, query))
@@ -130,7 +130,7 @@ class MeshServer:
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         pod = self._pod(request)
-        # A gateway has nothing but its proxy.
+        # A gateway's pod has a proxy and no app.
         by_proxy = request.query.get("stream") == "proxy" or pod.plan.workload.gateway
         file = pod.log.proxy if by_proxy else pod.log.app
         lines = request.query.get("lines", "")
@@ -154,7 +154,7 @@ class MeshServer:
 async def _errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """What went wrong goes to the caller as a Problem."""
+    """Answer a request whose handler raised an error with the error's problem as JSON."""
     try:
         return await handler(request)
     except CannotStart as error:

@@ -1,4 +1,5 @@
-"""From a pod's plan to its proxy's plan: who the proxy says it is, and what is intercepted for it."""
+"""Derives the plan of a pod's proxy from the pod's plan: the proxy's node id and metadata, and which traffic is
+intercepted."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def proxy_plan(
         directory=directory,
         interception=interception(plan.workload, bridge),
         sockets=(str(xds_socket), str(sds_socket.parent)),
-        # The machine's own resolvers cannot be reached from a pod; an Envoy that waits for them never becomes ready.
+        # A pod cannot reach the resolvers in the machine's resolv.conf, and an Envoy that waits for them never becomes
+        # ready.
         files=(Laid(str(directory / "resolv.conf"), "/etc/resolv.conf"),),
     )
 
@@ -62,7 +64,7 @@ def node(plan: PodPlan, domain: str) -> BootstrapNode:
 
 
 def interception(workload: Workload, bridge: Bridge) -> Interception:
-    # Questions to the mesh's own DNS over TCP are not traffic between workloads.
+    # DNS queries to the mesh's own server over TCP are not intercepted.
     resolvers = [ip_network(each.ip) for each in (bridge.ipv4, bridge.ipv6) if each is not None]
     inbound, ranges = workload.included_ports, workload.include_outbound_ranges
     return Interception(

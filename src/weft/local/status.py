@@ -1,6 +1,8 @@
-"""What a running mesh says of itself: the one shape behind `weft status -o json`, `weft ps` and the live view.
-The engine fills it in, the mesh's socket carries it as JSON, the CLI prints it. Loaded by every command, so it loads
-next to nothing itself."""
+"""The status of a running mesh, as in `weft status -o json`, `weft ps` and the live view.
+
+The engine fills it in, the mesh's socket sends it as JSON, and the CLI prints it. Every command loads this module, so
+it imports little.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +15,23 @@ from weft.node.status import IdentityStatus
 
 
 class PodPhase(StrEnum):
-    STARTING = "Starting"  # namespace, rules and proxy are being made
+    STARTING = "Starting"  # namespace, interception rules and proxy are being created
     RUNNING = "Running"  # the command runs, its readiness probe has not passed yet
     READY = "Ready"
-    BACK_OFF = "BackOff"  # it ended, and waits before the next start
-    COMPLETED = "Completed"  # a job that ended well
-    FAILED = "Failed"  # it ended badly and will not be started again
+    BACK_OFF = "BackOff"  # the command has ended, and its next start is delayed
+    COMPLETED = "Completed"  # a job that ended with status 0
+    FAILED = "Failed"  # the command failed and will not be started again
     ENDING = "Ending"
 
 
 class PodSync(StrEnum):
-    """How far a proxy is with what the control plane last wanted it to have; Istio's words."""
+    """Whether a proxy has acknowledged the control plane's latest config; the values are those of `istioctl
+    proxy-status`."""
 
     SYNCED = "SYNCED"
     STALE = "STALE"
     NOT_SENT = "NOT SENT"
-    NONE = "-"  # no proxy
+    NONE = "-"  # the pod has no proxy
 
 
 class PodStatus(msgspec.Struct, frozen=True):
@@ -38,12 +41,12 @@ class PodStatus(msgspec.Struct, frozen=True):
     phase: PodPhase
     addresses: tuple[str, ...] = ()
     sync: PodSync = PodSync.NONE
-    restarts: int = 0  # of the command
+    restarts: int = 0  # restarts of the command
     proxy_restarts: int = 0
-    pid: int = 0  # of the command; 0 while it does not run
-    exit_code: int | None = None  # of the last run that ended
-    message: str = ""  # why it is in this phase, where that is not plain
-    since: float = 0.0  # Unix time at which it came into this phase
+    pid: int = 0  # process id of the command; 0 while it does not run
+    exit_code: int | None = None  # exit status of the last run that ended
+    message: str = ""  # why the pod is in this phase, where the phase does not explain itself
+    since: float = 0.0  # Unix time at which the pod entered this phase
     proxy_memory: int = 0  # private bytes of its Envoy
     identity: IdentityStatus | None = None  # None without a proxy
     labels: dict[str, str] = {}
@@ -56,7 +59,7 @@ class WorkloadStatus(msgspec.Struct, frozen=True):
     replicas: int
     ready: int
     pods: tuple[PodStatus, ...] = ()
-    published: tuple[str, ...] = ()  # of a gateway: where this machine's callers reach it, as ADDRESS:PORT
+    published: tuple[str, ...] = ()  # for a gateway: where it can be reached from this machine, as ADDRESS:PORT
 
 
 class EdgeStatus(msgspec.Struct, frozen=True):
@@ -67,12 +70,12 @@ class EdgeStatus(msgspec.Struct, frozen=True):
     port: int
     subset: str = ""
     requests_per_second: float = 0.0
-    success: float | None = None  # 0.0–1.0; None where nothing was called (or for TCP)
-    denied: float | None = None  # the share that was answered 401 or 403, which is no failure of the called
+    success: float | None = None  # 0.0–1.0; None without requests, and for TCP
+    denied: float | None = None  # share of responses 401 and 403, which count as success of the called service
     p50_ms: float | None = None
     p99_ms: float | None = None
     requests: int = 0  # since the proxies started
-    connections: int = 0  # for TCP
+    connections: int = 0  # TCP connections
 
 
 class MeshStatus(msgspec.Struct, frozen=True):
@@ -84,20 +87,20 @@ class MeshStatus(msgspec.Struct, frozen=True):
     edges: tuple[EdgeStatus, ...] = ()
     problems: tuple[Problem, ...] = ()
     push: int = 0  # number of the last push
-    objects: int | None = None  # how many the files say; None before they have been read
-    is_checked: bool = True  # False while somebody still looks whether the objects fit together
-    is_told: bool = True  # False while a proxy has not answered all there is for it, or more is about to be
+    objects: int | None = None  # number of objects in the files; None before the files have been read
+    is_checked: bool = True  # False while findings between the objects are still being computed
+    is_told: bool = True  # False while a push is pending, or a proxy has not acknowledged its latest config
 
     @property
     def pods(self) -> tuple[PodStatus, ...]:
         return tuple(pod for workload in self.workloads for pod in workload.pods)
 
 
-CANNOT_START = 422  # the HTTP status where, instead of an Entrance, there is a problem with the command
+CANNOT_START = 422  # HTTP status of an answer that contains a problem with the command instead of an Entrance
 
 
 class Entrance(msgspec.Struct, frozen=True):
-    """What to become, to run a command in a pod on one's own terminal."""
+    """The arguments of os.execve for a process that runs a command in a pod, on the terminal of its caller."""
 
     argv: list[str]
     environment: dict[str, str]

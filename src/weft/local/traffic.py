@@ -1,8 +1,9 @@
-"""Who calls whom, how often, how well and how fast: told from the counters that every proxy keeps anyway, and from
-one of weft's own for what a proxy answered without calling anybody (an injected fault, a redirect, no route).
+"""Computes the traffic between workloads: request rate, success rate and latency per caller and destination.
 
-Scrapes come in (one proxy's `/stats`, as JSON), edges go out: what changed within the last few seconds, summed over
-the pods of a workload. A proxy that starts again counts from zero, and a pod that is gone keeps what it had counted.
+Input: scrapes of each proxy's `/stats` as JSON. They contain Envoy's cluster counters, and a counter of weft for
+responses that a proxy sent without calling an upstream (an injected fault, a redirect, no route). Output: edges with
+the change of the last few seconds, summed over the pods of a workload. A restarted proxy counts from zero; the totals
+include the last counts of ended pods and proxies.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 
 from weft.local.status import EdgeStatus
 
-WINDOW = 5.0  # seconds that "now" means: long enough to be a mean, short enough to follow an edit
+WINDOW = 5.0  # seconds that rates cover: long enough for a mean, short enough to show the effect of an edit
 
 _FILTER = (
     r"^cluster\.outbound\|[^;]*\.(upstream_rq_completed|upstream_rq_(5xx|401|403|time)|upstream_cx_total)$"
@@ -24,14 +25,15 @@ _FILTER = (
     r"|^weft\.answered_by_proxy\."
     r"|^http_inspector\.read_error$"
 )
-# Asked so that Envoy itself leaves out what is not needed: the rest of its stats are some thousand lines.
+# Envoy itself filters its stats with this query: unfiltered, they have thousands of lines.
 STATS_QUERY = {"filter": _FILTER, "format": "json", "histogram_buckets": "detailed", "usedonly": ""}
 _CLUSTER = re.compile(r"cluster\.outbound\|(\d+)\|([^|]*)\|(.+?);?\.(upstream_\w+)")
 _OWN_ANSWERS = re.compile(
     r"weft\.answered_by_proxy\.cluster\.(?:outbound\|(\d+)\|([^|]*)\|(.+?))?;?"
     r"\.virtual_host\.(.*)\.response_code\.(\d+)"
 )
-# The same calls once more, told apart by who asked, or tries of calls that are counted when they end.
+# Suffixes of counters that count the same calls again, by the origin of the caller, or that count retries: a retried
+# call is counted when it ends.
 _AGAIN = (".external", ".internal", ".retry")
 _LISTENER = re.compile(r"listener\.(.+)[_:](\d+)\.downstream_(pre_cx_timeout|listener_filter_remote_close)")
 
@@ -43,7 +45,7 @@ class TrafficEdge(msgspec.Struct, frozen=True, order=True):
     host: str
     port: int
     subset: str = ""
-    by_proxy: bool = False  # counted apart, as these counts may begin anew when the others do not; shown together
+    by_proxy: bool = False  # responses without an upstream: counted apart, as these counters can restart alone
 
     @property
     def shown(self) -> TrafficEdge:
@@ -55,7 +57,7 @@ class Counts(msgspec.Struct):
     errors: int = 0
     connections: int = 0
     times: Counter[float] = msgspec.field(default_factory=Counter)  # lower bound of the bucket in ms → requests
-    denied: int = 0  # answered 401 or 403: the caller may not
+    denied: int = 0  # responses 401 and 403
 
     def add(self, other: Counts) -> None:
         self.requests += other.requests
@@ -65,7 +67,8 @@ class Counts(msgspec.Struct):
         self.denied += other.denied
 
     def since(self, before: Counts) -> Counts:
-        """What came on top; all of it, if counting began anew in between."""
+        """Return the increase of the counts since `before`. If a count is lower than in `before`, the proxy has
+        restarted, and all counts are returned."""
         if before.requests > self.requests or before.connections > self.connections:
             return self
         return Counts(
@@ -79,13 +82,13 @@ class Counts(msgspec.Struct):
 
 class Scrape(msgspec.Struct, frozen=True):
     edges: Mapping[TrafficEdge, Counts]
-    timeouts: ByListener  # connections that nobody spoke first on
-    cuts: ByListener = {}  # connections whose caller was done before the first bytes were looked at
-    unread: int = 0  # connections that sent more than is looked at, and still might have been HTTP
+    timeouts: ByListener  # connections on which the client sent nothing within the timeout
+    cuts: ByListener = {}  # connections closed by the client before the first bytes were inspected
+    unread: int = 0  # connections that exceeded the inspected bytes and could still be HTTP
 
 
 def read_stats(body: bytes) -> Scrape:
-    """What one proxy's `/stats` says. What is not understood is left out."""
+    """Parse the answer of one proxy's `/stats`. Unknown entries are ignored."""
     edges: dict[TrafficEdge, Counts] = {}
     timeouts: dict[tuple[str, int], int] = {}
     cuts: dict[tuple[str, int], int] = {}
@@ -94,7 +97,8 @@ def read_stats(body: bytes) -> Scrape:
         name = str(entry.get("name", ""))
         listener = _LISTENER.fullmatch(name)
         if listener is not None and entry.get("value"):
-            # Colons part the names of stats, so Envoy writes an IPv6 address without them.
+            # In the names of stats a colon is a separator, so Envoy replaces the colons of an IPv6 address by
+            # underscores.
             address = listener[1].strip("[]").replace("_", ":")
             counted = timeouts if listener[3] == "pre_cx_timeout" else cuts
             counted[address, int(listener[2])] = int(entry["value"])
@@ -129,10 +133,10 @@ class Traffic:
         self._window = window
         self._samples: dict[str, deque[tuple[float, Mapping[TrafficEdge, Counts]]]] = {}  # by pod
         self._sources: dict[str, str] = {}
-        self._gone: dict[tuple[str, TrafficEdge], Counts] = {}  # of pods and proxies that ended
+        self._gone: dict[tuple[str, TrafficEdge], Counts] = {}  # last counts of ended pods and proxies
 
     def record(self, pod: str, source: str, edges: Mapping[TrafficEdge, Counts], now: float) -> None:
-        """Take in one scrape of a pod that belongs to a workload (`source`)."""
+        """Add one scrape of `pod`, which belongs to the workload `source`."""
         samples = self._samples.setdefault(pod, deque())
         self._sources[pod] = source
         if samples:
@@ -140,7 +144,7 @@ class Traffic:
                 if before.requests > edges.get(edge, Counts()).requests:
                     self._gone.setdefault((source, edge), Counts()).add(before)
         samples.append((now, edges))
-        # One sample from before the window stays: it is what the newest one is compared with.
+        # One sample from before the window is kept, to compare the newest sample with.
         while len(samples) > 2 and samples[1][0] <= now - self._window:
             samples.popleft()
 
@@ -151,7 +155,7 @@ class Traffic:
             self._gone.setdefault((source, edge), Counts()).add(counts)
 
     def edges(self) -> tuple[EdgeStatus, ...]:
-        """The busiest first."""
+        """Return the traffic of each caller and destination, the busiest first."""
         totals: dict[tuple[str, TrafficEdge], Counts] = {}
         recent: dict[tuple[str, TrafficEdge], Counts] = {}
         seconds: dict[tuple[str, TrafficEdge], float] = {}
@@ -170,7 +174,8 @@ class Traffic:
 
 
 def percentile(times: Counter[float], share: float) -> float | None:
-    """Milliseconds below which this share of the requests stayed."""
+    """Return the latency in milliseconds within which `share` (0.0–1.0) of the requests ended; None without
+    requests."""
     total = sum(times.values())
     if not total:
         return None
@@ -179,7 +184,8 @@ def percentile(times: Counter[float], share: float) -> float | None:
     for bound in bounds:
         count = times[bound]
         if passed + count >= share * total:
-            # Envoy counts whole milliseconds and keeps two digits, so a bucket is that wide.
+            # Envoy's histograms contain whole milliseconds with two significant digits, which gives the width of a
+            # bucket.
             width = max(1.0, 10.0 ** (len(str(int(bound))) - 2))
             return bound + width * (share * total - passed) / count
         passed += count
@@ -187,7 +193,8 @@ def percentile(times: Counter[float], share: float) -> float | None:
 
 
 def _answered_edge(answer: re.Match[str]) -> TrafficEdge | None:
-    """Whom the caller would have called: the cluster that was chosen, else the host whose routes said otherwise."""
+    """Return the destination of a call that the caller's proxy answered itself: the selected cluster, or, if no cluster
+    was selected, the host of the route. None if neither is in the counter's name."""
     if answer[3]:
         return TrafficEdge(answer[3], int(answer[1]), answer[2], by_proxy=True)
     host, _, port = answer[4].rpartition(":")
@@ -195,7 +202,7 @@ def _answered_edge(answer: re.Match[str]) -> TrafficEdge | None:
 
 
 def _is_error(answer: re.Match[str]) -> bool:
-    # With a cluster it is an injected fault, and one with 200 says in a gRPC status what went wrong.
+    # With a cluster it is an injected fault; an injected fault with status 200 has the error in its gRPC status.
     return int(answer[5]) >= 500 or (bool(answer[3]) and int(answer[5]) == 200)
 
 

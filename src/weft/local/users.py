@@ -1,5 +1,8 @@
-"""Which users the apps of a mesh run as: a range of UIDs that no other mesh of this machine has, so that an app can
-neither signal nor trace another mesh's. Taken ranges and what runs come in, a range leaves."""
+"""Selects the UIDs for the apps of a mesh: a range that no other mesh of this machine uses, so that an app can neither
+signal nor trace an app of another mesh.
+
+Input: the ranges in use and the running processes. Output: a free range.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,29 @@ from pathlib import Path
 
 from weft.local.error import LocalError
 
-FIRST = 10_000  # below are the machine's own users and the proxy's 1337
-LAST = 60_000  # above are systemd's dynamic users, `nobody` and the users of containers
-WIDTH = 2_000  # pods of one mesh
+FIRST = 10_000  # lower UIDs belong to the machine's users and the proxy (1337)
+LAST = 60_000  # higher UIDs belong to systemd's dynamic users, `nobody` and containers
+WIDTH = 2_000  # the most pods of one mesh
 
 
 def free_users(taken: Collection[int]) -> range:
-    """The first range that no mesh has (`taken`: where theirs begin) and as which nothing runs: a mesh with another
-    run directory is seen by its processes."""
+    """Return the first range of UIDs that no mesh uses and that has no running process. `taken`: the first UIDs of the
+    ranges of other meshes with the same base directory. Meshes with another one are recognized by their processes."""
     running = {(uid - FIRST) // WIDTH for uid in _running_users()}
     for number in range((LAST - FIRST) // WIDTH):
         start = FIRST + number * WIDTH
         if start not in taken and number not in running:
             return range(start, start + WIDTH)
-    what = f"no users are left for another mesh: all UIDs from {FIRST} to {LAST} are taken in steps of {WIDTH}"
-    raise LocalError(what, "end a mesh that is not needed: weft down NAME")
+    what = f"no UIDs are free for another mesh: all ranges of {WIDTH} from {FIRST} to {LAST} are in use"
+    raise LocalError(what, "stop a mesh that you do not need: weft down NAME")
 
 
 def _running_users() -> set[int]:
-    found = set()
+    users = set()
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             try:
-                found.add(Path(entry.path).stat().st_uid)
+                users.add(Path(entry.path).stat().st_uid)
             except OSError:
-                continue  # it has just ended
-    return found
+                continue  # the process has just ended
+    return users

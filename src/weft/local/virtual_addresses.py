@@ -1,6 +1,7 @@
-"""Which service addresses must work without a proxy, told from the mesh, and kept so in the bridge's rules.
+"""Computes which virtual addresses of services must work without a proxy, and keeps the bridge's load-balancing rules
+for them up to date.
 
-Where every pod has its proxy and everything passes it, there is nothing to do, and nothing is done.
+If every pod has a proxy through which all its traffic passes, no rules are needed and none are installed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from weft.netns.namespace import NetworkError, NetworkNamespace
 
 log = logging.getLogger("weft.local.virtual_addresses")
 
-_QUIET = 0.02  # seconds in which changes gather
+_QUIET = 0.02  # seconds to collect changes before the rules are updated
 
 
 class VirtualAddresses:
@@ -38,11 +39,11 @@ class VirtualAddresses:
         self._settled.clear()
 
     async def settled(self) -> None:
-        """Returns once the rules are those of the mesh."""
+        """Return when the rules match the mesh's current services."""
         await self._settled.wait()
 
     async def keep(self, bridge: NetworkNamespace) -> None:
-        """Follow the mesh until cancelled."""
+        """Update the rules in the namespace `bridge` after every change of the mesh, until cancelled."""
         while True:
             await self._dirty.wait()
             await asyncio.sleep(_QUIET)
@@ -59,7 +60,8 @@ class VirtualAddresses:
 
 
 def is_needed(mesh: Mesh) -> bool:
-    """Whether any connection can be made to a service's address itself, rather than to one of its endpoints."""
+    """Return whether any connection in the mesh can be opened to a service's virtual address rather than to an
+    endpoint."""
     return any(_calls_addresses(value) for _, values in mesh.values() for value in values)
 
 
@@ -68,10 +70,11 @@ def _calls_addresses(value: Value) -> bool:
         case Workload():
             return not value.inject or _lets_out(value)
         case Sidecar():
-            # What a proxy does not see it passes on to where the app wanted to go.
+            # A proxy forwards calls to services outside its scope to the original destination, which may be a virtual
+            # address.
             return bool(value.egress)
         case Service():
-            # An endpoint that is a name may be the name of a service.
+            # The DNS name of an endpoint may be the host of another service.
             by_name = value.resolution in (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
             hidden = bool(value.export_to) and "*" not in value.export_to
             return by_name or hidden or any(port.protocol is Protocol.UDP for port in value.ports)

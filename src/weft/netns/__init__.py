@@ -1,4 +1,5 @@
-"""The kernel's network: namespaces, links, interception rules, and processes that live inside them.
+"""The kernel's network features: namespaces, links, interception rules, and processes inside a namespace.
 
-The only package that speaks to the kernel about networks. It knows addresses and users, but no mesh resource.
+This is the only package that configures the kernel's network. It works with addresses and users; it does not use mesh
+resources.
 """

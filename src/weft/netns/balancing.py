@@ -1,7 +1,8 @@
-"""Virtual addresses for those without a proxy: rules on the mesh's bridge that lead a service's address to its pods.
+"""Virtual service addresses for connections without a proxy: iptables rules on the mesh's bridge that forward a
+service's address to its pods.
 
-What kube-proxy is to a cluster: a pod outside the mesh, an excluded port or a UDP service reaches a service's address
-all the same. The namespace of the bridge belongs to the mesh alone, so its tables are replaced as a whole.
+They do what kube-proxy does in a cluster: a pod outside the mesh, an excluded port or a UDP service can still reach a
+service's address. The bridge's namespace is used by the mesh alone, so its nat table is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _RESTORE: dict[Family, str] = {4: "iptables-restore", 6: "ip6tables-restore"}
 
 
 class VirtualAddress(msgspec.Struct, frozen=True):
-    """One port of one service address, and who answers there. All of one family."""
+    """One port of one service address and the pods that it is forwarded to. All addresses are of one family."""
 
     address: str
     port: int
@@ -33,7 +34,8 @@ class VirtualAddress(msgspec.Struct, frozen=True):
 
 
 def balance(bridge: NetworkNamespace, wanted: Sequence[VirtualAddress]) -> None:
-    """From now on exactly these addresses lead somewhere; connections made before keep their way."""
+    """Replace the bridge's rules, so that exactly these addresses are forwarded. Connections made before keep their
+    target."""
     families: tuple[Family, ...] = (4, 6) if ipv6_available() else (4,)
 
     def install() -> None:
@@ -46,20 +48,23 @@ def balance(bridge: NetworkNamespace, wanted: Sequence[VirtualAddress]) -> None:
                 [program, "--wait", "5"], input=text, capture_output=True, text=True, check=False, timeout=30
             )
             if done.returncode != 0:
-                said = " ".join(done.stderr.split())
+                reason = " ".join(done.stderr.split())
                 hint = "modprobe nf_nat xt_statistic xt_conntrack xt_MASQUERADE"
-                raise NetworkError(f"{_RESTORE[family]} refused the rules of services: {said}", hint, where=str(bridge))
+                raise NetworkError(
+                    f"{_RESTORE[family]} rejected the rules for service addresses: {reason}", hint, where=str(bridge)
+                )
 
     run_in(bridge, install)
 
 
 def rules(wanted: Sequence[VirtualAddress]) -> str:
-    """The nat table of one family, as iptables-restore reads it."""
+    """Return the nat table of one family, as input of iptables-restore."""
     return "\n".join(
         [
             "*nat",
             *(line for each in wanted for line in _choices(each)),
-            # The answer must come back this way: both ends are on one wire and would otherwise talk past us.
+            # Replies must pass the bridge's NAT: caller and target are on the same link, and would otherwise reply
+            # directly.
             "-A POSTROUTING -m conntrack --ctstate DNAT -j MASQUERADE",
             "COMMIT",
             "",
@@ -68,7 +73,7 @@ def rules(wanted: Sequence[VirtualAddress]) -> str:
 
 
 def _choices(service: VirtualAddress) -> Iterator[str]:
-    """Each target is taken with the probability that makes all of them equally likely."""
+    """Yield one DNAT rule per target, with probabilities that make all targets equally likely."""
     for position, (address, port) in enumerate(service.targets):
         left = len(service.targets) - position
         chance = f" -m statistic --mode random --probability {1 / left:.10f}" if left > 1 else ""

@@ -1,7 +1,8 @@
-"""Interception: which connections of a pod pass its proxy, as a value, as arguments, and as iptables rules.
+"""Interception: which connections of a pod are redirected to its proxy, as a value, as command-line arguments, and as
+iptables rules.
 
-The arguments are those of Istio's init container, the chains have its names and the rules its effect, for IPv4 and
-IPv6. This file only says; `netns/iptables.py` does.
+The arguments are those of Istio's init container, the chains have its names, and the rules have its effect, for IPv4
+and IPv6. This module only generates the rules; `netns/iptables.py` installs them.
 """
 
 from __future__ import annotations
@@ -22,21 +23,22 @@ EVERYTHING: Final = "*"
 CHAINS = ("ISTIO_INBOUND", "ISTIO_IN_REDIRECT", "ISTIO_OUTPUT", "ISTIO_REDIRECT")
 
 
-# What `Interception.from_arguments` reads, for the help of commands.
+# The arguments of `Interception.from_arguments`, for the help of commands.
 ARGUMENTS_HELP = (
     "-p PORT    outbound traffic goes to this port of the proxy (15001)",
-    "-z PORT    inbound traffic goes to this one (15006)",
-    "-u UID     the proxy's user, whose own connections are let through (1337); -g GID likewise",
+    "-z PORT    inbound traffic goes to this port of the proxy (15006)",
+    "-u UID     the proxy's user, whose connections are not intercepted (1337); -g GID: the same for its group",
     "-m MODE    REDIRECT",
-    "-i RANGES  outbound ranges to intercept, '*' for all; -x RANGES to leave alone",
-    "-b PORTS   inbound ports to intercept, '*' for all; -d PORTS to leave alone",
-    "-q PORTS   outbound ports to intercept whatever the ranges say; -o PORTS to leave alone",
-    "-k, -c     interfaces of virtual machines; interfaces to leave alone",
+    "-i RANGES  outbound ranges to intercept, '*' for all; -x RANGES: not to intercept",
+    "-b PORTS   inbound ports to intercept, '*' for all; -d PORTS: not to intercept",
+    "-q PORTS   outbound ports to intercept in all ranges; -o PORTS: not to intercept",
+    "-k NAMES   interfaces of virtual machines; -c NAMES: interfaces not to intercept",
 )
 
 
 class Interception(msgspec.Struct, frozen=True, kw_only=True):
-    """Ports and ranges are tuples; `EVERYTHING` stands for all of them, an empty tuple for none."""
+    """Which connections of one pod are redirected, and where. Ports and ranges are tuples; `EVERYTHING` stands for all
+    of them, an empty tuple for none."""
 
     outbound_port: int = OUTBOUND_PORT
     inbound_port: int = INBOUND_PORT
@@ -44,20 +46,21 @@ class Interception(msgspec.Struct, frozen=True, kw_only=True):
     proxy_uid: int = PROXY_UID
     proxy_gid: int = PROXY_GID
     inbound_ports: tuple[int, ...] | Literal["*"] = EVERYTHING
-    # As in Istio, exclusions count only where everything is included.
+    # As in Istio, exclusions apply only if the included ports or ranges are `*`.
     inbound_ports_excluded: tuple[int, ...] = OPEN_PORTS
     outbound_ranges: tuple[IPv4Network | IPv6Network, ...] | Literal["*"] = EVERYTHING
     outbound_ranges_excluded: tuple[IPv4Network | IPv6Network, ...] = ()
-    # Redirected whatever the ranges say.
+    # Redirected regardless of `outbound_ranges`.
     outbound_ports: tuple[int, ...] | Literal["*"] = ()
     outbound_ports_excluded: tuple[int, ...] = ()
-    # What comes in from these is treated as going out: a virtual machine inside the pod.
+    # Traffic that arrives from these interfaces is treated as outbound: a virtual machine inside the pod sends it.
     virtual_interfaces: tuple[str, ...] = ()
     interfaces_excluded: tuple[str, ...] = ()
 
     @classmethod
     def from_arguments(cls, arguments: Sequence[str]) -> Interception:
-        """Read istio-iptables' command line. What is not given has istio-iptables' default, which is often: nothing."""
+        """Parse the command line of istio-iptables. An omitted argument has istio-iptables' default, which is often:
+        nothing."""
         values = dict(_pairs(arguments))
         mode = values.get("-m", "")
         if mode == "TPROXY":
@@ -83,7 +86,7 @@ class Interception(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def arguments(self) -> list[str]:
-        """The command line of istio-iptables that means this."""
+        """Return the command line of istio-iptables that `from_arguments` parses into this value."""
         return [
             *("-p", str(self.outbound_port), "-z", str(self.inbound_port), "-e", str(self.tunnel_port)),
             *("-u", str(self.proxy_uid), "-g", str(self.proxy_gid), "-m", "REDIRECT"),
@@ -94,13 +97,13 @@ class Interception(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def rules(self, family: Family) -> str:
-        """The nat table as iptables-restore reads it, for a namespace that has none of these chains yet."""
+        """Return the nat table as input of iptables-restore, for a namespace that has none of these chains yet."""
         chains = [f"-N {chain}" for chain in CHAINS]
         rules = [*_redirects(self), *_inbound(self, family), *_outbound(self, family)]
         return "\n".join(["*nat", *chains, *rules, "COMMIT", ""])
 
     def printed(self) -> str:
-        """The rules of both families, as commands show them."""
+        """Return the rules of both families as text, for commands that print them."""
         return f"# iptables-restore\n{self.rules(4)}\n# ip6tables-restore\n{self.rules(6)}"
 
 
@@ -112,7 +115,8 @@ def _redirects(wanted: Interception) -> Iterator[str]:
 def _inbound(wanted: Interception, family: Family) -> Iterator[str]:
     if wanted.inbound_ports or wanted.virtual_interfaces:
         yield "-A PREROUTING -p tcp -j ISTIO_INBOUND"
-    # Istio puts these into PREROUTING and OUTPUT; in our own chains they mean the same and can be taken out again.
+    # Istio puts these into PREROUTING and OUTPUT. In the ISTIO_* chains they have the same effect and can be removed
+    # again.
     yield from (f"-A ISTIO_INBOUND -i {interface} -j RETURN" for interface in wanted.interfaces_excluded)
     for interface in wanted.virtual_interfaces:
         for match in _range_matches(wanted, family):
@@ -130,25 +134,27 @@ def _outbound(wanted: Interception, family: Family) -> Iterator[str]:
     loopback, inbound_source = ("127.0.0.1/32", "127.0.0.6/32") if family == 4 else ("::1/128", "::6/128")
     owners = f"--uid-owner {wanted.proxy_uid}", f"--gid-owner {wanted.proxy_gid}"
     yield "-A OUTPUT -p tcp -j ISTIO_OUTPUT"
-    # A call that was held goes on by a connection to where it was going, and is to come back to the proxy. Before all
-    # else: whatever else lets the proxy's own connections leave would let this one leave unprotected.
+    # A call that was on hold continues on a new connection of the proxy to the original destination, and must be
+    # redirected to the proxy again. These rules come first: any other rule that lets the proxy's own connections pass
+    # would let this one leave without protection.
     for mark, port in MARKS.values():
         for owner in owners:
             yield f"-A ISTIO_OUTPUT -p tcp -m dscp --dscp {mark} -m owner {owner} -j REDIRECT --to-ports {port}"
     yield from (f"-A ISTIO_OUTPUT -o {interface} -j RETURN" for interface in wanted.interfaces_excluded)
     yield from (f"-A ISTIO_OUTPUT -p tcp --dport {port} -j RETURN" for port in wanted.outbound_ports_excluded)
-    # What the inbound side hands to the app must not come back to it.
+    # Connections from the proxy's inbound side to the app must not be redirected to the proxy again.
     yield f"-A ISTIO_OUTPUT -o lo -s {inbound_source} -j RETURN"
     for owner in owners:
-        # The pod calls its own service: the proxy's client side chose this pod, so its server side is next.
+        # The pod calls its own service: the proxy's outbound side chose this pod, so the connection goes to its inbound
+        # side.
         yield (
             f"-A ISTIO_OUTPUT -o lo ! -d {loopback} -p tcp ! --dport {wanted.tunnel_port} "
             f"-m owner {owner} -j ISTIO_IN_REDIRECT"
         )
-        # The app calls itself by its own address: nobody's business, unless loopback was asked for by name.
+        # The app calls itself by its own address: not intercepted, unless a range includes the loopback address.
         if not _includes_loopback(wanted):
             yield f"-A ISTIO_OUTPUT -o lo -m owner ! {owner} -j RETURN"
-        # The proxy's own connections leave; this is what prevents loops.
+        # The proxy's own connections are not redirected, which prevents loops.
         yield f"-A ISTIO_OUTPUT -m owner {owner} -j RETURN"
     yield f"-A ISTIO_OUTPUT -d {loopback} -j RETURN"
     for network in wanted.outbound_ranges_excluded:
@@ -188,7 +194,7 @@ _LONG_NAMES = {
     "--istio-local-outbound-ports-exclude": "-o",
     "--kube-virt-interfaces": "-k",
     "--istio-exclude-interfaces": "-c",
-    # Istio's injection template always passes it; it says nothing about traffic.
+    # Istio's injection template always passes it; it does not affect traffic.
     "--log_output_level": "--log_output_level",
 }
 
@@ -204,7 +210,7 @@ def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         if not equals:
             following = next(remaining, None)
             if following is None:
-                raise NetworkError(f"`{flag}` needs a value", f"for none at all: {flag} ''", where="interception")
+                raise NetworkError(f"`{flag}` needs a value", f"for an empty value: {flag} ''", where="interception")
             value = following
         yield short, value.strip()
 
@@ -249,7 +255,7 @@ def _ranges_or_everything(flag: str, value: str) -> tuple[IPv4Network | IPv6Netw
 def _interfaces(flag: str, value: str) -> tuple[str, ...]:
     names = tuple(_split(value))
     for name in names:
-        # The kernel's own rule; it also keeps a name from being read as more than a name in a rule.
+        # The kernel's rule for interface names. It also prevents a name from adding more arguments to an iptables rule.
         if len(name) > 15 or "/" in name or name.startswith(("-", "!")) or not name.isprintable() or " " in name:
             raise NetworkError(f"`{name}` cannot be an interface's name", where=f"interception {flag}")
     return names

@@ -1,7 +1,7 @@
-"""Putting interception rules into a namespace and taking them out again.
+"""Installs interception rules in a network namespace, and removes them.
 
-Each family is one iptables-restore transaction, started from a thread inside the namespace: all rules or none, and the
-host's own tables are out of reach. Only chains named ISTIO_* and the jumps to them are touched.
+Each address family is one iptables-restore transaction, started from a thread inside the namespace: all rules are
+installed or none, and the host's tables are never touched. Only chains named ISTIO_* and the jumps to them are changed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _JUMP = re.compile(r"^-A ((?:PREROUTING|OUTPUT) .*-j ISTIO_\w+)$", re.MULTILINE)
 
 
 def apply(namespace: NetworkNamespace, interception: Interception) -> None:
-    """Install the rules for both families. Applying again replaces what was there, in one step."""
+    """Install the rules for both families. Applying again replaces the old rules in one transaction."""
 
     def install(family: Family) -> None:
         rules = interception.rules(family)
-        # A new pod has no rules, so the plain text usually fits; only its refusal is worth looking at the table.
+        # A new pod has no rules, so the plain rules usually apply. The current table is read only if iptables-restore
+        # fails.
         if _restore(namespace, family, rules).returncode != 0:
             jumps = "".join(f"-D {jump}\n" for jump in _JUMP.findall(_saved(namespace, family)))
-            # To iptables-restore a declared chain is an emptied one, whether or not it was there.
+            # iptables-restore empties a chain that is declared this way, and creates it if it does not exist.
             replacement = re.sub(r"^-N (\w+)$", r":\1 - [0:0]", rules, flags=re.MULTILINE)
             replacement = replacement.replace("-A ", f"{jumps}-A ", 1)
             _check(namespace, family, _restore(namespace, family, replacement))
@@ -38,8 +39,9 @@ def apply(namespace: NetworkNamespace, interception: Interception) -> None:
 
 
 def apply_once(namespace: NetworkNamespace, interception: Interception) -> None:
-    """The same for a network whose rules are not to change any more: again, only the same wish is taken. Raises
-    NetworkError for others. The network itself remembers it, in the name of an empty chain."""
+    """Install the rules in a namespace whose rules must not change afterwards. Applying the same interception again
+    succeeds; a different one raises NetworkError. The name of an empty chain in the namespace records which one was
+    applied."""
     mark = _mark(interception)
 
     def install(family: Family) -> None:
@@ -51,15 +53,15 @@ def apply_once(namespace: NetworkNamespace, interception: Interception) -> None:
         if f":{mark} " in saved:
             return
         if any(f":{chain} " in saved for chain in CHAINS):
-            hint = "what a pod asked for first holds for all of its life; make the pod anew"
-            raise NetworkError("there is a redirect already, and it is another one", hint, where=str(namespace))
+            hint = "a pod's first redirect cannot be changed; delete the pod and create it again"
+            raise NetworkError("a different redirect is installed already", hint, where=str(namespace))
         _check(namespace, family, done)
 
     _for_each_family(install)
 
 
 def remove(namespace: NetworkNamespace) -> None:
-    """Take the rules out; connections made before keep their way. Idempotent."""
+    """Remove the rules; connections made before stay redirected. Idempotent."""
 
     def uninstall(family: Family) -> None:
         removal = _removal(namespace, family)
@@ -70,11 +72,12 @@ def remove(namespace: NetworkNamespace) -> None:
 
 
 def _mark(interception: Interception) -> str:
-    """Of what was asked for, and not of the rules: a pod asks again whenever its proxy starts anew, and by then another
-    version may write the same wish in other rules."""
+    """Return the name of the chain that records this interception. It is a hash of the arguments, not of the rules: a
+    pod applies them again whenever its proxy restarts, and by then another version of weft may generate different
+    rules for the same arguments."""
     arguments = interception.arguments()
-    said = [f"{flag} {value}" for flag, value in zip(arguments[::2], arguments[1::2], strict=True) if value]
-    return f"{_MARK}{blake2b(' '.join(said).encode(), digest_size=8).hexdigest()}"
+    options = [f"{flag} {value}" for flag, value in zip(arguments[::2], arguments[1::2], strict=True) if value]
+    return f"{_MARK}{blake2b(' '.join(options).encode(), digest_size=8).hexdigest()}"
 
 
 def _for_each_family(work: Callable[[Family], None]) -> None:
@@ -85,12 +88,13 @@ def _for_each_family(work: Callable[[Family], None]) -> None:
 
 
 def _restore(namespace: NetworkNamespace, family: Family, rules: str) -> subprocess.CompletedProcess[str]:
-    # --wait: another writer may hold the lock of the older, non-nft iptables.
+    # --wait: another process may have the lock of the older, non-nft iptables.
     return _run(namespace, f"{_PREFIX[family]}-restore", "--noflush", "--wait", "5", standard_input=rules)
 
 
 def _removal(namespace: NetworkNamespace, family: Family) -> str:
-    """Lines that take out whatever of ours is there now, or nothing."""
+    """Return iptables-restore lines that remove weft's chains and jumps from the current table; empty if there are
+    none."""
     saved = _saved(namespace, family)
     present = [chain for chain in CHAINS if f":{chain} " in saved]
     present += re.findall(rf"^:({_MARK}\w+) ", saved, re.MULTILINE)
@@ -120,9 +124,9 @@ def _run(
 
 def _check(namespace: NetworkNamespace, family: Family, finished: subprocess.CompletedProcess[str]) -> None:
     if finished.returncode != 0:
-        said = " ".join(finished.stderr.split()) or f"exit status {finished.returncode}"
+        reason = " ".join(finished.stderr.split()) or f"exit status {finished.returncode}"
         raise NetworkError(
-            f"{_PREFIX[family]} refused the interception rules: {said}",
+            f"{_PREFIX[family]} rejected the interception rules: {reason}",
             "the kernel may lack a module: modprobe nf_nat xt_owner xt_dscp xt_REDIRECT; then run: weft up",
             where=str(namespace),
         )

@@ -1,7 +1,7 @@
 """Links and addresses: a bridge in the mesh's own namespace, and a veth pair from each pod's namespace to it.
 
-Both ends of a pair are born in their namespaces, so the host never sees a link, an address or a route. All of it is
-netlink spoken from a thread inside the namespace: one pod costs a few milliseconds and no process.
+Both ends of a pair are created inside their namespaces, so the host never sees a link, an address or a route. All
+changes use netlink from a thread inside the namespace: one pod costs a few milliseconds and no process.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from pyroute2.netlink.exceptions import NetlinkError
 from weft.netns.namespace import NetworkError, NetworkNamespace, ipv6_available, run_in
 
 POD_INTERFACE = "eth0"
-# Envoy binds it as the source of what it hands to the app, as 127.0.0.6 on IPv4, which lo carries anyway.
+# Envoy's source address for inbound IPv6 connections to the app. For IPv4 it is 127.0.0.6, which every loopback
+# interface has.
 INBOUND_SOURCE_IPV6 = IPv6Address("::6")
 
 _LOCAL_ROUTE = 2  # RTN_LOCAL
 _HOST_SCOPE = 254  # RT_SCOPE_HOST
 _LOOPBACK_INDEX = 1
-# An address without duplicate detection is usable at once; here every address is given out by one hand.
+# IFA_F_NODAD: without duplicate address detection an address is usable at once. weft assigns every address here, so
+# there are no duplicates.
 _NODAD = 0x02
 
 
 class Bridge(msgspec.Struct, frozen=True):
-    """The mesh's switch and gateway: its addresses are what pods route by, its namespace is private to the mesh."""
+    """The mesh's switch and gateway. Pods use its addresses as their default route; its namespace is private to the
+    mesh."""
 
     namespace: NetworkNamespace
     ipv4: IPv4Interface
@@ -40,7 +43,7 @@ class Bridge(msgspec.Struct, frozen=True):
 
 
 class PodLink(msgspec.Struct, frozen=True):
-    """One pod's place on the bridge."""
+    """The veth pair that connects one pod to the bridge."""
 
     namespace: NetworkNamespace
     bridge: Bridge
@@ -49,15 +52,15 @@ class PodLink(msgspec.Struct, frozen=True):
 
     @property
     def peer(self) -> str:
-        """The interface's name on the bridge's side, told from the address, so that it needs no record."""
+        """The interface's name on the bridge's side, derived from the IPv4 address, so that it need not be stored."""
         return f"pod{int(self.ipv4):08x}"
 
 
 def make_bridge(bridge: Bridge) -> None:
-    """Build the bridge in its (existing, empty) namespace."""
+    """Create the bridge in its namespace, which must exist and be empty."""
 
     def build() -> None:
-        # Bridged packets need no firewall of their own, and walking one costs each of them.
+        # Bridged packets need no firewall rules, and evaluating them costs time for every packet.
         for family in ("iptables", "ip6tables", "arptables"):
             _set(f"net/bridge/bridge-nf-call-{family}", "0", needed=False)
         _set("net/ipv4/ip_unprivileged_port_start", "0")
@@ -71,31 +74,33 @@ def make_bridge(bridge: Bridge) -> None:
                 "add",
                 ifname=bridge.name,
                 kind="bridge",
-                # Fixed, or the bridge would take the lowest of its ports' and change whenever a pod comes or goes.
+                # Fixed: otherwise the bridge takes the lowest address of its ports, which changes when pods start or
+                # end.
                 address=_hardware_address(bridge.ipv4.ip),
                 br_mcast_snooping=0,
                 state="up",
             )
             index = socket.if_nametoindex(bridge.name)
             _add_address(netlink, index, bridge.ipv4)
-            _answer_for_the_rest(netlink, socket.AF_INET)
+            _refuse_unassigned_addresses(netlink, socket.AF_INET)
             if bridge.ipv6 is not None:
                 _add_address(netlink, index, bridge.ipv6)
-                _answer_for_the_rest(netlink, socket.AF_INET6)
+                _refuse_unassigned_addresses(netlink, socket.AF_INET6)
 
     _run(bridge.namespace, build)
 
 
-def _answer_for_the_rest(netlink: IPRoute, family: int) -> None:
-    """Every address that is nobody's counts as the bridge's own, where nothing listens: a call to it is refused at
-    once, each time. As a router it would say "unreachable", but only so often, and callers would wait for the rest."""
+def _refuse_unassigned_addresses(netlink: IPRoute, family: int) -> None:
+    """Route every unassigned address to the bridge itself, where nothing listens, so that each connection to it is
+    refused at once. A router would send "unreachable", but rate-limited, and the other callers would wait for a
+    timeout."""
     netlink.route(
         "add", family=family, dst="default", type=_LOCAL_ROUTE, scope=_HOST_SCOPE, oif=_LOOPBACK_INDEX, priority=4096
     )
 
 
 def connect(pod: PodLink) -> None:
-    """Give a pod's (existing, empty) namespace its interface, addresses and routes."""
+    """Create the interface, addresses and routes of a pod's namespace, which must exist and be empty."""
 
     def plug_in() -> None:
         handle = os.open(pod.namespace.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -129,19 +134,19 @@ def connect(pod: PodLink) -> None:
                 netlink.route("add", dst="::/0", gateway=str(pod.bridge.ipv6.ip), oif=index)
 
     def prepare() -> None:
-        # An app runs under a UID of its own and still listens on port 80, and may ping.
+        # An app runs under its own non-root UID, and must still be able to listen on port 80 and to ping.
         _set("net/ipv4/ip_unprivileged_port_start", "0")
         _set("net/ipv4/ping_group_range", "0 2147483647", needed=False)
         _prepare_ipv6()
 
-    # What the kernel copies to new interfaces must be set before the interface is there.
+    # Settings that the kernel copies to new interfaces must be set before the interface is created.
     _run(pod.namespace, prepare)
     _run(pod.bridge.namespace, plug_in)
     _run(pod.namespace, set_up)
 
 
 def disconnect(pod: PodLink) -> None:
-    """Take the pod off the bridge at once, without waiting for its namespace to die. Idempotent."""
+    """Remove the pod's link from the bridge at once, without waiting for its namespace to end. Idempotent."""
 
     def unplug() -> None:
         with IPRoute() as netlink:
@@ -158,7 +163,7 @@ def _run(namespace: NetworkNamespace, work: Callable[[], None]) -> None:
         hints = {
             errno.EOPNOTSUPP: "modprobe veth bridge",
             errno.EPERM: "run as root",
-            errno.EEXIST: f"see what is there with: ip -n {namespace.name} address",
+            errno.EEXIST: f"list its addresses with: ip -n {namespace.name} address",
         }
         raise NetworkError(f"netlink: {error}", hints.get(error.code, ""), where=str(namespace)) from error
     except OSError as error:
@@ -179,7 +184,7 @@ def _prepare_ipv6() -> None:
 
 
 def _set(name: str, value: str, *, needed: bool = True) -> None:
-    """Write a sysctl of the namespace this thread is in."""
+    """Write a sysctl of the namespace that this thread is in. A missing sysctl is an error only if `needed`."""
     try:
         Path("/proc/sys", name).write_text(value, encoding="ascii")
     except FileNotFoundError:
@@ -188,5 +193,5 @@ def _set(name: str, value: str, *, needed: bool = True) -> None:
 
 
 def _hardware_address(address: IPv4Address) -> str:
-    """A locally administered address told from the IPv4 address: unique on its bridge and easy to read."""
+    """Return a locally administered MAC address derived from the IPv4 address: unique on its bridge, easy to read."""
     return ":".join(f"{byte:02x}" for byte in (0x02, 0x77, *address.packed))

@@ -1,4 +1,4 @@
-"""On which ports and address families a namespace's programs take connections, as the kernel lists it."""
+"""Lists the TCP ports and address families on which the programs of a network namespace listen, from /proc/net/tcp."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ _LOOPBACK = ("0100007F", "00000000000000000000000001000000")
 
 
 def listening(pid: int) -> frozenset[tuple[int, int]]:
-    """(4 or 6, port) of every TCP socket that others may connect to, in the namespace of a process."""
+    """Return (4 or 6, port) of every TCP socket that accepts connections from outside, in the namespace of process
+    `pid`."""
     own = {(4, port) for port in _ports(pid, "tcp")}
     for port in _ports(pid, "tcp6"):
-        own |= {(6, port), (4, port)}  # a socket of the wider family takes both, unless it asked not to
+        own |= {(6, port), (4, port)}  # an IPv6 socket also accepts IPv4, unless IPV6_V6ONLY is set
     return frozenset(own)
 
 
 def inward(pid: int) -> frozenset[int]:
-    """The ports on which something listens on the loopback address alone, where nobody outside can reach it."""
+    """Return the ports that only a loopback address listens on, so that they cannot be reached from outside."""
     of_its_own = {port for table in ("tcp", "tcp6") for port in _ports(pid, table, loopback=True)}
     return frozenset(of_its_own - {port for _, port in listening(pid)})
 
@@ -27,10 +28,10 @@ def _ports(pid: int, table: str, *, loopback: bool = False) -> set[int]:
         lines = Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
     except OSError:
         return set()
-    found = set()
+    ports = set()
     for line in lines:
         fields = line.split()
         address, _, port = fields[1].partition(":")
         if fields[3] == _LISTEN and (address in _LOOPBACK) is loopback:
-            found.add(int(port, 16))
-    return found
+            ports.add(int(port, 16))
+    return ports

@@ -1,5 +1,5 @@
-"""What a pod's loopback must carry for its proxy: `::6`, from which it hands IPv6 connections to the application. Its
-IPv4 brother, 127.0.0.6, is there on every loopback."""
+"""Adds `::6` to a pod's loopback interface: the source address of the proxy's inbound IPv6 connections to the
+application. The IPv4 counterpart, 127.0.0.6, exists on every loopback interface."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from weft.netns.namespace import NetworkNamespace, run_in
 INBOUND_SOURCE = "::6"
 
 _SIOCSIFADDR = 0x8916
-# It is there already; or this network has no IPv6, and so no connection that would need it.
+# The address exists already, or this network has no IPv6 and so no connection that would need it.
 _HARMLESS = (errno.EEXIST, errno.EACCES, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENODEV)
 
 
 def carry_inbound_source(namespace: NetworkNamespace) -> bool:
-    """Whether it is there now. May be done again. Wants NET_ADMIN, and raises OSError without it."""
+    """Add `::6` to the loopback of `namespace`, and return whether it has the address now. Idempotent. Needs NET_ADMIN,
+    and raises OSError without it."""
 
     def add() -> bool:
         try:

@@ -1,7 +1,7 @@
-"""Named network namespaces: made, deleted, listed, entered, and asked who lives in them.
+"""Named network namespaces: create, delete, list and enter them, and find their processes.
 
-A namespace is a name under /run/netns, so `ip netns` shows it. Entering always happens on a thread of its own, which
-ends afterwards: a namespace belongs to a thread, and no other thread, least of all the event loop's, changes its own.
+A namespace is a name under /run/netns, so `ip netns` shows it. Entering always happens on a new thread, which ends
+afterwards: a namespace belongs to a thread, and no other thread, least of all the event loop's, changes its own.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import msgspec
 from weft.base.problem import Problem, Where
 
 DIRECTORY = Path("/run/netns")
-OWN = Path("/proc/self/ns/net")  # the one that this process is in
-_FIRST = 0xEFFFFFF9  # the inode of the namespace that the kernel began with; older kernels have no fixed one
+OWN = Path("/proc/self/ns/net")  # the namespace of this process
+_FIRST = 0xEFFFFFF9  # inode of the kernel's initial network namespace; not fixed in older kernels
 
 _CLONE_NEWNET = 0x40000000
 _MS_BIND, _MS_REC, _MS_SHARED = 0x1000, 0x4000, 1 << 20
@@ -34,7 +34,7 @@ _Result = TypeVar("_Result")
 
 
 class NetworkError(Exception):
-    """The kernel or a tool refused; `problem` says what, where and what to do next."""
+    """The kernel or a tool failed; `problem` has what failed, where, and the next step."""
 
     def __init__(self, what: str, hint: str = "", *, where: str = "") -> None:
         self.problem = Problem(Where(object=where), what, hint)
@@ -53,17 +53,17 @@ class NetworkNamespace(msgspec.Struct, frozen=True):
 
 
 def own() -> NetworkNamespace:
-    """The namespace that this process is in."""
-    return NetworkNamespace(str(OWN))  # an absolute path stands for itself
+    """Return the network namespace of this process."""
+    return NetworkNamespace(str(OWN))  # an absolute path is taken as it is
 
 
 def is_kernels_first() -> bool:
-    """Whether this process is in the namespace that the kernel began with; older kernels cannot tell."""
+    """Return whether this process is in the kernel's initial network namespace; always False on older kernels."""
     return OWN.stat().st_ino == _FIRST
 
 
 def make(name: str) -> NetworkNamespace:
-    """A new, empty namespace; its loopback is still down."""
+    """Create an empty namespace; its loopback interface is still down."""
     if not name or "/" in name or name in (".", ".."):
         raise NetworkError(f"`{name}` cannot be a namespace's name", "use letters, digits and dashes")
     namespace = NetworkNamespace(name)
@@ -71,7 +71,9 @@ def make(name: str) -> NetworkNamespace:
         try:
             namespace.path.open("x").close()
         except FileExistsError:
-            raise NetworkError("it exists already", f"ip netns delete {name}", where=str(namespace)) from None
+            raise NetworkError(
+                "the namespace exists already", f"ip netns delete {name}", where=str(namespace)
+            ) from None
 
     def unshare() -> None:
         _call("unshare", _CLONE_NEWNET)
@@ -81,16 +83,16 @@ def make(name: str) -> NetworkNamespace:
         _on_own_thread(unshare)
     except OSError as error:
         namespace.path.unlink(missing_ok=True)
-        raise NetworkError(f"cannot be made: {error.strerror}", "run as root", where=str(namespace)) from error
+        raise NetworkError(f"cannot be created: {error.strerror}", "run as root", where=str(namespace)) from error
     return namespace
 
 
 def delete(namespace: NetworkNamespace) -> None:
-    """Remove the name. The kernel keeps the network until the last process and socket in it is gone. Idempotent."""
+    """Remove the name. The kernel keeps the network until its last process and socket have ended. Idempotent."""
     try:
         _call("umount2", os.fsencode(namespace.path), _MNT_DETACH)
     except OSError as error:
-        # EINVAL: the name is there but nothing is mounted, as after a crash between two steps of make().
+        # EINVAL: the file exists but nothing is mounted on it, as after a crash between two steps of make().
         if error.errno not in (errno.ENOENT, errno.EINVAL):
             raise NetworkError(f"cannot be deleted: {error.strerror}", "run as root", where=str(namespace)) from error
     namespace.path.unlink(missing_ok=True)
@@ -109,16 +111,17 @@ def exists(namespace: NetworkNamespace) -> bool:
 
 
 def run_in(namespace: NetworkNamespace, work: Callable[[], _Result]) -> _Result:
-    """Run `work` on a thread that lives in the namespace, and wait for it. What `work` opens or starts stays there."""
+    """Run `work` on a new thread inside the namespace, and wait for it. Sockets and processes that `work` creates stay
+    in the namespace."""
 
     def enter_and_work() -> _Result:
         try:
             handle = os.open(namespace.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            hint = "list what is there with: ip netns"
+            hint = "list the namespaces with: ip netns"
             raise NetworkError(f"cannot be entered: {error.strerror}", hint, where=str(namespace)) from error
         try:
-            # A pod's init container has no right to enter any, and is where it should be.
+            # A pod's init container has no privilege to enter a namespace, but is already in the right one.
             if not os.path.samestat(os.fstat(handle), os.stat("/proc/thread-self/ns/net")):  # noqa: PTH116
                 _call("setns", handle, _CLONE_NEWNET)
         except OSError as error:
@@ -131,7 +134,7 @@ def run_in(namespace: NetworkNamespace, work: Callable[[], _Result]) -> _Result:
 
 
 def run_in_new(work: Callable[[], _Result]) -> _Result:
-    """Run `work` in a namespace without a name, which is gone when `work` is done."""
+    """Run `work` in an unnamed namespace, which ends when `work` is done."""
 
     def unshare_and_work() -> _Result:
         _call("unshare", _CLONE_NEWNET)
@@ -141,11 +144,12 @@ def run_in_new(work: Callable[[], _Result]) -> _Result:
 
 
 def open_low_ports(namespace: NetworkNamespace) -> None:
-    """Let everybody in it listen on ports below 1024, too: there are no others in there whom that could harm."""
+    """Let every user listen on ports below 1024 in this namespace; the namespace has no other users who need
+    protection."""
     try:
         run_in(namespace, lambda: Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0"))
     except OSError as error:
-        what = f"its low ports cannot be opened: {error.strerror}"
+        what = f"cannot allow ports below 1024: {error.strerror}"
         raise NetworkError(what, "run as root", where=str(namespace)) from error
 
 
@@ -155,44 +159,46 @@ def socket_in(
     kind: socket.SocketKind = socket.SOCK_STREAM,
     protocol: int = 0,
 ) -> socket.socket:
-    """A non-blocking socket that belongs to the namespace for life, and that any thread may use."""
+    """Return a non-blocking socket that belongs to the namespace for life, and that any thread may use."""
 
     def open_socket() -> socket.socket:
-        made = socket.socket(family, kind, protocol)
-        made.setblocking(False)
-        return made
+        opened = socket.socket(family, kind, protocol)
+        opened.setblocking(False)
+        return opened
 
     return run_in(namespace, open_socket)
 
 
 def ipv6_available() -> bool:
-    """Whether this kernel has IPv6 at all; each namespace then has a switch of its own."""
+    """Return whether this kernel has IPv6 at all; each namespace can still disable it."""
     return Path("/proc/sys/net/ipv6").is_dir()
 
 
 def processes_in(namespace: NetworkNamespace) -> list[int]:
-    """Every process whose network is this namespace, however it was started and whoever its parent is now."""
+    """Return the PIDs of all processes in this network namespace, however they were started and whatever their parent
+    is."""
     try:
         wanted = namespace.path.stat()
     except FileNotFoundError:
         return []
-    found = []
+    pids = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
-        # Processes end while we look.
+        # Processes may end during the scan.
         with contextlib.suppress(OSError):
             network = Path(f"/proc/{entry.name}/ns/net").stat()
             if (network.st_dev, network.st_ino) == (wanted.st_dev, wanted.st_ino):
-                found.append(int(entry.name))
-    return sorted(found)
+                pids.append(int(entry.name))
+    return sorted(pids)
 
 
 @contextlib.contextmanager
 def _directory_held() -> Iterator[None]:
-    """Hold /run/netns, a mount of its own as with `ip netns`: one unmount then hides all namespaces from a process.
+    """Create, mount and lock /run/netns. It is a mount of its own, as with `ip netns`, so that one unmount hides all
+    namespaces from a process.
 
-    The lock is the one that `ip netns` takes; without it, two that start at once would mount it twice.
+    The lock is the one that `ip netns` takes; without it, two processes that start at once would mount it twice.
     """
     try:
         handle = _open_locked()
@@ -209,7 +215,7 @@ def _open_locked() -> int:
         DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
         handle = os.open(DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(handle, fcntl.LOCK_EX)
-        # Whoever held the lock before may have removed the directory as its last act.
+        # The previous holder of the lock may have removed the directory before releasing it.
         if DIRECTORY.exists() and os.path.samestat(os.fstat(handle), DIRECTORY.stat()):
             break
         os.close(handle)
@@ -224,7 +230,8 @@ def _open_locked() -> int:
 
 
 def _tidy_directory() -> None:
-    """Leave no mount behind once the last namespace is gone. Somebody may be looking into it: then it simply stays."""
+    """Unmount and remove /run/netns after the last namespace was deleted. If a process still uses the directory, it is
+    kept."""
     try:
         handle = os.open(DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -232,7 +239,7 @@ def _tidy_directory() -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         if not any(DIRECTORY.iterdir()):
-            # Detached, since our own handle keeps it busy; with nothing in it there is nothing to lose.
+            # Detached, because this handle keeps the mount busy; the directory is empty, so nothing is lost.
             _call("umount2", os.fsencode(DIRECTORY), _MNT_DETACH)
             DIRECTORY.rmdir()
     except OSError:
@@ -242,7 +249,7 @@ def _tidy_directory() -> None:
 
 
 def _is_mounted(path: Path) -> bool:
-    # A bind of a directory onto itself has its parent's device, which is all that os.path.ismount compares.
+    # os.path.ismount compares only devices, and a directory that is bind-mounted onto itself has its parent's device.
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     return any(line.split(" ", 5)[4] == str(path) for line in mounts.splitlines())
 
@@ -258,7 +265,7 @@ def _on_own_thread(work: Callable[[], _Result]) -> _Result:
             failures.append(failure)
 
     thread = threading.Thread(target=run, name="weft-netns", daemon=True)
-    with _guests.keep_out():  # until the thread has ended: what waits to be collected would be at once, in it
+    with _collection_pause.active():  # until the thread has ended: pending garbage would be collected on it
         thread.start()
         thread.join()
     if failures:
@@ -266,9 +273,10 @@ def _on_own_thread(work: Callable[[], _Result]) -> _Result:
     return results[0]
 
 
-class _Guests:
-    """Python collects garbage on whichever thread is busy, and what is ended there may start a thread in its place:
-    one of gRPC's, say, which would then live, and connect, in a namespace that it has no business in."""
+class _CollectionPause:
+    """Disables garbage collection while a thread is inside a namespace. Python collects garbage on any busy thread, and
+    a finalizer may start a new thread there: a gRPC thread, for example, would then run and connect inside the wrong
+    namespace."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -276,7 +284,7 @@ class _Guests:
         self._was_enabled = False
 
     @contextlib.contextmanager
-    def keep_out(self) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         with self._lock:
             if not self._threads:
                 self._was_enabled = gc.isenabled()
@@ -291,7 +299,7 @@ class _Guests:
                     gc.enable()
 
 
-_guests = _Guests()
+_collection_pause = _CollectionPause()
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

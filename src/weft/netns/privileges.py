@@ -1,7 +1,7 @@
-"""What this machine and this user still lack to run a mesh, each with the command that helps.
+"""Checks what this machine and this user lack to run a mesh; each problem has the command that solves it.
 
-Nothing is guessed from names or versions where the kernel can be asked: links and rules are tried in a namespace that
-nobody sees and that is gone when the answer is.
+Nothing is guessed from names or versions where the kernel can be tested: links and rules are tried in an unnamed
+namespace, which ends with the check.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PROGRAMS = {
 
 
 def missing_privileges() -> list[Problem]:
-    """An empty list means that a mesh can run here."""
+    """Return what is missing. An empty list means that a mesh can run here."""
     problems = [*_missing_rights(), *_missing_programs()]
-    # Without these the kernel would only repeat the same answer in worse words.
+    # Without rights and programs, the kernel check would fail for the same reasons with less clear messages.
     return problems or _missing_kernel_parts()
 
 
@@ -62,11 +62,11 @@ def _missing_kernel_parts() -> list[Problem]:
     try:
         return run_in_new(_try_kernel)
     except (NetworkError, OSError) as error:
-        return [Problem(Where(), f"the kernel refuses a network namespace: {error}", "sudo weft up")]
+        return [Problem(Where(), f"the kernel does not allow a network namespace: {error}", "sudo weft up")]
 
 
 def _try_kernel() -> list[Problem]:
-    # Heavy to import, and this is also asked by commands that otherwise never touch netlink.
+    # Slow to import, and this check also runs in commands that use no netlink otherwise.
     from pyroute2 import IPRoute
     from pyroute2.netlink.exceptions import NetlinkError
 
@@ -76,7 +76,9 @@ def _try_kernel() -> list[Problem]:
             try:
                 netlink.link("add", ifname=f"probe-{kind}", kind=kind, **more)
             except NetlinkError as error:
-                problems.append(Problem(Where(), f"the kernel makes no {kind}: {error}", f"modprobe {kind}"))
+                problems.append(
+                    Problem(Where(), f"the kernel cannot create a {kind} interface: {error}", f"modprobe {kind}")
+                )
     rules = {"iptables-restore": Interception().rules(4)}
     if ipv6_available():
         rules["ip6tables-restore"] = Interception().rules(6)
@@ -84,7 +86,7 @@ def _try_kernel() -> list[Problem]:
         command = [program, "--noflush"]
         tried = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=30)
         if tried.returncode != 0:
-            said = " ".join(tried.stderr.split())
+            reason = " ".join(tried.stderr.split())
             hint = "modprobe nf_nat xt_owner xt_dscp xt_REDIRECT"
-            problems.append(Problem(Where(), f"the kernel refuses interception rules ({program}): {said}", hint))
+            problems.append(Problem(Where(), f"the kernel rejects the interception rules ({program}): {reason}", hint))
     return problems

@@ -1,8 +1,8 @@
-"""Starting and ending processes inside a namespace, each under its own user and with its own view of the files.
+"""Starts and ends processes inside a network namespace, each with its own user and its own view of the files.
 
-A process is started by util-linux's tools, which replace one another until the program itself has the process's number;
-our own process, full of threads, never runs code between fork and exec. Whatever is wrong before the program runs comes
-back as an error that names it. When the starting thread's process dies, even by kill -9, so does what it started.
+util-linux's tools start a process: each one execs the next, and the program keeps the PID of the first. So weft's own
+multi-threaded process never runs code between fork and exec. An error before the program runs is raised with the name
+of the failed step. When weft's process dies, even by kill -9, the kernel kills the processes that it started.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import msgspec
 from weft.netns.namespace import NetworkError, NetworkNamespace
 from weft.netns.view import SYSTEM_PATH, View, closed_ancestors, is_below, may, mount_lines
 
-# Shells put these into the environment by themselves; a process gets the variables it was given and no other.
+# Shells add these to the environment; a process gets only the variables of its `Spawn`.
 _SHELL_VARIABLES = ("PWD", "OLDPWD", "SHLVL")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CARRIER = "__WEFT_{}"
-_LAST_WORDS = 0.5  # seconds
+_LAST_WORDS = 0.5  # seconds to read the rest of an ended process's output
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True):
-    """All there is to know to start one process. `stdout` and `stderr` are what subprocess takes: a file's number,
-    DEVNULL, PIPE, or STDOUT for stderr."""
+    """Everything needed to start one process. `stdout` and `stderr` are as in subprocess: a file descriptor, DEVNULL,
+    PIPE, or STDOUT for stderr."""
 
     argv: tuple[str, ...]
     namespace: NetworkNamespace | None  # None: the machine's own network
@@ -40,23 +40,23 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     gid: int
     environment: Mapping[str, str] = {}
     working_directory: str = "/"
-    hostname: str = ""  # its own; empty: the machine's
+    hostname: str = ""  # empty: the machine's
     view: View = View()
-    capabilities: tuple[str, ...] = ()  # that it keeps of root's, by setpriv's names
-    core_dumps: bool = True  # False: what is in its memory never reaches a file, not even when it crashes
+    capabilities: tuple[str, ...] = ()  # root's capabilities that it keeps, by setpriv's names
+    core_dumps: bool = True  # False: its memory is never written to a file, not even when it crashes
     stdout: int = DEVNULL
     stderr: int = DEVNULL
 
 
 async def spawn(wanted: Spawn) -> Process:
-    """Start it, and return once its files are in place and the program is about to run.
+    """Start the process, and return it once its mounts are set up and the program is about to run.
 
-    Call it on a thread that lives as long as the process should (the event loop's): the kernel ends the process when
+    Call it on a thread that lives as long as the process should (the event loop's): the kernel kills the process when
     that thread ends.
     """
     check(wanted)
     command = _command(wanted, reports=True, dies_with_parent=True)
-    # asyncio's own pipes would keep `wait` waiting until every child that has inherited them has ended, too.
+    # With asyncio's own pipes, `wait` would return only after every child that inherited them has ended.
     output, stdout = await _open_pipe() if wanted.stdout == PIPE else (None, wanted.stdout)
     reading, writing = os.pipe()
     try:
@@ -77,49 +77,50 @@ async def spawn(wanted: Spawn) -> Process:
         if output is not None:
             os.close(stdout)
     process.stdout = output
-    said = await _read_all(reading)
-    if not said.endswith("ready"):  # a tool may have warned before
+    report = await _read_all(reading)
+    if not report.endswith("ready"):  # a tool may have printed a warning before
         status = await process.wait()
-        what = f"could not start {wanted.argv[0]}: {said or f'exit status {status} while entering'}"
+        what = f"could not start {wanted.argv[0]}: {report or f'exit status {status} while entering the namespace'}"
         named = wanted.namespace.name if wanted.namespace is not None else ""
-        hint = "" if said or not named else f"see that it is there: ip netns exec {named} true"
+        hint = "" if report or not named else f"check that the namespace exists: ip netns exec {named} true"
         raise NetworkError(what, hint, where=_where(wanted))
     return process
 
 
 async def end(process: Process, grace: float = 5.0) -> int:
-    """End the process and everything in its group: politely, then after `grace` seconds for good. Its exit status."""
+    """Send SIGTERM to the process group, and SIGKILL after `grace` seconds. Return the process's exit status."""
     _signal_group(process, signal.SIGTERM)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(grace):
             await process.wait()
-    # Children may have outlived the leader, and have had their chance.
+    # Children that outlived the leader had the grace period to end.
     _signal_group(process, signal.SIGKILL)
     return await process.wait()
 
 
 async def last_words(reading: asyncio.Future[None]) -> None:
-    """Of a process that has ended: they come through its pipe, unless a child of it keeps the pipe open."""
+    """Wait until the rest of an ended process's output was read. The wait is short, because a child may keep the pipe
+    open."""
     with contextlib.suppress(TimeoutError):
-        # Not `wait_for`: in Python 3.11 a caller that is cancelled just as the last word comes is not told.
+        # Not `wait_for`: in Python 3.11 it can swallow a cancellation that arrives just as `reading` finishes.
         async with asyncio.timeout(_LAST_WORDS):
             await reading
 
 
 def exec_argv(wanted: Spawn) -> list[str]:
-    """The command to become (os.execve, with `carried_environment`) for the same view on a person's own terminal."""
+    """Return the command for os.execve (with `carried_environment`) that gives a person's terminal the same view."""
     check(wanted)
     return _command(wanted, reports=False, dies_with_parent=False)
 
 
 def carried_environment(wanted: Spawn) -> dict[str, str]:
-    """The program's variables under names that mean nothing to the tools that start it: these are root, and a variable
-    such as LD_PRELOAD must not be obeyed before the user has changed."""
+    """Return the program's variables under names that mean nothing to the tools that start it. These tools run as root,
+    and must not act on a variable such as LD_PRELOAD before the user has changed."""
     return {_CARRIER.format(number): value for number, (_, value) in enumerate(_variables(wanted))}
 
 
 def check(wanted: Spawn) -> None:
-    """Raise what would keep the program from running, by its name, before anything is started."""
+    """Raise NetworkError, with the name of what is wrong, if the program could not run. Nothing is started."""
     where = _where(wanted)
     if not wanted.argv or not wanted.argv[0]:
         raise NetworkError("the command is empty", "give the program to run", where=where)
@@ -143,10 +144,11 @@ def check(wanted: Spawn) -> None:
 
 
 def _command(wanted: Spawn, *, reports: bool, dies_with_parent: bool) -> list[str]:
-    """With `reports`, standard input is a pipe to us: what goes wrong is written there, and `ready` if nothing does."""
+    """Return the command line that starts the program. With `reports`, standard input is a pipe to weft: setup errors
+    are written there, or `ready` if there are none."""
     setup = [*mount_lines(wanted.view, wanted.uid, wanted.gid), f"cd {shlex.quote(wanted.working_directory)}"]
     if wanted.hostname:
-        # The kernel takes 64 bytes, as kubelet knows.
+        # The kernel accepts 64 bytes; kubelet shortens host names in the same way.
         setup.append(f"printf %s {shlex.quote(wanted.hostname[:63])} >/proc/sys/kernel/hostname")
     kept = ["-all", *(f"+{each}" for each in wanted.capabilities)]
     privileges = [
@@ -154,19 +156,19 @@ def _command(wanted: Spawn, *, reports: bool, dies_with_parent: bool) -> list[st
         *(f"--reuid={wanted.uid}", f"--regid={wanted.gid}", "--clear-groups"),
         *(f"--inh-caps={','.join(kept)}", f"--bounding-set={','.join(kept)}", "--no-new-privs"),
         *([f"--ambient-caps={','.join(kept)}"] if wanted.capabilities else []),
-        # setpriv sets it after it has changed users, which would clear it.
+        # setpriv sets this after changing the user, because changing the user clears it.
         *(["--pdeathsig=KILL"] if dies_with_parent else []),
         "--",
     ]
     lines = [
         *(["exec 3>&2 2>&0"] if reports else []),
-        # The tools are looked up in the machine's own directories, whatever PATH the program is given.
+        # The tools are looked up in the machine's directories, whatever PATH the program has.
         f"PATH={SYSTEM_PATH}",
         *(line if line.endswith("|| :") else f"{line} || exit 126" for line in setup),
         *(["printf ready >&2", "exec 2>&3 3>&- </dev/null"] if reports else []),
         f'exec {shlex.join([*privileges, "/bin/sh", "-c", _unpack(wanted), "weft"])} "$@"',
     ]
-    # One byte, not none: with a limit of none the kernel still hands the dump to a program, if core_pattern names one.
+    # 1 byte, not 0: with a limit of 0 the kernel still pipes the dump to a program, if core_pattern names one.
     limits = [] if wanted.core_dumps else [_tool("prlimit"), "--core=1:1", "--"]
     return [
         *limits,
@@ -177,7 +179,8 @@ def _command(wanted: Spawn, *, reports: bool, dies_with_parent: bool) -> list[st
 
 
 def _unpack(wanted: Spawn) -> str:
-    """Shell lines, run as the program's own user, that give the variables their names and become the program."""
+    """Return shell lines that set the variables under their real names and exec the program. They run as the program's
+    user."""
     names = [name for name, _ in _variables(wanted)]
     carriers = [_CARRIER.format(number) for number in range(len(names))]
     unset = [*carriers, *(name for name in _SHELL_VARIABLES if name not in names)]
@@ -190,12 +193,12 @@ def _where(wanted: Spawn) -> str:
 
 
 def _variables(wanted: Spawn) -> list[tuple[str, str]]:
-    # Other names a shell neither takes nor passes on.
+    # A shell does not accept or pass on variables with other names.
     return [item for item in wanted.environment.items() if _VARIABLE.fullmatch(item[0])]
 
 
 def _find(wanted: Spawn) -> Path:
-    """The program's full path, looked up as the program's own environment says."""
+    """Return the program's full path, found by the PATH of the program's own environment."""
     name = wanted.argv[0]
     if "/" in name:
         path = Path(wanted.working_directory, name)
@@ -203,11 +206,11 @@ def _find(wanted: Spawn) -> Path:
             raise NetworkError(f"program {path} does not exist", "correct the command", where=_where(wanted))
         return path
     search = wanted.environment.get("PATH", SYSTEM_PATH)
-    found = shutil.which(name, path=search)
-    if found is None:
+    program = shutil.which(name, path=search)
+    if program is None:
         what = f"program `{name}` is not in {search}"
         raise NetworkError(what, "give its full path, or set PATH in the environment", where=_where(wanted))
-    return Path(wanted.working_directory, found)
+    return Path(wanted.working_directory, program)
 
 
 def _check_reachable(wanted: Spawn, path: Path, role: str) -> None:
@@ -218,12 +221,12 @@ def _check_reachable(wanted: Spawn, path: Path, role: str) -> None:
     if real.is_dir() and not may(wanted.uid, wanted.gid, real, 1):
         closed.append(real)
     if closed:
-        what = f"{role} {path} cannot be reached by UID {wanted.uid}: {closed[0]} is closed to it"
-        raise NetworkError(what, f"chmod o+x {shlex.quote(str(closed[0]))}, or move it", where=_where(wanted))
+        what = f"{role} {path} cannot be reached by UID {wanted.uid}: {closed[0]} is closed to that user"
+        raise NetworkError(what, f"chmod o+x {shlex.quote(str(closed[0]))}, or move the {role}", where=_where(wanted))
 
 
 def _interpreter(program: Path) -> str:
-    """The program a script names in its first line, if it is a script."""
+    """Return the interpreter in the first line of a script; empty if the program is no script."""
     with contextlib.suppress(OSError), program.open("rb") as file:
         first = file.readline(256)
         if first.startswith(b"#!"):
@@ -233,20 +236,20 @@ def _interpreter(program: Path) -> str:
 
 
 def _tool(name: str) -> str:
-    found = shutil.which(name, path=SYSTEM_PATH)
-    if found is None:
+    program = shutil.which(name, path=SYSTEM_PATH)
+    if program is None:
         raise NetworkError(f"the program `{name}` is missing", "apt-get install util-linux")
-    return found
+    return program
 
 
 def _signal_group(process: Process, number: signal.Signals) -> None:
-    # It leads its own group, which may be empty by now.
+    # The process leads its own group, which may be empty by now.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
 
 async def _open_pipe() -> tuple[asyncio.StreamReader, int]:
-    """What to read, and where to write."""
+    """Return the reader of a new pipe, and the file descriptor to write to."""
     reading, writing = os.pipe()
     reader, _ = await _reader(reading)
     return reader, writing

@@ -1,7 +1,8 @@
-"""What a process in a pod sees of the machine's files: the plan of its private mounts, as shell lines.
+"""Which of the machine's files a process in a pod sees: the plan of its private mounts, as shell lines.
 
-Directories that its user may not enter are replaced by empty ones that hold only what was declared visible; hidden
-directories likewise; single files are laid over others. The host's mounts never change: each process has its own.
+A directory that its user may not enter is covered by a new one with only the paths that were declared visible. The same
+goes for hidden directories. Single files are mounted over others. The host's mounts never change: each process has its
+own mount namespace.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # weft's own programs first, so that `python3` in a pod is the interpreter that runs weft; then the machine's.
 POD_PATH = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
 
-# Beyond this, one mount per entry costs more than a person wants to wait for.
+# With more entries, one mount per entry would take too long.
 _MOST_ENTRIES = 200
 
 
 class Laid(msgspec.Struct, frozen=True):
-    """The file `source` is seen where `target` is."""
+    """The file `source` is mounted over `target`."""
 
     source: str
     target: str
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """`visible` paths can be reached even below directories closed to the user; `hidden` directories look empty
-    except for what is visible in them. Nothing becomes readable or writable that its own mode forbids."""
+    """What a process sees. `visible` paths can be reached even below directories closed to the user; `hidden`
+    directories look empty except for visible paths in them. Nothing becomes readable or writable that its own mode
+    forbids."""
 
     visible: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -40,12 +42,14 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mount_lines(view: View, uid: int, gid: int) -> list[str]:
-    """Shell lines to run as root in a fresh, private mount namespace, while at least one network namespace is named."""
-    # Their directory is where new ones are put together: it is there, and nobody's business in a pod.
+    """Return shell lines to run as root in a new, private mount namespace, while at least one network namespace has a
+    name."""
+    # New directories are assembled at /run/netns: it exists, and a pod does not need to see its content.
     stage = _quoted(DIRECTORY)
-    # A mounted namespace that is copied into a process would outlive its deletion by as long as the process lives.
+    # A mount of a network namespace that is copied into a process would keep the deleted namespace alive as long as the
+    # process.
     lines = [f"umount -l {stage} 2>/dev/null || :"]
-    # Before any cover, which may take their sources out of sight; a cover keeps what is laid, as it keeps the visible.
+    # Before any cover, which may hide the sources. A cover keeps mounted files, as it keeps visible paths.
     for laid in view.files:
         lines.append(f"mount --bind {_quoted(laid.source)} {_quoted(_target(laid))}")
     for cover in _covers(view, uid, gid):
@@ -63,19 +67,20 @@ def mount_lines(view: View, uid: int, gid: int) -> list[str]:
 
 
 def may(uid: int, gid: int, path: str | Path, wanted: int) -> bool:
-    """Whether the mode of `path` itself lets the user do `wanted` (4 read, 2 write, 1 enter or execute, or a sum)."""
-    found = Path(path).stat()
-    shift = 6 if found.st_uid == uid else 3 if found.st_gid == gid else 0
-    return uid == 0 or (found.st_mode >> shift) & wanted == wanted
+    """Return whether the mode of `path` itself lets the user do `wanted` (4 read, 2 write, 1 enter or execute, or a
+    sum)."""
+    status = Path(path).stat()
+    shift = 6 if status.st_uid == uid else 3 if status.st_gid == gid else 0
+    return uid == 0 or (status.st_mode >> shift) & wanted == wanted
 
 
 def closed_ancestors(uid: int, gid: int, path: str | Path) -> list[Path]:
-    """The directories on the way to `path` that the user may not enter, outermost first."""
+    """Return the ancestor directories of `path` that the user may not enter, outermost first."""
     return [parent for parent in reversed(Path(path).resolve().parents) if not may(uid, gid, parent, 1)]
 
 
 def is_below(path: Path, directory: Path) -> bool:
-    """Whether `path` is `directory` or something in it."""
+    """Return whether `path` is `directory` or inside it."""
     return path == directory or directory in path.parents
 
 
@@ -94,7 +99,7 @@ def _covers(view: View, uid: int, gid: int) -> Iterator[_Cover]:
         if _is_closed(path, uid, gid):
             candidates.add(path)
     done: list[_Cover] = []
-    # From the outside in: what a cover took away needs no second one, what it kept may.
+    # Outermost first: a path that an outer cover hides needs no cover of its own, a path that it keeps may need one.
     for path in sorted(candidates):
         if any(is_below(path, cover.path) and not any(is_below(path, kept) for kept in cover.kept) for cover in done):
             continue
@@ -104,17 +109,18 @@ def _covers(view: View, uid: int, gid: int) -> Iterator[_Cover]:
 
 
 def _expanded(paths: Sequence[Path], uid: int, gid: int) -> Iterator[Path]:
-    """A directory closed to the user cannot be shown as it is, so its entries are, one by one."""
+    """Yield the paths; a directory closed to the user is replaced by its entries, because it cannot be shown as a
+    whole."""
     for path in paths:
         if not _is_closed(path, uid, gid):
             yield path
             continue
         entries = sorted(path.iterdir())
         if len(entries) > _MOST_ENTRIES:
-            what = f"{path} is closed to UID {uid} and has too many entries to show one by one"
+            what = f"{path} is closed to UID {uid} and has too many entries to mount them one by one"
             raise NetworkError(what, f"chmod o+rx {_quoted(path)}")
         for entry in entries:
-            # A dangling link has nothing to show; a closed directory on the way to a visible path is made anew.
+            # A dangling link has nothing to show. A closed directory on the way to a visible path is created anew.
             leads_on = any(entry in other.parents for other in paths)
             if entry.exists() and not (leads_on and _is_closed(entry, uid, gid)):
                 yield entry
@@ -133,7 +139,7 @@ def _outermost(paths: Iterable[Path]) -> list[Path]:
 
 
 def _target(laid: Laid) -> Path:
-    # A link such as /etc/resolv.conf → /run/systemd/… is covered where it leads.
+    # A link such as /etc/resolv.conf → /run/systemd/… is covered at its target.
     target = Path(laid.target).resolve()
     for path in (Path(laid.source), target):
         if not path.exists():

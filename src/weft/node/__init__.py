@@ -1,1 +1,2 @@
-"""What a machine does for its workloads: their identities and the sockets of these, their Envoys, interception."""
+"""The node agent and the proxies of one machine: workload certificates, the sockets that serve them, Envoy processes,
+traffic interception."""

@@ -1,9 +1,9 @@
-"""The agent of one machine: every workload's identity and the socket that it is served on, from the one's first moment
-to its last.
+"""The agent of one machine: it gets and renews the certificate of every workload, and serves it by SDS on a Unix socket
+of that workload.
 
-The local engine, the watcher of registrations or kubelet's volumes come in with workloads; certificates leave through
-their sockets.
-Rule: what one workload lacks or does wrong is no other's trouble, and a CA that is away takes nothing from anybody.
+Workloads are added by the local engine, by the watcher of the registration files, or by kubelet's volume calls. Their
+Envoys get certificates and roots through the sockets. Rule: a failure of one workload affects no other workload, and
+while the CA cannot be reached, every workload keeps what it has.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ log = logging.getLogger("weft.node.agent")
 
 
 class Agent:
-    """`private` is a directory that only root can enter; `bundle` is whom to trust until the CA says it; `changed` is
-    told of the workload whose status is another, `certified` of each new certificate, `trusted` of other roots."""
+    """All workloads of one machine. `private` is a directory that only root can enter. `bundle` holds the roots to
+    trust until the CA sends its own. Callbacks: `changed` gets a workload whose status changed, `certified` a
+    workload and its new certificate, `trusted` the new roots."""
 
     def __init__(
         self,
@@ -54,7 +55,8 @@ class Agent:
         self._following = asyncio.create_task(self._follow_roots(), name="roots")
 
     async def close(self) -> None:
-        """The workloads may live on, and the next agent serve them."""
+        """Stop serving, but keep the sockets' directories: workloads may keep running, and the next agent serves them
+        again."""
         for workload in self._secrets.workloads():
             await self._stop(workload, gone=False)
         if self._following is not None:
@@ -62,14 +64,14 @@ class Agent:
             await asyncio.wait({self._following})
 
     async def open(self, workload: str, doorway: Doorway) -> None:
-        """Only its socket, where its proxy learns whom to trust: who it is, is not known yet. Raises DoorError."""
+        """Open only the workload's socket and serve the roots there: its identity is not known. Raises DoorError."""
         await self._stop(workload, gone=False)
         await self._secrets.open(workload, doorway)
         self._put_roots(workload)
 
     async def add(self, bearer: Bearer, doorway: Doorway, before: Certified | None = None) -> None:
-        """Open its socket and begin to get it a certificate, unless what it had `before` is still good. Raises
-        DoorError. One of the same name is replaced."""
+        """Open the workload's socket and start to request a certificate, unless the certificate `before` is still
+        valid. A workload of the same name is replaced. Raises DoorError."""
         workload = bearer.workload
         if workload in self._kept or not self._secrets.is_open(workload, doorway):
             await self.open(workload, doorway)
@@ -87,11 +89,11 @@ class Agent:
             kept.trust(self._bundle)
 
     async def remove(self, workload: str) -> None:
-        """Its socket and its key are gone when this returns. Idempotent."""
+        """Delete the workload's socket and forget its key before returning. Idempotent."""
         await self._stop(workload, gone=True)
 
     def hurry(self, workload: str) -> None:
-        """There is a fresh token: what failed for the old one is tried again now."""
+        """Retry a failed certificate request now, because a fresh token has arrived."""
         if (kept := self._kept.get(workload)) is not None:
             kept[0].hurry()
 
@@ -114,13 +116,13 @@ class Agent:
         return [kept.status for kept, _ in self._kept.values()]
 
     def lack(self, workload: str) -> str:
-        """Why it cannot show who it is, or whom to trust; empty if it can."""
+        """Return why the workload has no valid certificate or no roots; an empty string if it has both."""
         status, now = self.status(workload), self._clock()
         if status is None:
-            return "it has no identity"
+            return "the workload has no identity"
         if not status.is_held(now):
-            return f"no identity: {status.trouble(now) or 'its certificate is not good now'}"
-        return "" if self._bundle else "no identity: the CA has not said yet which roots to trust"
+            return f"no identity: {status.trouble(now) or 'its certificate is not valid now'}"
+        return "" if self._bundle else "no identity: the CA has not sent the roots to trust yet"
 
     async def _follow_roots(self) -> None:
         backoff = Backoff(first=0.2, most=10.0)
@@ -130,16 +132,16 @@ class Agent:
                     backoff.reset()
                     self._on_bundle(bundle)
             except (CaUnavailable, SigningRefused, OSError) as error:
-                log.warning("the CA does not say which roots to trust: %s", error)
+                log.warning("cannot get the roots to trust from the CA: %s", error)
             except Exception:
-                log.exception("following the roots of the CA failed in a way nobody thought of")
+                log.exception("cannot get the roots to trust from the CA, because of an unexpected error")
             await asyncio.sleep(backoff.next())
 
     def _on_bundle(self, bundle: tuple[str, ...]) -> None:
         if not bundle or bundle == self._bundle:
-            return  # nobody is told to trust nobody
+            return  # an empty bundle would make proxies trust no peer
         if self._bundle:
-            log.info("the roots have changed: %d are trusted now", len(bundle))
+            log.info("the roots have changed; number of trusted roots: %d", len(bundle))
         self._bundle = bundle
         for workload in self._secrets.workloads():
             self._put_roots(workload)

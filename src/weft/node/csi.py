@@ -1,8 +1,9 @@
-"""The driver of volumes that kubelet calls: a pod's volume is a directory with the agent's sockets for that pod.
+"""The CSI driver that kubelet calls: a pod's volume is a directory with the agent's sockets for that pod.
 
-Kubelet's calls come in on a socket that only root can open; what they say of a pod goes to `pods.py`. Nothing is
-mounted: the sockets are made where kubelet wants the volume, and kubelet shows that directory to the pod. So the agent
-needs no privilege but to give its sockets to the proxy's group. Rule: kubelet is answered, whatever it asks.
+Kubelet calls over a Unix socket that only root can open; `pods.py` gets the pod and the token of each call. Nothing is
+mounted here: the driver creates the sockets in the directory that kubelet names, and kubelet mounts that directory into
+the pod. So the agent's only privilege is to give its sockets to the proxy's group. Rule: every call of kubelet gets a
+response, also a malformed one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ log = logging.getLogger("weft.node.csi")
 
 _KEY = "csi.storage.k8s.io/{}"
 _MOST_BYTES = 1 << 20
-# Seconds until kubelet is told anew. It looks every second, and has to see that the socket was gone.
+# Seconds before the registration socket is created again. Kubelet checks every second and must notice that the socket
+# was missing.
 _FIRST_DELAY, _MOST_DELAY = 2.0, 10.0
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -38,11 +40,11 @@ _Handling = Callable[[Any], Awaitable[Any]]
 
 
 class CsiListenError(Exception):
-    """A socket of the driver's own cannot be made."""
+    """One of the driver's two sockets, for CSI calls or for the registration, cannot be created."""
 
 
 class Driver:
-    """`name` as in the CSIDriver object, `node_id` as the Node's name."""
+    """The driver's gRPC servers. `name` is the name of the CSIDriver object, `node_id` the name of the Node."""
 
     def __init__(
         self, name: str, version: str, node_id: str, kubelet: Kubelet, pods: NodePods, *, audience: str = AUDIENCE
@@ -60,12 +62,13 @@ class Driver:
         return self._registration.is_registered
 
     async def start(self) -> None:
-        """Raises CsiListenError. Kubelet looks for the socket of the registration, so that one is made last."""
+        """Create both sockets and listen. Kubelet watches for the registration socket, so that socket is created last.
+        Raises CsiListenError."""
         try:
             self._endpoint.parent.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise CsiListenError(
-                f"cannot make {self._endpoint.parent}: {error}; is that kubelet's directory?"
+                f"cannot create {self._endpoint.parent}: {error}; is this kubelet's directory?"
             ) from error
         self._server = await _listening(self._endpoint, self._identity(), self._node())
         await self._register()
@@ -73,7 +76,7 @@ class Driver:
         log.info("the driver %s listens at %s", self.name, self._endpoint)
 
     async def close(self, grace: float | None = 2.0) -> None:
-        """The registration first, so that kubelet does not call a driver that is about to go."""
+        """Stop both servers, the registration first, so that kubelet does not call a driver that is about to stop."""
         if self._registering is not None:
             self._registering.cancel()
             await asyncio.wait({self._registering})
@@ -85,14 +88,15 @@ class Driver:
         self._registrar = await _listening(self._kubelet.registration(self.name), self._registration.handler())
 
     async def _register_again(self) -> None:
-        """Kubelet asks a driver once. If it could not take it then, because the API server was away, say, it would not
-        know of it until the next one: so it is shown a new socket."""
+        """Recreate the registration socket whenever kubelet has rejected the driver. Kubelet registers a driver once
+        per socket: if that failed, for example because the API server was unreachable, kubelet would ignore the
+        driver until it sees a new socket."""
         backoff = Backoff(first=_FIRST_DELAY, most=_MOST_DELAY)
         while True:
             await self._registration.refused.wait()
             self._registration.refused.clear()
             if self._registrar is not None:
-                await self._registrar.stop(_FIRST_DELAY)  # it is still answering kubelet
+                await self._registrar.stop(_FIRST_DELAY)  # kubelet's call is still open
                 self._registrar = None
             with contextlib.suppress(OSError):
                 self._kubelet.registration(self.name).unlink(missing_ok=True)
@@ -103,7 +107,7 @@ class Driver:
                 log.error("%s", error)
                 self._registration.refused.set()
 
-    # What kubelet may ask, as CSI names it
+    # CSI's gRPC methods, as kubelet calls them
 
     def _identity(self) -> grpc.GenericRpcHandler:
         async def info(_request: Any) -> Any:
@@ -139,7 +143,7 @@ class Driver:
             token = token_for(self._audience, context, secrets)
         except ValueError as error:
             log.error("%s: %s", pod, error)
-            token = ""  # the first time that is an error by itself; later the last token may still be good
+            token = ""  # the first time, a missing token is an error; later the last token may still be valid
         await self._pods.publish(volume, pod, token)
         return messages.Nothing()
 
@@ -149,16 +153,16 @@ class Driver:
 
 
 async def _listening(path: Path, *handlers: grpc.GenericRpcHandler) -> grpc.aio.Server:
-    """Raises CsiListenError."""
+    """Start a gRPC server on the Unix socket `path`. Raises CsiListenError."""
     server = grpc.aio.server(options=(("grpc.max_receive_message_length", _MOST_BYTES),))
     server.add_generic_rpc_handlers(handlers)
-    umask = os.umask(0o177)  # there is no moment in which others could open it
+    umask = os.umask(0o177)  # so that the socket is never open to other users, not even while it is created
     try:
-        path.unlink(missing_ok=True)  # of an agent that was killed
+        path.unlink(missing_ok=True)  # left by an agent that was killed
         server.add_insecure_port(f"unix:{path}")
     except (RuntimeError, OSError) as error:
         await server.stop(None)
-        raise CsiListenError(f"cannot make the socket {path}: {error}; is that kubelet's directory?") from error
+        raise CsiListenError(f"cannot create the socket {path}: {error}; is this kubelet's directory?") from error
     finally:
         os.umask(umask)
     await server.start()
@@ -166,16 +170,17 @@ async def _listening(path: Path, *handlers: grpc.GenericRpcHandler) -> grpc.aio.
 
 
 def _pod(context: dict[str, str], volume: Volume) -> KubeletPod:
-    """Raises ValueError."""
+    """Return the pod that kubelet describes in the volume's context. Raises ValueError if a field is missing, or if
+    `volume` belongs to another pod."""
     if context.get(_KEY.format("ephemeral")) != "true":
-        raise ValueError("this driver has only volumes that are written into a pod, as `csi:` in its `volumes:`")
+        raise ValueError("this driver has only ephemeral volumes: use `csi:` in the pod's `volumes:`")
     fields = ("pod.namespace", "pod.name", "pod.uid", "serviceAccount.name")
-    said = [context.get(_KEY.format(field), "") for field in fields]
-    if lacking := [field for field, value in zip(fields, said, strict=True) if not value]:
-        raise ValueError(f"kubelet does not say {', '.join(lacking)}: see that the CSIDriver has podInfoOnMount: true")
-    pod = KubeletPod(*said)
+    values = [context.get(_KEY.format(field), "") for field in fields]
+    if lacking := [field for field, value in zip(fields, values, strict=True) if not value]:
+        raise ValueError(f"kubelet did not send {', '.join(lacking)}: the CSIDriver needs podInfoOnMount: true")
+    pod = KubeletPod(*values)
     if pod.uid != volume.pod_uid:
-        raise ValueError(f"the volume at {volume.path} is not that of pod {pod}, whose UID is {pod.uid}")
+        raise ValueError(f"the volume at {volume.path} does not belong to pod {pod}, whose UID is {pod.uid}")
     parse_identity(str(Identity("cluster.local", pod.namespace, pod.service_account)))
     return pod
 
@@ -185,23 +190,26 @@ async def _nothing(_request: Any) -> Any:
 
 
 def _service(name: str, **methods: tuple[Any, _Handling]) -> grpc.GenericRpcHandler:
-    """No deserializers: what comes is parsed where its errors can be answered."""
+    """Return a gRPC service whose methods parse requests themselves, without gRPC's deserializers, so that a parse
+    error gets a proper response."""
 
     def behavior(kind: Any, handle: _Handling) -> Callable[[bytes, Context], Awaitable[bytes]]:
         async def serve(payload: bytes, context: Context) -> bytes:
             try:
                 answer: bytes = (await handle(kind.FromString(payload))).SerializeToString()
             except DecodeError:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no {kind.DESCRIPTOR.name}")
+                await context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT, f"the message is not a valid {kind.DESCRIPTOR.name}"
+                )
             except ValueError as error:
-                log.error("kubelet asked for what cannot be: %s", error)
+                log.error("invalid call of kubelet: %s", error)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             except VolumeRefused as refused:
                 log.error("%s", refused)
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))
             except Exception:
-                log.exception("a call of kubelet's failed in a way nobody thought of; others are not affected")
-                await context.abort(grpc.StatusCode.INTERNAL, "the agent failed; its log says why")
+                log.exception("a call of kubelet failed because of an unexpected error; other calls are not affected")
+                await context.abort(grpc.StatusCode.INTERNAL, "internal error of the node agent; see its log")
             return answer
 
         return serve

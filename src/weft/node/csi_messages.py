@@ -1,10 +1,10 @@
-"""The words that kubelet and a driver of volumes have in common: the little of CSI that a driver without a controller,
-without staging and without mounts needs, and kubelet's registration of plugins.
+"""Protobuf messages between kubelet and a CSI driver: the small part of CSI that a driver without a controller, staging
+and mounts needs, and kubelet's plugin registration.
 
-Built from descriptors (`base/protobuf_messages.py`), with CSI's own names and numbers.
+Built from descriptors (`base/protobuf_messages.py`), with CSI's own names and numbers. Kubelet is the client of both:
 
-    csi.v1.Identity, csi.v1.Node            kubelet asks, the driver answers
-    pluginregistration.Registration         kubelet asks who is there, and says whether it was taken
+    csi.v1.Identity, csi.v1.Node            volume calls
+    pluginregistration.Registration         kubelet reads the driver's name, then reports whether it accepted the driver
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ REGISTRATION_SERVICE = "pluginregistration.Registration"
 
 _POOL = MessagePool()
 
-Nothing: Any = _POOL.add("csi.v1.Nothing")  # what is asked or answered with no field, or none of ours
+Nothing: Any = _POOL.add("csi.v1.Nothing")  # a message without fields, or with none that the driver reads
 PluginInfoResponse: Any = _POOL.add("csi.v1.GetPluginInfoResponse", field("name", 1), field("vendor_version", 2))
-_POOL.add("csi.v1.BoolValue", field("value", 1, BOOL))  # google.protobuf.BoolValue, on the wire
+_POOL.add("csi.v1.BoolValue", field("value", 1, BOOL))  # same wire format as google.protobuf.BoolValue
 ProbeResponse: Any = _POOL.add("csi.v1.ProbeResponse", field("ready", 1, "csi.v1.BoolValue"))
 NodeInfoResponse: Any = _POOL.add("csi.v1.NodeGetInfoResponse", field("node_id", 1))
 PublishRequest: Any = _POOL.add(

@@ -1,8 +1,9 @@
-"""The agent of a Kubernetes node as one process: kubelet's driver, the pods' identities and configuration, its own
-identity, and its health.
+"""The agent of a Kubernetes node as one process: the CSI driver for kubelet, the pods' certificates and configuration,
+the agent's own certificate, and its health endpoint.
 
-It begins with what the agent before left, then tells kubelet that it is there; it ends by SIGTERM and takes nothing
-from running pods. Rule: there is one at a time on a node; the next waits until the one before has let go.
+At the start it recovers the state that the previous agent left, then registers with kubelet. SIGTERM ends it, and
+running pods keep everything they have. Rule: one agent runs on a node at a time; the next one waits until the previous
+one has released the lock.
 """
 
 from __future__ import annotations
@@ -39,30 +40,30 @@ from weft.node.roots import LOOK, read_roots, watch_roots
 
 log = logging.getLogger("weft.node.daemon")
 
-_PRIVATE = "agent"  # in the driver's own directory
-_LOCK, _SECRETS, _RELAY = "lock", "sds", "xds"  # in that
-_LOCK_LOOK = 0.2  # seconds
+_PRIVATE = "agent"  # in the driver's plugin directory
+_LOCK, _SECRETS, _RELAY = "lock", "sds", "xds"  # in `_PRIVATE`
+_LOCK_LOOK = 0.2  # seconds between attempts to take the lock
 
 
 class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str
     control: str  # HOST:PORT of xDS and the CA
-    roots: Path  # by which it is known
-    token: Path  # the agent's own
-    control_name: str = ""  # what its certificate says, if not the host of `control`
+    roots: Path  # PEM file of the roots that verify the control plane's certificate
+    token: Path  # file of the agent's service account token
+    control_name: str = ""  # the name in the control plane's certificate, if not the host of `control`
     kubelet_root: Path = ROOT
     driver: str = IDENTITY_DRIVER
     trust_domain: str = "cluster.local"
-    state: Path | None = None  # a tmpfs; None: nothing is left for the next agent
+    state: Path | None = None  # a tmpfs; None: no state is kept for the next agent
     redirects: bool = False
     health: tuple[str | None, int] | None = None  # host and port; no host: every address
     lifetime: timedelta = LIFETIME
-    look: float = LOOK  # seconds between looks at the file of the roots
+    look: float = LOOK  # seconds between reads of the `roots` file
 
 
 class Daemon:
     def __init__(self, settings: DaemonSettings) -> None:
-        """Raises OSError or ValueError for the roots."""
+        """Build all parts of the agent. Raises OSError or ValueError if the roots cannot be read."""
         self._settings = settings
         bundle = read_roots(settings.roots)
         keepsakes = _keepsakes(settings.state)
@@ -92,7 +93,8 @@ class Daemon:
         self._bundle = bundle
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Until cancelled. Raises ListenError, or OSError for the address of its health."""
+        """Run until cancelled; `ready` is called once the driver listens. Raises ListenError, or OSError for the health
+        address."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._client.close)
             if self._settings.health is not None:
@@ -116,9 +118,9 @@ class Daemon:
             await asyncio.Event().wait()
 
     def lack(self) -> str:
-        """What keeps pods from being served; empty if nothing does."""
+        """Return why the agent cannot serve pods; an empty string if it can."""
         if not self._driver.is_registered:
-            return f"kubelet has not taken the driver {self._settings.driver} yet"
+            return f"kubelet has not registered the driver {self._settings.driver} yet"
         return ""
 
     def metrics(self) -> Iterable[Metric]:
@@ -128,7 +130,7 @@ class Daemon:
         yield GaugeMetricFamily("weft_node_pods", "Pods that are served.", len(self.pods))
         yield GaugeMetricFamily(
             "weft_node_identities_held",
-            "Pods whose certificate is good now.",
+            "Pods whose certificate is valid now.",
             sum(each.is_held(now) for each in statuses),
         )
         yield GaugeMetricFamily(
@@ -138,7 +140,7 @@ class Daemon:
         )
         yield GaugeMetricFamily(
             "weft_node_own_identity_held",
-            "1 if the agent's own certificate is good now.",
+            "1 if the agent's own certificate is valid now.",
             int(own is not None and own.is_held(now)),
         )
         yield CounterMetricFamily(
@@ -152,38 +154,40 @@ class Daemon:
 
     async def _follow_roots(self) -> None:
         async for bundle in watch_roots(self._settings.roots, self._bundle, look=self._settings.look):
-            log.info("%s has other roots, %d of them", self._settings.roots, len(bundle))
+            log.info("the roots in %s have changed; there are %d now", self._settings.roots, len(bundle))
             self._client.trust("".join(bundle))
 
 
 def _keepsakes(directory: Path | None) -> Keepsakes | None:
-    """A node whose memory cannot be used is better off with an agent that keeps nothing than with none."""
+    """Return the state kept in `directory`, or None if there is no usable directory: an agent that keeps no state is
+    better than no agent."""
     if directory is None:
         return None
     try:
         return Keepsakes(directory)
     except KeepsakesRefused as refused:
-        log.error("%s; nothing is kept for the next agent", refused)
+        log.error("%s; no state is kept for the next agent", refused)
         return None
 
 
 @contextlib.asynccontextmanager
 async def _only_one(private: Path) -> AsyncIterator[None]:
-    """Two would take the sockets away from each other. What one that was killed has left is removed."""
-    for each in (private.parent, private):
-        each.mkdir(mode=0o700, exist_ok=True)
-        each.chmod(0o700)  # kubelet makes a directory of the host for all to read
+    """Wait for the lock that only one agent of the node holds: two agents would replace each other's sockets. Then
+    delete the sockets that a killed agent left."""
+    for directory in (private.parent, private):
+        directory.mkdir(mode=0o700, exist_ok=True)
+        directory.chmod(0o700)  # kubelet creates a hostPath directory that all users can read
     lock = os.open(private / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        said = False
+        is_logged = False
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not said:
-                    said = True
-                    log.info("another agent is still here; waiting until it has let go of %s", private / _LOCK)
+                if not is_logged:
+                    is_logged = True
+                    log.info("another agent is still running; waiting until it releases the lock %s", private / _LOCK)
                 await asyncio.sleep(_LOCK_LOOK)
         for name in (_SECRETS, _RELAY):
             shutil.rmtree(private / name, ignore_errors=True)

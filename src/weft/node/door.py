@@ -1,8 +1,10 @@
-"""One workload's socket, and who may come in: its Envoy, known to the kernel by user and network namespace.
+"""The Unix socket of one workload, and the check of which process may connect: only the workload's Envoy, recognized by
+its user and network namespace.
 
-A connection comes in, the kernel says who made it, and it is passed on, byte by byte, to a server behind it that only
-root can reach. Two locks: the modes of the socket and its directory; and, as every pod has a process of the same user,
-the question which network the caller lives in. Rule: who may not come in learns nothing, and is logged.
+The kernel reports the user and process of each connection; an accepted connection is proxied to a server socket that
+only root can reach. Two checks protect the socket: the modes of the socket and its directory, and the caller's network
+namespace, because every pod has a process of the same user. Rule: a rejected caller gets no data, and the rejection is
+logged.
 """
 
 from __future__ import annotations
@@ -19,31 +21,32 @@ import msgspec
 
 log = logging.getLogger("weft.node.door")
 
-LONGEST_PATH = 107  # bytes, the kernel's limit
+LONGEST_PATH = 107  # bytes, the kernel's limit for a Unix socket's path
 _DIRECTORY_MODE, _SOCKET_MODE = 0o750, 0o660
 _FRESH = ".new"
 _MOST_VISITORS = 16  # connections; an Envoy has one
-# Behind one door, for the servers there. An Envoy has one for its config and one for each secret, and twice that while
-# another takes its place. All pods of a machine share the agent's memory.
+# Streams of one workload on the server behind its socket. An Envoy has one stream for its config and one for each
+# secret, and twice as many while a new Envoy replaces the old one. All pods of a machine share the agent's memory.
 MOST_STREAMS = 16
 _CHUNK = 64 * 1024
 _CREDENTIALS = struct.Struct("=3i")
 
 
 class DoorError(Exception):
-    """A socket cannot be made; says which and why."""
+    """A workload's socket cannot be created; the message has its path and the reason."""
 
 
 class Doorway(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a socket is, and for whom. Its directory is the socket's alone: it is what a pod gets to see, so that a
-    socket made anew at the same path is seen, too."""
+    """The path of a workload's socket, and which processes may connect. The directory contains only sockets of this
+    workload. The pod mounts the directory, not the socket, so that it also sees a socket that is created anew at the
+    same path."""
 
     path: Path
     uid: int
     gid: int
-    network: Path | None = None  # the pod's network namespace, as a file; None: whoever has the user may come in
-    beside: frozenset[str] = frozenset()  # other sockets that may be in the same directory
-    seen: Path | None = None  # where its proxy finds it, if not at `path`: that is what must not be too long
+    network: Path | None = None  # the pod's network namespace, as a file; None: the caller's network is not checked
+    beside: frozenset[str] = frozenset()  # names of other sockets that may be in the same directory
+    seen: Path | None = None  # the path inside the pod, if not `path`; the kernel's limit applies to this one
 
 
 class SocketPeer(msgspec.Struct, frozen=True):
@@ -55,19 +58,21 @@ class SocketPeer(msgspec.Struct, frozen=True):
 class WorkloadSocket:
     def __init__(self, doorway: Doorway, inner: str) -> None:
         self._doorway = doorway
-        self._inner = inner  # the path of the server's own socket
+        self._inner = inner  # path of the socket of the server behind this one
         self._server: asyncio.Server | None = None
         self._made: os.stat_result | None = None
         self._visits: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Raises DoorError. What an agent before us left at the path is replaced."""
+        """Create the socket and accept connections. A socket that an earlier agent left at the path is replaced. Raises
+        DoorError."""
         listening, self._made = bind(self._doorway)
         self._server = await asyncio.start_unix_server(self._enter, sock=listening)
 
     async def close(self, *, gone: bool = False) -> None:
-        """Streams end; what came through them stays where it went. The directory goes only with its workload (`gone`):
-        a pod that lives on sees this very directory, and would never see a socket in another of the same name."""
+        """Close all connections and delete the socket; Envoy keeps the config and secrets it has. The directory is
+        deleted only if the workload has ended (`gone`): a running pod has mounted this directory, and would not see
+        a socket in a new directory of the same name."""
         if self._server is not None:
             self._server.close()
         for visit in tuple(self._visits):
@@ -82,7 +87,7 @@ class WorkloadSocket:
         objection = self._objection(visitor)
         if objection:
             log.warning(
-                "%s: refused process %d of user %d: %s", self._doorway.path, visitor.pid, visitor.uid, objection
+                "%s: rejected process %d of user %d: %s", self._doorway.path, visitor.pid, visitor.uid, objection
             )
             writer.close()
             return
@@ -93,7 +98,7 @@ class WorkloadSocket:
     def _objection(self, visitor: SocketPeer) -> str:
         doorway = self._doorway
         if visitor.uid != doorway.uid:
-            return f"only user {doorway.uid} may come in"
+            return f"only user {doorway.uid} may connect"
         if len(self._visits) >= _MOST_VISITORS:
             return f"{_MOST_VISITORS} connections are open already"
         if doorway.network is None:
@@ -101,26 +106,26 @@ class WorkloadSocket:
         try:
             theirs, ours = Path(f"/proc/{visitor.pid}/ns/net").stat(), doorway.network.stat()
         except OSError as error:
-            return f"where it lives cannot be seen: {error}"
-        return "" if os.path.samestat(theirs, ours) else f"it lives in another network than {doorway.network.name}"
+            return f"cannot read its network namespace: {error}"
+        return "" if os.path.samestat(theirs, ours) else f"it is not in the network namespace {doorway.network.name}"
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             inner_reader, inner_writer = await asyncio.open_unix_connection(self._inner)
         except OSError as error:
-            log.warning("%s: the server behind it is gone: %s", self._doorway.path, error)
+            log.warning("%s: cannot connect to the server behind this socket: %s", self._doorway.path, error)
             writer.close()
             return
         ways = [asyncio.ensure_future(_pump(reader, inner_writer)), asyncio.ensure_future(_pump(inner_reader, writer))]
         try:
-            # Neither side of a gRPC connection is of use without the other.
+            # A gRPC connection is useless once one direction is closed.
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            for each in (writer, inner_writer):
-                each.close()
+            for side in (writer, inner_writer):
+                side.close()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -131,52 +136,55 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def bind(doorway: Doorway) -> tuple[socket.socket, os.stat_result]:
-    """A socket that listens there, and what was made, by which it is known later. It appears at its path with its modes
-    set: at no moment can anybody else open it. Raises DoorError."""
+    """Create the listening socket of a doorway; return it and the stat result of its file, which identifies the file
+    later. The socket appears at its path with its modes set, so no other user can open it at any moment. Raises
+    DoorError."""
     path, seen = doorway.path, doorway.seen or doorway.path
     if len(os.fsencode(seen)) > LONGEST_PATH:
-        raise DoorError(f"{seen} is too long for a socket: {LONGEST_PATH} bytes are the most")
+        raise DoorError(f"{seen} is too long for a socket's path: at most {LONGEST_PATH} bytes")
     try:
         return _bind(doorway)
     except OSError as error:
-        raise DoorError(f"cannot make the socket {path}: {error.strerror or error}") from error
+        raise DoorError(f"cannot create the socket {path}: {error.strerror or error}") from error
 
 
-def unbind(doorway: Doorway, made: os.stat_result, *, gone: bool) -> None:
-    """Remove the socket; with `gone` its directory, too, once it is empty."""
+def unbind(doorway: Doorway, created: os.stat_result, *, gone: bool) -> None:
+    """Delete the socket; with `gone` also its directory, if that is empty."""
     path = doorway.path
     with contextlib.suppress(OSError):
-        # Another agent may have taken over meanwhile: its socket is not ours to remove.
-        if os.path.samestat(path.lstat(), made):
+        # Another agent may have replaced the socket meanwhile; that agent's socket must not be deleted.
+        if os.path.samestat(path.lstat(), created):
             path.unlink()
             if gone:
                 path.parent.rmdir()
 
 
 def visitor_of(connection: socket.socket) -> SocketPeer:
-    """Who called, as the kernel says. Without a view of the caller's processes, the number of its process is 0."""
-    said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return SocketPeer(*_CREDENTIALS.unpack(said))
+    """Return the process, user and group that connected, as the kernel reports them. The process ID is 0 if the
+    caller's PID namespace is not visible to this process."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return SocketPeer(*_CREDENTIALS.unpack(credentials))
 
 
 def _bind(doorway: Doorway) -> tuple[socket.socket, os.stat_result]:
     directory = doorway.path.parent
     directory.mkdir(mode=0o700, exist_ok=True)
     if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
-        raise DoorError(f"{directory} is not ours: somebody else could put another socket there")
+        raise DoorError(f"{directory} is a link or belongs to another user, who could replace the socket")
     fresh = f"{_FRESH}-{doorway.path.name}" if doorway.beside else _FRESH
-    known = {doorway.path.name, *doorway.beside, *(f"{_FRESH}-{each}" for each in doorway.beside), fresh}
-    if others := {each.name for each in os.scandir(directory)} - known:
-        # Its mode is about to change, and a pod to see it: that must not happen to /run.
-        raise DoorError(f"{directory} is not the socket's alone: it holds {min(others)}")
+    expected = {doorway.path.name, *doorway.beside, *(f"{_FRESH}-{each}" for each in doorway.beside), fresh}
+    if others := {each.name for each in os.scandir(directory)} - expected:
+        # The directory's mode is about to change and a pod is about to see it, which must not happen to a shared one
+        # such as /run.
+        raise DoorError(f"{directory} must contain only the workload's sockets, but it contains {min(others)}")
     os.chown(directory, -1, doorway.gid)
     directory.chmod(_DIRECTORY_MODE)
     (directory / fresh).unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     opened = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        # Before it listens nobody can connect, so there is no moment at which the mode is wrong. The path goes through
-        # our handle of the directory, as kubelet's own paths are longer than a socket's address may be.
+        # No process can connect before `listen`, so the mode is never wrong. The socket is bound through a file
+        # descriptor of the directory, because kubelet's paths are longer than a socket address may be.
         listening.bind(f"/proc/self/fd/{opened}/{fresh}")
         os.chown(directory / fresh, -1, doorway.gid)
         (directory / fresh).chmod(_SOCKET_MODE)

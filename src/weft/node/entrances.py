@@ -1,7 +1,8 @@
-"""The doors of one server: each of its clients comes in at a socket of its own, and who that is, the socket tells.
+"""The workload sockets of one xDS server: each client connects at a socket of its own, and the socket identifies the
+client.
 
-Owners come in with a doorway each and a name; the address at which the server was called finds them again. The server
-itself listens behind the doors, in a directory that only root can enter.
+Input: an owner (a pod or workload), its name and its doorway. Output: the owner for the address at which the server was
+called. The server itself listens on sockets in a directory that only root can enter, behind the workload sockets.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ class Entrances(Generic[OwnerT]):
     def __init__(self, private: Path, server: XdsServer) -> None:
         self._private, self._server = private, server
         self._open: dict[str, _Entrance[OwnerT]] = {}  # by name
-        self._owners: dict[str, OwnerT] = {}  # by the address that was called
+        self._owners: dict[str, OwnerT] = {}  # by the server's listening address
         self._numbers = itertools.count()
 
     async def open(self, name: str, owner: OwnerT, doorway: Doorway) -> None:
-        """Raises DoorError."""
+        """Listen for the owner's client at `doorway`. Raises DoorError."""
         self._private.mkdir(mode=0o700, parents=True, exist_ok=True)
         inner = self._private / f"{next(self._numbers)}"
-        inner.unlink(missing_ok=True)  # of an agent that was killed
+        inner.unlink(missing_ok=True)  # left by an agent that was killed
         try:
             address = await self._server.listen(f"unix:{inner}")
         except ListenError as error:
@@ -43,7 +44,8 @@ class Entrances(Generic[OwnerT]):
         self._open[name] = _Entrance(owner, doorway, door, address)
 
     async def close(self, name: str, *, gone: bool) -> bool:
-        """Whether there was one. Unless its owner is `gone`, another agent may open it again."""
+        """Close the socket of `name` and return whether there was one. The socket's directory is deleted only if its
+        owner has ended (`gone`); otherwise another agent may open the socket again."""
         entrance = self._open.pop(name, None)
         if entrance is None:
             return False
@@ -59,7 +61,7 @@ class Entrances(Generic[OwnerT]):
         return entrance.doorway if entrance else None
 
     def owner(self, address: str) -> OwnerT | None:
-        """Whose entrance was called."""
+        """Return the owner whose socket leads to this listening address of the server."""
         return self._owners.get(address)
 
     def owners(self) -> list[OwnerT]:

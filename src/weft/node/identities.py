@@ -1,8 +1,9 @@
-"""One workload's identity through time: token, key, request, certificate, and all of it again before it ends.
+"""The certificate of one workload over time: read the token, generate a key, request a certificate, and repeat before
+the certificate expires.
 
-Whoever runs the workload comes in with a way to get its token; what leaves is a `Certified` each time there is a new
-one. Rules: a key is made for one certificate and never leaves this process but to the workload's own Envoy; nothing
-that fails takes away what there is; a failure is said with since when, why, and how long it can go on.
+Input: a `Bearer` with a function that returns the workload's token. Output: a `Certified` for each new certificate.
+Rules: a key is used for one certificate and is sent only to the workload's own Envoy; a failed renewal keeps the
+current certificate; a failure is reported with its start, its reason and the time left.
 """
 
 from __future__ import annotations
@@ -29,37 +30,37 @@ from weft.node.status import IdentityStatus, clock_text
 
 log = logging.getLogger("weft.node.identities")
 
-TokenSource = Callable[[], Awaitable[str]]  # raises OSError or ValueError if there is none
+TokenSource = Callable[[], Awaitable[str]]  # raises OSError or ValueError if there is no token
 Clock = Callable[[], float]  # Unix time
 
 LIFETIME = timedelta(hours=24)
-RENEW_AT = 0.8  # of a certificate's life
-_RENEW_SPREAD = 0.02  # of it, to either side: what was signed together is not renewed together
-_CHANGED_SPREAD = 0.1  # of what is left of it, but no longer than:
-_MOST_CHANGED_SPREAD = 60.0  # seconds within which all of a machine's workloads follow a new root
-_ANSWER_TIMEOUT = 15.0  # seconds
-_FIRST_DELAY, _MOST_DELAY = 0.2, 30.0  # seconds between tries
-_LOOK = 15.0  # seconds between looks at the clock on the wall: a machine that sleeps wakes to another time
-_REMIND = 300.0  # seconds between two lines in the log that say the same
+RENEW_AT = 0.8  # fraction of a certificate's lifetime
+_RENEW_SPREAD = 0.02  # random, up or down: certificates signed together are not all renewed together
+_CHANGED_SPREAD = 0.1  # fraction of the remaining lifetime, limited by the next line
+_MOST_CHANGED_SPREAD = 60.0  # seconds in which all workloads of a machine renew after a root rotation
+_ANSWER_TIMEOUT = 15.0  # seconds for one certificate request
+_FIRST_DELAY, _MOST_DELAY = 0.2, 30.0  # seconds between attempts
+_LOOK = 15.0  # seconds between checks of the wall clock: it jumps when a suspended machine resumes
+_REMIND = 300.0  # seconds between two equal log lines
 
 
 class Bearer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose identity it is."""
+    """A workload that needs a certificate: its identity and how to get its token."""
 
     name: str  # NAMESPACE/POD
     identity: Identity
     token: TokenSource
     key: KeyKind = KeyKind.P256
-    uid: str = ""  # where a name may come again while the first of that name is still here
+    uid: str = ""  # needed if a pod's name can be used again before the first pod of that name has ended
 
     @property
     def workload(self) -> str:
-        """By which it is told from all others of the machine."""
+        """The key of this workload on its machine: the UID, or the name if there is no UID."""
         return self.uid or self.name
 
 
 class Certified(msgspec.Struct, frozen=True):
-    """A certificate and its key. Prints as what is public of it."""
+    """A certificate and its private key. Its repr does not contain the key."""
 
     chain: tuple[str, ...]  # PEM, the leaf first
     key: Key
@@ -80,8 +81,9 @@ class Certified(msgspec.Struct, frozen=True):
 
 
 class KeptIdentity:
-    """`publish` is called with each new certificate, `changed` whenever the status is another. `before` is what an
-    agent before us had for it: good for as long as nothing speaks against it."""
+    """Gets and renews the certificate of one workload. `publish` is called with each new certificate, `changed`
+    whenever the status changes. `before` is the certificate that the previous agent had for the workload; it is used
+    as long as it is valid and leads to the current roots."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class KeptIdentity:
         self._before = before
         self._signer, self._publish, self._changed = signer, publish, changed
         self._lifetime, self._clock, self._look = lifetime, clock, look
-        # Certificates that live for seconds must not be tried for only every half minute.
+        # A certificate that lives for seconds must be retried more often than every 30 s.
         self._most_delay = max(1.0, min(most_delay, lifetime.total_seconds() / 20))
         self._certified: Certified | None = None
         self._bundle: tuple[str, ...] = ()
@@ -113,13 +115,13 @@ class KeptIdentity:
 
     @property
     def status(self) -> IdentityStatus:
-        held = self._certified
+        current = self._certified
         return IdentityStatus(
             workload=self.bearer.name,
             identity=str(self.bearer.identity),
-            serial=held.serial if held else "",
-            not_before=held.not_before if held else 0.0,
-            not_after=held.not_after if held else 0.0,
+            serial=current.serial if current else "",
+            not_before=current.not_before if current else 0.0,
+            not_after=current.not_after if current else 0.0,
             renewal=self._renewal,
             renewals=max(0, self._renewals),
             roots=tuple(map(fingerprint, self._bundle)),
@@ -128,17 +130,17 @@ class KeptIdentity:
         )
 
     async def run(self) -> None:
-        """Until cancelled. Between two certificates the clock on the wall is looked at now and then: timers stand
-        still while a machine sleeps."""
+        """Get certificates until cancelled. While waiting for the next renewal, check the wall clock regularly: timers
+        stop while a machine is suspended."""
         backoff = Backoff(first=_FIRST_DELAY, most=self._most_delay)
         while True:
             try:
-                certified = self._take_before() or await self._obtain()
+                certified = self._previous_certificate() or await self._obtain()
             except (SigningRefused, CaUnavailable, OSError, ValueError) as error:
                 await self._failed(str(error) or type(error).__name__, backoff.next())
             except Exception as error:
-                # The loop goes on: one certificate's trouble must not be the last.
-                log.exception("%s: asking for a certificate failed in a way nobody thought of", self.bearer.name)
+                # An unexpected error must not end the loop: the next attempt may succeed.
+                log.exception("%s: cannot get a certificate, because of an unexpected error", self.bearer.name)
                 await self._failed(repr(error), backoff.next())
             else:
                 backoff.reset()
@@ -147,13 +149,13 @@ class KeptIdentity:
                     await self._wait(max(0.01, min(self._look, self._renewal - now)))
 
     def trust(self, bundle: tuple[str, ...]) -> None:
-        """These are the roots now, the one that signs first. A certificate that they do not vouch for is replaced at
-        once; one of a root that signs no more, soon, so that its root can fade."""
+        """Set the roots to trust, the signing root first. A certificate that leads to none of them is replaced at once.
+        If the signing root has changed, the certificate is replaced soon, so that the old root can be removed."""
         before, self._bundle = self._bundle, bundle
-        held = self._certified
-        if before != bundle and before and bundle and held is not None:
-            now, left = self._clock(), held.not_after - self._clock()
-            if not leads_to(held.chain, bundle):
+        current = self._certified
+        if before != bundle and before and bundle and current is not None:
+            now, left = self._clock(), current.not_after - self._clock()
+            if not leads_to(current.chain, bundle):
                 self._renewal = now
             elif bundle[0] != before[0]:
                 spread = min(_MOST_CHANGED_SPREAD, max(0.0, left) * _CHANGED_SPREAD)
@@ -162,12 +164,13 @@ class KeptIdentity:
         self._changed()
 
     def hurry(self) -> None:
-        """What it failed for may have come: try again now."""
+        """Retry a failed request now: its cause, such as a missing token, may be resolved."""
         if self._error:
             self._woken.set()
 
-    def _take_before(self) -> Certified | None:
-        """Once."""
+    def _previous_certificate(self) -> Certified | None:
+        """Return the previous agent's certificate, on the first call only, if it is valid now and leads to the current
+        roots."""
         before, self._before = self._before, None
         now = self._clock()
         if before is None or not before.not_before <= now < before.not_after:
@@ -182,50 +185,52 @@ class KeptIdentity:
                 token = await bearer.token()
                 issued = await self._signer.create(token, key.request(bearer.identity), self._lifetime)
         except TimeoutError:
-            raise CaUnavailable(f"no answer within {_ANSWER_TIMEOUT:.0f} s") from None
+            raise CaUnavailable(f"no response within {_ANSWER_TIMEOUT:.0f} s") from None
         return certified(issued, key, bearer.identity, self._clock())
 
     def _succeeded(self, fresh: Certified) -> None:
         now = self._clock()
         self._certified = fresh
         self._renewals += 1
-        # A certificate begins before it is issued, for clocks that are late; its life is what was left of it then.
+        # A certificate's not-before lies in the past, for machines whose clock is late. Its lifetime counts from when
+        # it was obtained.
         share = RENEW_AT + random.uniform(-_RENEW_SPREAD, _RENEW_SPREAD)  # noqa: S311 - spreads load
         begun = min(now, fresh.obtained)
         self._renewal = begun + (fresh.not_after - begun) * share
         failed_since, self._failing_since, self._error, self._was_expired = self._failing_since, 0.0, "", False
         self._publish(fresh)
         if failed_since:
-            log.info("%s: has a certificate again, after %.0f s of trouble", self.bearer.name, now - failed_since)
-        log.debug("%s: certificate %s until %s", self.bearer.name, fresh.serial, clock_text(fresh.not_after))
+            log.info("%s: has a new certificate, after %.0f s of failures", self.bearer.name, now - failed_since)
+        log.debug("%s: certificate %s is valid until %s", self.bearer.name, fresh.serial, clock_text(fresh.not_after))
         self._changed()
 
     async def _failed(self, why: str, delay: float) -> None:
-        """Say it, and wait until it is to be tried again. A delay is not the wall clock's affair: one that is set back
-        must not keep us waiting for hours."""
+        """Record and log the failure, then wait `delay` seconds. The wait does not use the wall clock: a clock that is
+        set back must not prolong it by hours."""
         now = self._clock()
         first = not self._failing_since
         if first:
             self._failing_since = now
         is_expired = self._certified is not None and now >= self._certified.not_after
-        # Said when it begins, when it turns into an outage, and now and then while it lasts.
-        says = first or is_expired != self._was_expired or not 0 <= now - self._reminded < _REMIND
+        # Log the first failure, the expiry of the certificate, and a reminder every `_REMIND` seconds.
+        must_log = first or is_expired != self._was_expired or not 0 <= now - self._reminded < _REMIND
         self._renewal, self._error, self._was_expired = now + delay, why, is_expired
-        if says:
+        if must_log:
             self._reminded = now
             level = logging.ERROR if self._certified is None or is_expired else logging.WARNING
             words = (self.bearer.name, self.bearer.identity, self.status.trouble(now), delay)
-            log.log(level, "%s (%s): %s; next try in %.1f s", *words)
+            log.log(level, "%s (%s): %s; retrying in %.1f s", *words)
         self._changed()
         await self._wait(delay)
 
     def _is_due(self, now: float) -> bool:
-        """Also if the clock was set back to before the certificate begins: nobody would take it."""
-        held = self._certified
-        return now >= self._renewal or (held is not None and now < held.not_before)
+        """Return whether the certificate must be renewed now. That is also the case if the clock was set back to before
+        its not-before: peers would reject it."""
+        current = self._certified
+        return now >= self._renewal or (current is not None and now < current.not_before)
 
     async def _wait(self, seconds: float) -> None:
-        """Or until there is news."""
+        """Wait this long, or until `trust` or `hurry` wakes the loop."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
@@ -233,26 +238,29 @@ class KeptIdentity:
 
 
 def certified(issued: Issued, key: Key, identity: Identity, now: float) -> Certified:
-    """Raises ValueError, if what the CA signed is not what it was asked for."""
+    """Check the certificate that the CA issued, and return it with its key. Raises ValueError if it is for another key
+    or identity, or not valid now."""
     leaf = x509.load_pem_x509_certificate(issued.chain[0].encode()) if issued.chain else None
     if leaf is None or not key.is_for(leaf):
-        raise ValueError("the CA answered with a certificate for another key")
+        raise ValueError("the CA returned a certificate for another key")
     try:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     except x509.ExtensionNotFound:
         uris = []
     if uris != [str(identity)]:
-        raise ValueError(f"the CA answered with a certificate for {', '.join(uris) or 'nobody'}, not for {identity}")
+        raise ValueError(f"the CA returned a certificate for {', '.join(uris) or 'no identity'}, not for {identity}")
     fresh = Certified(issued.chain, key, leaf, now)
     if not fresh.not_before <= now < fresh.not_after:
         text = f"{clock_text(fresh.not_before)} to {clock_text(fresh.not_after)}"
-        raise ValueError(f"the CA answered with a certificate that is good from {text} only: do the clocks agree?")
+        raise ValueError(
+            f"the CA returned a certificate that is valid only from {text}: compare the clocks of both machines"
+        )
     return fresh
 
 
 def leads_to(chain: Sequence[str], bundle: Sequence[str]) -> bool:
-    """Whether one of these roots vouches for the chain's last certificate."""
+    """Return whether one of the roots in `bundle` has signed the chain's last certificate, or is that certificate."""
     last = x509.load_pem_x509_certificate(chain[-1].encode())
     return any(_is_issued_by(last, root) for root in bundle)
 

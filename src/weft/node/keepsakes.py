@@ -1,9 +1,9 @@
-"""What an agent leaves for the one after it: tokens, certificates and keys, so that a proxy that starts while agents
-change is not without its identity.
+"""State that an agent leaves for the next agent of its node: tokens, certificates and keys. A proxy that starts while
+the agent is replaced gets its certificate at once.
 
-Pods' keepsakes come in and are written one file each; the next agent reads them once. Rule: never on a disk. The
-directory is a tmpfs that only root can enter, and anything else is refused. (Where a machine swaps, what is in a tmpfs
-may be swapped, as may this process's own memory.)
+Each pod's state is one file, which the next agent reads once. Rule: the state is never on a disk. The directory must be
+a tmpfs or ramfs that only root can enter; any other directory is rejected. (On a machine with swap, a tmpfs may be
+swapped out, as may this process's own memory.)
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from weft.node.key import Key, KeyKind
 log = logging.getLogger("weft.node.keepsakes")
 
 _IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}  # statfs(2)
-_STATFS_BYTES = 256  # more than any architecture's struct; its first word is the type
+_STATFS_BYTES = 256  # larger than the struct of any architecture; its first word is the file system's type
 _MOST_BYTES = 256 * 1024
 
 
 class KeepsakesRefused(Exception):
-    """Keys would lie where they must not."""
+    """The state directory is not safe for keys: not in memory, not ours, or not a directory."""
 
     def __init__(self, what: str, hint: str, *, directory: Path) -> None:
         self.problem = Problem(Where(file=str(directory)), what, hint)
@@ -40,7 +40,7 @@ class KeepsakesRefused(Exception):
 
 
 class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one pod and its volume."""
+    """The state of one pod and its volume, as one file."""
 
     volume_id: str
     path: str
@@ -55,7 +55,7 @@ class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
     obtained: float = 0.0
 
     def __repr__(self) -> str:
-        return f"<keepsake of {self.namespace}/{self.pod}>"
+        return f"<state of {self.namespace}/{self.pod}>"
 
     def with_certificate(self, held: Certified) -> Keepsake:
         return msgspec.structs.replace(
@@ -63,28 +63,33 @@ class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def certificate(self, identity: Identity, now: float) -> Certified | None:
-        """If it is still this identity's, and good."""
+        """Return the kept certificate if it is for `identity` and valid at `now`, else None."""
         if not self.chain:
             return None
         epoch = datetime.fromtimestamp(self.obtained, UTC)
         issued = Issued(chain=self.chain, not_before=epoch, expires=epoch, issued=epoch)
         try:
             key = Key.from_secret_pem(self.key, self.key_kind)
-            held = certified(issued, key, identity, now)
+            current = certified(issued, key, identity, now)
         except ValueError as error:
-            log.warning("%s/%s: what was kept of its certificate is of no use: %s", self.namespace, self.pod, error)
+            log.warning(
+                "%s/%s: the certificate that the previous agent kept cannot be used: %s",
+                self.namespace,
+                self.pod,
+                error,
+            )
             return None
-        return msgspec.structs.replace(held, obtained=self.obtained)
+        return msgspec.structs.replace(current, obtained=self.obtained)
 
 
 class Keepsakes:
     def __init__(self, directory: Path) -> None:
-        """Raises KeepsakesRefused."""
+        """Use `directory`, created if missing. Raises KeepsakesRefused if keys must not be stored there."""
         self._directory = directory
         _refuse_unless_in_memory(directory)
 
     def keep(self, keepsake: Keepsake) -> None:
-        """What cannot be kept is missed only by the next agent, so it is logged and no more."""
+        """Write the state of one pod. A failure affects only the next agent, so it is logged and not raised."""
         file = self._directory / f"{keepsake.uid}.json"
         fresh = file.with_suffix(".new")
         try:
@@ -93,7 +98,7 @@ class Keepsakes:
                 opened.write(msgspec.json.encode(keepsake))
             fresh.rename(file)
         except OSError as error:
-            log.error("%r cannot be kept for the next agent: %s", keepsake, error)
+            log.error("cannot keep %r for the next agent: %s", keepsake, error)
 
     def drop(self, uid: str) -> None:
         for name in (f"{uid}.json", f"{uid}.new"):
@@ -101,45 +106,47 @@ class Keepsakes:
                 (self._directory / name).unlink(missing_ok=True)
 
     def all(self) -> list[Keepsake]:
-        found = []
+        keepsakes = []
         for file in sorted(self._directory.glob("*.json")):
             try:
                 descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
                 with os.fdopen(descriptor, "rb") as opened:
                     if os.fstat(descriptor).st_uid != os.geteuid():
                         raise ValueError("not ours")
-                    found.append(msgspec.json.decode(opened.read(_MOST_BYTES), type=Keepsake))
+                    keepsakes.append(msgspec.json.decode(opened.read(_MOST_BYTES), type=Keepsake))
             except (OSError, ValueError, RecursionError) as error:
-                # The error of a file that is half there may hold some of it: only its kind is said.
-                log.warning("%s is of no use (%s); it is dropped", file, type(error).__name__)
+                # The error message for a truncated file may contain part of its secrets, so only the error's type is
+                # logged.
+                log.warning("%s cannot be read (%s) and is deleted", file, type(error).__name__)
                 self.drop(file.stem)
-        return found
+        return keepsakes
 
 
 def _refuse_unless_in_memory(directory: Path) -> None:
-    hint = "give a directory in memory: --state DIR, such as an emptyDir of medium Memory"
+    hint = "use a directory in memory: --state DIR, such as an emptyDir of medium Memory"
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
-        found, kind = directory.lstat(), _kind_of(directory)
+        status, kind = directory.lstat(), _kind_of(directory)
     except OSError as error:
         raise KeepsakesRefused(f"cannot be used: {error.strerror}", hint, directory=directory) from error
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise KeepsakesRefused("is not a directory", hint, directory=directory)
     if kind not in _IN_MEMORY:
         raise KeepsakesRefused(
-            f"is on a disk (file system {kind:#x}), where keys must not be", hint, directory=directory
+            f"is on a disk (file system {kind:#x}), where keys must not be stored", hint, directory=directory
         )
-    if found.st_uid != os.geteuid():
-        raise KeepsakesRefused(f"belongs to user {found.st_uid}", hint, directory=directory)
-    if found.st_mode & 0o077:
-        # Kubelet makes an emptyDir for everybody; it is this container's alone, and now root's.
+    if status.st_uid != os.geteuid():
+        raise KeepsakesRefused(f"belongs to user {status.st_uid}", hint, directory=directory)
+    if status.st_mode & 0o077:
+        # Kubelet creates an emptyDir with access for all users. Only this container mounts it, and from here on only
+        # root can enter.
         directory.chmod(0o700)
 
 
 def _kind_of(directory: Path) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
-    said = ctypes.create_string_buffer(_STATFS_BYTES)
-    if libc.statfs(os.fsencode(directory), said) != 0:
+    buffer = ctypes.create_string_buffer(_STATFS_BYTES)
+    if libc.statfs(os.fsencode(directory), buffer) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    return ctypes.c_long.from_buffer(said).value & 0xFFFFFFFF
+    return ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF

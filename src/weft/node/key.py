@@ -1,7 +1,7 @@
-"""A workload's private key: made here, in memory, and for one certificate. Who wants it on the wire asks for its PEM,
-and so does the one who keeps it for the next agent, in memory as well (`keepsakes.py`).
+"""The private key of a workload, generated in memory for one certificate. Its PEM is used in two places: the SDS secret
+that is sent to Envoy, and the in-memory state for the next agent (`keepsakes.py`).
 
-Rule: nothing that prints, logs, pickles or compares a key sees more of it than its kind.
+Rule: printing, logging, pickling or comparing a key reveals nothing but its kind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from weft.model.identity import Identity
 
 
 class KeyKind(StrEnum):
-    """Envoys take no Ed25519 certificate from each other: it is for workloads whose peers are something else."""
+    """The algorithm and size of a key. Envoy accepts no Ed25519 certificate from another Envoy, so Ed25519 is only for
+    workloads whose peers are other programs."""
 
     P256 = "P-256"
     P384 = "P-384"
@@ -36,19 +37,20 @@ class Key:
 
     @classmethod
     def from_secret_pem(cls, pem: bytes, kind: KeyKind = KeyKind.P256) -> Key:
-        """One that was made before, by an agent that this one follows. Raises ValueError."""
+        """Return a key that the previous agent generated. Raises ValueError if `pem` is not such a key."""
         try:
             key = serialization.load_pem_private_key(pem, password=None)
         except (TypeError, UnsupportedAlgorithm) as error:
             raise ValueError("not a private key of ours") from error
         if not isinstance(key, (rsa.RSAPrivateKey, ec.EllipticCurvePrivateKey, ed25519.Ed25519PrivateKey)):
             raise ValueError("not a private key of ours")
-        made = cls.__new__(cls)
-        made.kind, made._key = kind, key
-        return made
+        wrapped = cls.__new__(cls)
+        wrapped.kind, wrapped._key = kind, key
+        return wrapped
 
     def request(self, identity: Identity) -> bytes:
-        """A signing request in PEM. The CA takes the identity from the token; it stands here for whoever reads one."""
+        """Return a certificate signing request in PEM. The CA takes the identity from the token; the SAN in the request
+        is only for people who read it."""
         names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(str(identity))])
         builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
         hashed_by = None if self.kind is KeyKind.ED25519 else hashes.SHA256()
@@ -56,7 +58,7 @@ class Key:
         return request.public_bytes(serialization.Encoding.PEM)
 
     def is_for(self, certificate: x509.Certificate) -> bool:
-        """Whether the certificate is for this key and no other."""
+        """Return whether the certificate contains this key's public key."""
         return certificate.public_key() == self._key.public_key()
 
     def secret_pem(self) -> bytes:
@@ -65,10 +67,10 @@ class Key:
         )
 
     def __repr__(self) -> str:
-        return f"<a private key, {self.kind}>"
+        return f"<private key, {self.kind}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a private key is not copied out of the process that made it")
+        raise TypeError("a private key cannot be copied or pickled")
 
 
 def _make(kind: KeyKind) -> rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey:

@@ -1,7 +1,7 @@
-"""Kubelet as the driver sees it: its directories, its registration of plugins, and which volumes it knows of.
+"""Kubelet's interface to a CSI driver: its directories, its plugin registration, and the volumes that it has recorded.
 
-Its root directory comes in; where sockets must be, and what was published before this agent began, leave. Rule: a path
-that is not one of kubelet's own volumes is touched by nobody here.
+Input: kubelet's root directory. Output: the paths of the driver's sockets, and the volumes that were published before
+this agent started. Rule: only paths that are volumes of a pod below kubelet's root are ever touched.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class Volume(msgspec.Struct, frozen=True):
-    """One pod's, at the place where its container sees it."""
+    """The CSI volume of one pod; `path` is the directory that kubelet mounts into the pod's container."""
 
     id: str
     pod_uid: str
@@ -41,14 +41,14 @@ class Kubelet(msgspec.Struct, frozen=True):
     root: Path = ROOT
 
     def plugin(self, driver: str) -> Path:
-        """The driver's own directory."""
+        """Return the plugin directory of the driver."""
         return self.root / "plugins" / driver
 
     def registration(self, driver: str) -> Path:
         return self.root / "plugins_registry" / f"{driver}-reg.sock"
 
     def volume(self, volume_id: str, path: str) -> Volume:
-        """Raises ValueError, if kubelet would not have it there."""
+        """Return the volume at `path`. Raises ValueError if kubelet would not place a pod's CSI volume there."""
         target = Path(path)
         try:
             uid, *below = target.relative_to(self.root / "pods").parts
@@ -56,23 +56,23 @@ class Kubelet(msgspec.Struct, frozen=True):
             below, uid = [], ""
         fits = len(below) == 4 and below[:2] == ["volumes", "kubernetes.io~csi"] and ".." not in below
         if not (volume_id and fits and _UID.fullmatch(uid)):
-            raise ValueError(f"{path!r} is no volume of a pod below {self.root}")
+            raise ValueError(f"{path!r} is not a volume of a pod below {self.root}")
         return Volume(volume_id, uid, target)
 
     def volumes(self, driver: str) -> list[Volume]:
-        """All that kubelet has, by its own notes, whether or not they were published."""
-        found = []
+        """Return every volume of this driver that kubelet has recorded in a `vol_data.json`, published or not."""
+        volumes = []
         for note in sorted((self.root / "pods").glob(f"*/volumes/kubernetes.io~csi/*/{_DATA}")):
             try:
                 with note.open("rb") as opened:
-                    said = msgspec.json.decode(opened.read(_MOST_BYTES), type=_Note)
-                if said.driver == driver:
-                    found.append(self.volume(said.volume, str(note.parent / "mount")))
+                    record = msgspec.json.decode(opened.read(_MOST_BYTES), type=_Note)
+                if record.driver == driver:
+                    volumes.append(self.volume(record.volume, str(note.parent / "mount")))
             except FileNotFoundError:
-                continue  # gone while we look
+                continue  # removed since the directory was listed
             except (OSError, ValueError, RecursionError) as error:
-                log.warning("%s cannot be read: %s; its volume is taken up when kubelet speaks of it", note, error)
-        return found
+                log.warning("%s cannot be read: %s; its volume is served after kubelet's next call for it", note, error)
+        return volumes
 
 
 class _Note(msgspec.Struct):
@@ -81,12 +81,13 @@ class _Note(msgspec.Struct):
 
 
 class PluginRegistration:
-    """Tells kubelet, when it asks, who this driver is and where it listens."""
+    """Kubelet's plugin registration service: returns the driver's name and socket, and records whether kubelet accepted
+    it."""
 
     def __init__(self, driver: str, endpoint: Path) -> None:
         self._driver, self._endpoint = driver, endpoint
         self.is_registered = False
-        self.refused = asyncio.Event()  # kubelet has said that it does not take it; whoever heeds that clears it
+        self.refused = asyncio.Event()  # set when kubelet has rejected the driver; cleared by the driver
 
     def handler(self) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(
@@ -108,11 +109,11 @@ class PluginRegistration:
         try:
             status = messages.RegistrationStatus.FromString(payload)
         except DecodeError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no RegistrationStatus")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a valid RegistrationStatus")
         self.is_registered = status.plugin_registered
         if self.is_registered:
-            log.info("kubelet has taken the driver %s", self._driver)
+            log.info("kubelet has registered the driver %s", self._driver)
         else:
-            log.error("kubelet does not take the driver %s: %s", self._driver, status.error)
+            log.error("kubelet rejected the driver %s: %s", self._driver, status.error)
             self.refused.set()
         return b""

@@ -1,7 +1,8 @@
-"""Who the agent itself is to the control plane: its own certificate, got with its own token as any workload gets one.
+"""The agent's own identity towards the control plane: a certificate that it gets with its own token, as a workload
+does.
 
-A file with a token that kubelet keeps fresh comes in, credentials for a TLS connection leave, again whenever there are
-others. Rule: what is said of them in a log or an error is nothing.
+Input: a token file that kubelet keeps fresh. Output: TLS client credentials, and new ones whenever the certificate or
+the roots change. Rule: no part of the credentials appears in a log or an error.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from weft.node.tokens import identity_in, token_in
 log = logging.getLogger("weft.node.own")
 
 _NAME = "the agent itself"
-_RETRY = 1.0  # seconds
-_MOST_DELAY = 5.0  # seconds between tries: without it, nothing new reaches any pod of the machine
+_RETRY = 1.0  # seconds between reads of a token file without a valid token
+_MOST_DELAY = 5.0  # seconds between attempts: without this certificate, no pod of the machine gets new config
 
 
 class ClientCredentials(msgspec.Struct, frozen=True):
-    """All in PEM."""
+    """TLS client credentials of the agent, all in PEM."""
 
     chain: bytes  # the leaf first
     key: bytes
-    roots: bytes  # by which the other side is known
+    roots: bytes  # that verify the server
 
     def __repr__(self) -> str:
         return "<credentials>"
 
 
 class OwnIdentity:
-    """There are no credentials until `trust` was told of the roots."""
+    """The agent's own certificate. There are no credentials until `trust` has been called with the roots."""
 
     def __init__(self, token_file: Path, signer: Signer, *, trust_domain: str, lifetime: timedelta = LIFETIME) -> None:
         self.token = token_in(token_file)
@@ -47,7 +48,7 @@ class OwnIdentity:
         self._kept: KeptIdentity | None = None
         self._certified: Certified | None = None
         self._bundle: tuple[str, ...] = ()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     @property
     def status(self) -> IdentityStatus | None:
@@ -58,8 +59,8 @@ class OwnIdentity:
         return self._now()
 
     async def run(self) -> None:
-        """Until cancelled."""
-        bearer = Bearer(name=_NAME, identity=await self._who(), token=self.token)
+        """Get and renew the certificate until cancelled."""
+        bearer = Bearer(name=_NAME, identity=await self._identity(), token=self.token)
         self._kept = KeptIdentity(
             bearer, self._signer, publish=self._publish, lifetime=self._lifetime, most_delay=_MOST_DELAY
         )
@@ -70,41 +71,43 @@ class OwnIdentity:
         self._bundle = bundle
         if self._kept is not None:
             self._kept.trust(bundle)
-        self._tell()
+        self._notify()
 
     async def credentials(self) -> AsyncGenerator[ClientCredentials, None]:
-        """As soon as there are some, and again whenever there are others, for ever."""
-        told: ClientCredentials | None = None
+        """Yield the current credentials as soon as there are any, and again after each change, without end."""
+        sent: ClientCredentials | None = None
         while True:
-            news, now = self._news, self._now()
-            if now is None or now == told:
+            news, now = self._changed, self._now()
+            if now is None or now == sent:
                 await news.wait()
                 continue
-            told = now
+            sent = now
             yield now
 
     def _now(self) -> ClientCredentials | None:
-        held = self._certified
-        if held is None or not self._bundle:
+        certified = self._certified
+        if certified is None or not self._bundle:
             return None
-        return ClientCredentials("".join(held.chain).encode(), held.key.secret_pem(), "".join(self._bundle).encode())
+        return ClientCredentials(
+            "".join(certified.chain).encode(), certified.key.secret_pem(), "".join(self._bundle).encode()
+        )
 
-    async def _who(self) -> Identity:
-        """Without a token there is nothing to do but to wait for one."""
-        said = ""
+    async def _identity(self) -> Identity:
+        """Return the identity in the agent's token; wait and retry until the file has a valid token."""
+        logged = ""
         while True:
             try:
                 return identity_in(await self.token(), self._trust_domain)
             except (OSError, ValueError) as error:
-                if str(error) != said:
-                    said = str(error)
-                    log.error("%s does not say who this agent is: %s", self._file, error)
+                if str(error) != logged:
+                    logged = str(error)
+                    log.error("%s has no valid token of this agent: %s", self._file, error)
             await asyncio.sleep(_RETRY)
 
     def _publish(self, fresh: Certified) -> None:
         self._certified = fresh
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
-        news, self._news = self._news, asyncio.Event()
+    def _notify(self) -> None:
+        news, self._changed = self._changed, asyncio.Event()
         news.set()

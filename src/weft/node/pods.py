@@ -1,10 +1,10 @@
-"""The pods of this node as their volumes tell of them, and what is made for each: a socket for its identity, one for
-its configuration, and where that is asked for, one for its redirect. All of them are in the pod's one volume.
+"""The pods of this node, as kubelet's volume calls describe them, and the sockets in each pod's one volume: one for its
+identity (SDS), one for its configuration (xDS) and, where enabled, one for its redirect.
 
-Kubelet's calls come in through `csi.py`; what leaves are sockets. What guards them: the volume is mounted into the
-proxy's container alone, and kubelet mounts it into no other pod; the modes let in the proxy's group; and the kernel
-says which user calls. Which network the caller lives in is not asked here, as it is on one machine: the volume is made
-before the pod has a network, and the agent does not see the processes of other pods.
+Kubelet's calls arrive through `csi.py`. The sockets are protected by three things: kubelet mounts the volume into the
+proxy's container of this pod only; the modes admit only the proxy's group; and the kernel reports the caller's user.
+The caller's network namespace is not checked here, unlike on a machine without Kubernetes: the volume is created before
+the pod has a network, and the agent does not see the processes of other pods.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from weft.node.kubelet import Volume
 log = logging.getLogger("weft.node.pods")
 
 SOCKETS = frozenset({SDS_SOCKET, XDS_SOCKET, REDIRECT_SOCKET})
-# Seconds for which kubelet is kept waiting for what a pod lacks: it cannot end the pod meanwhile, and asks again after
-# a refusal, ever more seldom, but at least every two minutes.
+# Seconds for which a volume call of kubelet waits until the pod can be served. Kubelet cannot delete the pod meanwhile.
+# After an error it retries with growing delays, but at least every two minutes.
 PATIENCE = 15.0
-_LOOK = 0.05  # seconds
+_LOOK = 0.05  # seconds between checks whether the pod can be served
 
 
 class KubeletPod(msgspec.Struct, frozen=True, order=True):
-    """As kubelet says it. A name may be used again, even while the first of that name is still here; a UID is not."""
+    """A pod as kubelet describes it. A name may be used again while the first pod of that name still exists; a UID is
+    never used again."""
 
     namespace: str
     name: str
@@ -49,22 +50,22 @@ class KubeletPod(msgspec.Struct, frozen=True, order=True):
 
 
 class SocketServer(Protocol):
-    """Who serves a socket in each pod's volume: the configuration (`relay.py`), the redirect (`redirect.py`)."""
+    """A server with one socket in each pod's volume: the configuration (`relay.py`) or the redirect (`redirect.py`)."""
 
     async def add(self, pod: KubeletPod, doorway: Doorway) -> None:
-        """Open it. Raises DoorError. One of the same UID is replaced."""
+        """Open the pod's socket. A socket of a pod with the same UID is replaced. Raises DoorError."""
 
     async def remove(self, uid: str) -> None:
-        """It is gone when this returns. Idempotent."""
+        """Delete the pod's socket before returning. Idempotent."""
 
 
 class VolumeRefused(Exception):
-    """A volume cannot be had; kubelet puts the words into the pod's events."""
+    """A volume call failed; kubelet shows the message in the pod's events."""
 
 
 class NodePods:
-    """`servers` are by the name of their socket. `Agent.certified` must be told to `certified` here. `lack` tells what
-    a pod's proxy would wait for in vain, and nothing if there is no such thing."""
+    """All pods of the node. `servers` maps a socket's name to its server. The agent's callback `certified` must call
+    `certified` here. `lack` returns why a pod's proxy would get no config now, or an empty string."""
 
     def __init__(
         self,
@@ -78,40 +79,41 @@ class NodePods:
         self._agent, self._servers, self._keepsakes, self._trust_domain = agent, servers, keepsakes, trust_domain
         self._lack = lack
         self._served: dict[str, tuple[Volume, Keepsake]] = {}  # by UID
-        self._opened: dict[str, set[str]] = {}  # by UID: its sockets that are there
-        self._unnamed: set[str] = set()  # UIDs that were found at the start, and not spoken of by kubelet yet
+        self._opened: dict[str, set[str]] = {}  # by UID: names of its sockets that are open
+        self._unnamed: set[str] = set()  # UIDs found at the start for which kubelet has not called yet
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def __len__(self) -> int:
-        """How many are known by name."""
+        """Return the number of pods whose name is known."""
         return len(self._served)
 
     async def publish(self, volume: Volume, pod: KubeletPod, token: str) -> None:
-        """Kubelet asks for it, at first and then every minute or so, with a token that may be fresh. Raises
-        VolumeRefused, but only the first time: an error later would make kubelet take the volume from a running pod."""
+        """Open the pod's sockets, or store its newer token. Kubelet calls this first at the pod's start and then about
+        every minute. Raises VolumeRefused, but only for the first call: after a later error kubelet would unmount
+        the volume of a running pod."""
         async with self._turn(pod.uid):
-            served, known = self._served.get(pod.uid, (None, None))
+            served, kept = self._served.get(pod.uid, (None, None))
             if served is not None and served.id != volume.id:
-                raise VolumeRefused(f"pod {pod} has a volume of this driver already, {served.id}: one is enough")
-            if known is not None:
-                self._refresh(known, token)
-                await self._open_lacking(known)
+                raise VolumeRefused(f"pod {pod} already has a volume of this driver, {served.id}; it may have only one")
+            if kept is not None:
+                self._refresh(kept, token)
+                await self._open_missing_sockets(kept)
             elif volume.path.exists():
                 self._serve(volume, _keepsake(volume, pod, token))
-                await self._open_lacking(_keepsake(volume, pod, token))
+                await self._open_missing_sockets(_keepsake(volume, pod, token))
             else:
                 await self._publish_first(volume, _keepsake(volume, pod, token))
 
     async def _publish_first(self, volume: Volume, kept: Keepsake) -> None:
         pod = _pod_of(kept)
         if not kept.token:
-            what = f"kubelet gives no token with the volume of pod {pod}"
-            raise VolumeRefused(f"{what}: see that the CSIDriver has tokenRequests")
+            what = f"kubelet sent no token with the volume of pod {pod}"
+            raise VolumeRefused(f"{what}: the CSIDriver needs tokenRequests")
         try:
             self._serve(volume, kept)
-            for socket in self._lacking(pod.uid):
+            for socket in self._missing_sockets(pod.uid):
                 await self._open(pod, volume, socket)
-            await self._wait_for_lack(pod)
+            await self._wait_for_config(pod)
         except BaseException as error:
             await self._close(pod.uid)
             with contextlib.suppress(OSError):
@@ -120,65 +122,71 @@ class NodePods:
                 raise VolumeRefused(f"pod {pod}: {error}") from error
             raise
 
-    async def _wait_for_lack(self, pod: KubeletPod) -> None:
-        """A pod without a volume is an event that says why, can be deleted, and starts once it gets one. With a volume,
-        its proxy would start, wait in vain, and be started again by kubelet ever more seldom."""
+    async def _wait_for_config(self, pod: KubeletPod) -> None:
+        """Wait until the pod's proxy can get its config; raise VolumeRefused after `PATIENCE` seconds. A pod without
+        its volume shows the reason in its events, can be deleted, and starts once the volume is ready. With the
+        volume, its proxy would start, get no config, and be restarted by kubelet with growing delays."""
         end = time.monotonic() + PATIENCE
         while lack := self._lack(pod):
             if time.monotonic() >= end:
-                raise VolumeRefused(f"pod {pod} has to wait: {lack}")
+                raise VolumeRefused(f"pod {pod} cannot start yet: {lack}")
             await asyncio.sleep(_LOOK)
 
     async def unpublish(self, volume: Volume) -> None:
-        """Nothing of it is left when this returns. Idempotent. Raises VolumeRefused if kubelet has to ask again."""
+        """Remove the volume's sockets and directory before returning. Idempotent. Raises VolumeRefused if kubelet must
+        retry."""
         uid = volume.pod_uid
         async with self._turn(uid):
-            served, known = self._served.get(uid, (None, None))
+            served, kept = self._served.get(uid, (None, None))
             if served is None or served.id == volume.id:
                 await self._close(uid)
             try:
                 _remove(volume.path)
             except OSError as error:
                 raise VolumeRefused(f"{volume.path} cannot be removed: {error.strerror or error}") from error
-            if known is not None:
-                log.info("%s: gone", _pod_of(known))
+            if kept is not None:
+                log.info("%s: removed its sockets", _pod_of(kept))
 
     async def recover(self, volumes: Iterable[Volume]) -> None:
-        """What the agent before had is served on: at once where it left a keepsake; else its proxy is told whom to
-        trust, and gets the rest when kubelet speaks of it again."""
+        """Serve the pods of the previous agent again. A pod with kept state gets everything at once. Any other pod gets
+        only the roots until kubelet's next call for its volume."""
         left = {} if self._keepsakes is None else {each.uid: each for each in self._keepsakes.all()}
         for volume in volumes:
             if not volume.path.exists():
-                continue  # kubelet has noted it, and is about to ask for it
+                continue  # kubelet has recorded the volume and is about to publish it
             kept = left.get(volume.pod_uid)
             try:
                 if kept is not None and (kept.volume_id, kept.path) == (volume.id, str(volume.path)):
                     self._serve(volume, left.pop(volume.pod_uid))
-                    await self._open_lacking(kept)
+                    await self._open_missing_sockets(kept)
                 else:
                     await self._agent.open(volume.pod_uid, doorway_in(volume.path, SDS_SOCKET))
                     self._unnamed.add(volume.pod_uid)
             except (DoorError, OSError) as error:
-                log.error("%s is not as it should be; tried again with kubelet's next word: %s", volume.path, error)
+                log.error("cannot open the socket in %s; retrying at kubelet's next call: %s", volume.path, error)
         if self._keepsakes is not None:
             for uid in left:
                 self._keepsakes.drop(uid)
         if self._served or self._unnamed:
-            log.info("%d pods are served on; %d more when kubelet says who they are", len(self), len(self._unnamed))
+            log.info(
+                "serving %d pods of the previous agent; %d more after kubelet's next call for their volumes",
+                len(self),
+                len(self._unnamed),
+            )
 
     def certified(self, workload: str, fresh: Certified) -> None:
-        """A pod's new certificate, to be kept for the next agent."""
-        volume, known = self._served.get(workload, (None, None))
-        if volume is not None and known is not None:
-            self._keep(known.with_certificate(fresh))
+        """Keep a pod's new certificate for the next agent."""
+        volume, kept = self._served.get(workload, (None, None))
+        if volume is not None and kept is not None:
+            self._keep(kept.with_certificate(fresh))
 
     def _serve(self, volume: Volume, kept: Keepsake) -> None:
-        """From here on the pod is known; its sockets are opened one by one."""
+        """Record the pod as served; its sockets are opened afterwards, one by one."""
         self._served[kept.uid] = volume, kept
         self._opened[kept.uid] = set()
         self._unnamed.discard(kept.uid)
         self._keep(kept)
-        log.info("%s: served at %s", _pod_of(kept), volume.path)
+        log.info("%s: serving its sockets in %s", _pod_of(kept), volume.path)
 
     async def _open(self, pod: KubeletPod, volume: Volume, socket: str) -> None:
         doorway = doorway_in(volume.path, socket)
@@ -191,18 +199,20 @@ class NodePods:
             await self._servers[socket].add(pod, doorway)
         self._opened[pod.uid].add(socket)
 
-    async def _open_lacking(self, known: Keepsake) -> None:
-        """One that cannot be made is no reason to take the others from a pod that runs."""
-        pod, (volume, _) = _pod_of(known), self._served[known.uid]
-        for socket in self._lacking(pod.uid):
+    async def _open_missing_sockets(self, kept: Keepsake) -> None:
+        """Open the sockets that the pod does not have yet. If one socket fails, the running pod keeps the others."""
+        pod, (volume, _) = _pod_of(kept), self._served[kept.uid]
+        for socket in self._missing_sockets(pod.uid):
             try:
                 await self._open(pod, volume, socket)
             except (DoorError, OSError) as error:
-                log.error("%s: no socket `%s` in its volume; tried again in a minute: %s", pod, socket, error)
+                log.error("%s: cannot open the socket `%s` in its volume; retrying in a minute: %s", pod, socket, error)
             except Exception:
-                log.exception("%s: no socket `%s` in its volume, for a reason nobody thought of", pod, socket)
+                log.exception(
+                    "%s: cannot open the socket `%s` in its volume, because of an unexpected error", pod, socket
+                )
 
-    def _lacking(self, uid: str) -> list[str]:
+    def _missing_sockets(self, uid: str) -> list[str]:
         return [socket for socket in (SDS_SOCKET, *self._servers) if socket not in self._opened[uid]]
 
     def _token(self, uid: str) -> TokenSource:
@@ -210,15 +220,15 @@ class NodePods:
             _, kept = self._served.get(uid, (None, None))
             if kept is None or not kept.token:
                 raise ValueError(
-                    "kubelet has given no token for it since the agent began; it does so every minute or two"
+                    "kubelet has sent no token for this pod since the agent started; it sends one every minute or two"
                 )
             return kept.token
 
         return newest
 
     async def _close(self, uid: str) -> None:
-        for each in (self._served, self._opened):
-            each.pop(uid, None)
+        for pods_by_uid in (self._served, self._opened):
+            pods_by_uid.pop(uid, None)
         self._unnamed.discard(uid)
         for server in self._servers.values():
             await server.remove(uid)
@@ -226,10 +236,10 @@ class NodePods:
         if self._keepsakes is not None:
             self._keepsakes.drop(uid)
 
-    def _refresh(self, known: Keepsake, token: str) -> None:
-        if token and token != known.token:
-            self._keep(msgspec.structs.replace(known, token=token))
-            self._agent.hurry(known.uid)
+    def _refresh(self, kept: Keepsake, token: str) -> None:
+        if token and token != kept.token:
+            self._keep(msgspec.structs.replace(kept, token=token))
+            self._agent.hurry(kept.uid)
 
     def _keep(self, kept: Keepsake) -> None:
         volume, _ = self._served[kept.uid]
@@ -239,7 +249,7 @@ class NodePods:
 
     @contextlib.asynccontextmanager
     async def _turn(self, uid: str) -> AsyncIterator[None]:
-        """One call for one pod at a time."""
+        """Serialize the calls for one pod."""
         lock, waiting = self._turns.get(uid, (asyncio.Lock(), 0))
         self._turns[uid] = lock, waiting + 1
         try:
@@ -279,7 +289,7 @@ def _pod_of(kept: Keepsake) -> KubeletPod:
 
 
 def _remove(path: Path) -> None:
-    """Sockets of ours, and the directory."""
+    """Delete the agent's sockets in the volume, then the directory."""
     with contextlib.suppress(FileNotFoundError):
         for name in (*SOCKETS, *(f".new-{each}" for each in SOCKETS)):
             (path / name).unlink(missing_ok=True)

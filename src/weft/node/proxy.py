@@ -1,8 +1,8 @@
-"""One workload's Envoy, from its start to its end: started as the proxy's user, watched, started again when it dies.
+"""The Envoy of one workload: started as the proxy's user, supervised, and restarted when it exits.
 
-Whoever runs the workload comes in with a namespace and with what the proxy is to know of itself, and is told when it is
-ready and when it is not. Rules are installed only once the listeners they lead to are live, and stay while Envoy is
-away: what was to be intercepted is never let through past it.
+Input: a `ProxyPlan` with the bootstrap and the network namespace. Output: whether the proxy is ready, and a message if
+not. Rule: interception rules are installed only once the listeners that they redirect to are live, and are kept while
+Envoy is down, so that intercepted traffic never bypasses the proxy.
 """
 
 from __future__ import annotations
@@ -32,36 +32,37 @@ from weft.translate.names import VIRTUAL_INBOUND, VIRTUAL_OUTBOUND
 
 log = logging.getLogger("weft.node.proxy")
 
-_NEEDED = frozenset({VIRTUAL_INBOUND, VIRTUAL_OUTBOUND})  # where the interception rules lead
-_LISTENER_LOOK = 0.25  # seconds between two looks for a listener that was refused; most proxies need one look
-_IDENTITY_LOOK = 0.05  # seconds between two looks for an identity; signing takes a thousandth
-_READY_TIMEOUT = 30.0  # seconds; an Envoy that has its config is ready within two tenths of one
-_STEADY = 10.0  # seconds up, after which the next death is a first one again
-_END_GRACE = 2.0  # seconds between asking Envoy to end and making it
-_MEMORY_AGE = 5.0  # seconds; the kernel walks all of a process's pages to say it
+_NEEDED = frozenset({VIRTUAL_INBOUND, VIRTUAL_OUTBOUND})  # listeners that the interception rules redirect to
+_LISTENER_LOOK = 0.25  # seconds between checks for a listener that was rejected; most proxies need one check
+_IDENTITY_LOOK = 0.05  # seconds between checks for a certificate; signing takes about 1 ms
+_READY_TIMEOUT = 30.0  # seconds; an Envoy that has its config is ready within 0.2 s
+_STEADY = 10.0  # seconds of uptime after which the restart delay starts from its minimum again
+_END_GRACE = 2.0  # seconds between SIGTERM and SIGKILL
+_MEMORY_AGE = 5.0  # seconds; the kernel walks all pages of a process to compute its memory
 _ACTIVE_INBOUND = r"^http\.inbound.*\.downstream_rq_active$"
 _ACTIVE = r"^http\..*\.downstream_rq_active$"
-_OWN = ("http.own-admin.", "http.admin.")  # as what its own listeners count
+_OWN = ("http.own-admin.", "http.admin.")  # stat prefixes of its admin listeners, which are not the workload's traffic
 
 
 class ProxyPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """All there is to know to run one workload's proxy."""
+    """Everything needed to run the proxy of one workload."""
 
     bootstrap: Bootstrap
     binary: Path
     namespace: NetworkNamespace
     directory: Path  # the proxy's own; Envoy's bootstrap is written there
-    interception: Interception | None  # None: nobody is intercepted, as at a gateway
-    sockets: tuple[str, ...] = ()  # paths that Envoy must reach: the control plane's socket, and its secrets' directory
-    files: tuple[Laid, ...] = ()  # laid over the machine's own: whose resolvers Envoy asks for the names of endpoints
-    started_in: Path | None = None  # Envoy's working directory, if it is not that one
+    interception: Interception | None  # None: no traffic is intercepted, as at a gateway
+    sockets: tuple[str, ...] = ()  # paths that Envoy must reach: the control plane's socket, the SDS directory
+    files: tuple[Laid, ...] = ()  # mounted over the machine's files, such as resolv.conf for DNS clusters
+    started_in: Path | None = None  # Envoy's working directory, if it is not `directory`
     log_level: str = "warning"
 
 
 class SupervisedProxy:
-    """`synced` waits until the control plane has answered everything the proxy asked; `changed` is called whenever
-    `ready` or `message` has changed; `output` reads what Envoy prints, to its end; `lacks` says why the workload cannot
-    show who it is, and nothing if it can: without an identity a proxy never becomes ready."""
+    """One Envoy process and its restarts. `synced` waits until the control plane has answered all of the proxy's xDS
+    requests. `changed` is called when `ready` or `message` changes. `output` reads Envoy's output until its end.
+    `lacks` returns why the workload has no certificate, or an empty string: without a certificate a proxy never
+    becomes ready."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class SupervisedProxy:
         self._synced, self._changed, self._output, self._lacks = synced, changed, output, lacks
         self._process: Process | None = None
         self._intercepting = False
-        self._memory = (0, 0.0, 0)  # of which process, read when, how many bytes
+        self._memory = (0, 0.0, 0)  # PID, time of reading, bytes
 
     @property
     def pid(self) -> int:
@@ -88,16 +89,17 @@ class SupervisedProxy:
         return process.pid if process is not None and process.returncode is None else 0
 
     def memory(self) -> int:
-        """Private bytes, a few seconds old at most; what Envoys share, their binary, is paid for once."""
+        """Return Envoy's private memory in bytes, at most a few seconds old. Memory that all Envoys share, such as the
+        binary, is not counted. 0 if the proxy is not ready."""
         if not self.ready:
-            return 0  # before it is Envoy, the process is the shell that starts it
+            return 0  # until exec, the process is the shell that starts Envoy
         pid, now = self.pid, time.monotonic()
         if self._memory[0] != pid or now - self._memory[1] > _MEMORY_AGE:
             self._memory = (pid, now, private_memory(pid))
         return self._memory[2]
 
     async def run(self) -> None:
-        """Keep it running until cancelled; then end it."""
+        """Keep Envoy running until cancelled, then end it."""
         backoff = Backoff(first=0.1, most=30.0)
         try:
             while True:
@@ -106,7 +108,7 @@ class SupervisedProxy:
                 if time.monotonic() - started > _STEADY:
                     backoff.reset()
                 delay = backoff.next()
-                self._tell(ready=False, message=f"proxy: {why}; starts again in {delay:.1f} s")
+                self._report(ready=False, message=f"proxy: {why}; starts again in {delay:.1f} s")
                 log.warning("%s: %s", self.plan.bootstrap.node.id, self.message)
                 await asyncio.sleep(delay)
                 self.restarts += 1
@@ -116,7 +118,7 @@ class SupervisedProxy:
             await self.admin.close()
 
     async def drain(self, timeout: float) -> None:
-        """Take no new requests and let those under way finish, but not for longer than the timeout."""
+        """Let Envoy accept no new requests and finish the active ones, for `timeout` seconds at most."""
         with contextlib.suppress(EnvoyError, NetworkError, OSError, TimeoutError):
             async with asyncio.timeout(timeout):
                 inbound = self.plan.interception is not None
@@ -129,7 +131,7 @@ class SupervisedProxy:
         return any(count for name, count in active.items() if not name.startswith(_OWN))
 
     async def _run_once(self) -> str:
-        """From a start to the death of that Envoy: why it is not running."""
+        """Start Envoy, wait until it exits or fails to become ready, and return the reason."""
         plan = self.plan
         try:
             process = self._process = await self._start()
@@ -145,7 +147,7 @@ class SupervisedProxy:
                 failure = becoming_ready.result()
                 if failure:
                     return failure
-                self._tell(ready=True, message="")
+                self._report(ready=True, message="")
             status = await dying
             return f"Envoy ended with {_status_text(status)}; see `weft logs --proxy {plan.bootstrap.node.name}`"
         finally:
@@ -166,7 +168,7 @@ class SupervisedProxy:
                 environment=command.environment,
                 working_directory=str(plan.started_in or command.working_directory),
                 view=View(visible=(*command.visible, *plan.sockets), files=plan.files),
-                core_dumps=False,  # it holds the workload's key
+                core_dumps=False,  # Envoy's memory contains the workload's key
                 stdout=PIPE,
                 stderr=STDOUT,
             )
@@ -174,19 +176,19 @@ class SupervisedProxy:
 
     async def _become_ready(self) -> str:
         node_id = self.plan.bootstrap.node.id
-        # Its listeners wait for the certificate, and it for nothing else: to start it anew would help nobody.
+        # Envoy's listeners wait only for the certificate. Restarting Envoy would not help.
         while why := self._lacks():
-            self._tell(ready=False, message=f"proxy: {why}")
+            self._report(ready=False, message=f"proxy: {why}")
             await asyncio.sleep(_IDENTITY_LOOK)
         if not await self._synced(node_id, _READY_TIMEOUT):
             return f"Envoy has no configuration after {_READY_TIMEOUT:.0f} s"
         try:
             async with asyncio.timeout(_READY_TIMEOUT):
                 await self.admin.wait_until_ready(every=0.005)
-            # Envoy calls itself ready as soon as it has an answer to everything, also if it has refused all of it.
+            # Envoy reports ready once every xDS request has a response, even if it has rejected all of the config.
             needed = _NEEDED if self.plan.interception is not None else frozenset()
             while missing := needed - await self.admin.live_listeners():
-                self._tell(ready=False, message=await self._why_missing(sorted(missing)))
+                self._report(ready=False, message=await self._why_missing(sorted(missing)))
                 await asyncio.sleep(_LISTENER_LOOK)
             if self.plan.interception is not None and not self._intercepting:
                 await asyncio.to_thread(iptables.apply, self.plan.namespace, self.plan.interception)
@@ -199,7 +201,7 @@ class SupervisedProxy:
 
     async def _why_missing(self, listeners: list[str]) -> str:
         refused = await self.admin.refused_listeners()
-        why = next((refused[name] for name in listeners if name in refused), "it was sent none")
+        why = next((refused[name] for name in listeners if name in refused), "the control plane sent none")
         return f"proxy: Envoy has no {' and no '.join(listeners)} listener: {why}"
 
     async def _end(self) -> None:
@@ -207,14 +209,14 @@ class SupervisedProxy:
         if process is not None and process.returncode is None:
             await end(process, _END_GRACE)
 
-    def _tell(self, *, ready: bool, message: str) -> None:
+    def _report(self, *, ready: bool, message: str) -> None:
         if (self.ready, self.message) != (ready, message):
             self.ready, self.message = ready, message
             self._changed()
 
 
 def private_memory(pid: int) -> int:
-    """Bytes that are a process's alone, or 0 if it is not there."""
+    """Return the private memory of a process in bytes, or 0 if there is no such process."""
     if not pid:
         return 0
     try:

@@ -1,12 +1,13 @@
-"""The redirect of a pod that may not set it up itself: for clusters that forbid NET_ADMIN in pods.
+"""Installs the traffic redirect for pods that may not do it themselves, in clusters that forbid NET_ADMIN in pods.
 
-What kubelet runs at the start of the pod's proxy calls on a socket in the pod's volume, from inside the pod's network;
-the kernel says which process that is, and in that process's network, and no other, the rules are put in place. Only
-then do the pod's next containers start. Nothing in the pod has any privilege. Rule: what the caller says is only which
-of its own traffic is meant; where that is, the kernel says. What was asked for first holds: nobody in the pod lifts it.
+At the start of a pod's proxy, a program inside the pod connects to a socket in the pod's volume. The kernel reports
+which process connected, and the agent installs the iptables rules in the network namespace of that process, and in no
+other. Only then do the pod's next containers start. Nothing in the pod has any privilege. Rule: the caller chooses only
+which of its own traffic is redirected; the kernel decides in which network. The first request of a pod is final: no
+process in the pod can change or remove the redirect.
 
-For this the agent must see the pod's processes (hostPID), and have SYS_ADMIN and SYS_PTRACE to enter, NET_ADMIN and
-NET_RAW to set the rules: capabilities that it does not have unless this was chosen.
+The agent needs hostPID to see the pod's processes, SYS_ADMIN and SYS_PTRACE to enter their network, and NET_ADMIN and
+NET_RAW to install the rules. It gets these capabilities only if redirects by the agent are enabled.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from weft.node.redirect_call import LONGEST, RedirectRequest, RedirectResult
 
 log = logging.getLogger("weft.node.redirect")
 
-_REQUEST_TIMEOUT = 10.0  # seconds
-_MOST_AT_ONCE = 4  # of one pod
+_REQUEST_TIMEOUT = 10.0  # seconds for a caller to send its request
+_MOST_AT_ONCE = 4  # connections of one pod
 _SO_PEERPIDFD = 77  # Linux 6.5
 _POD_IN_CGROUP = re.compile(r"\bpod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})\b", re.IGNORECASE)
 
 
 class Redirects:
-    """A `SocketServer` of pods."""
+    """The redirect socket of each pod; a `SocketServer`."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[asyncio.Server, Doorway, os.stat_result]] = {}
@@ -49,7 +50,7 @@ class Redirects:
 
     async def add(self, pod: KubeletPod, doorway: Doorway) -> None:
         await self._shut(pod.uid, gone=False)
-        listening, made = bind(doorway)
+        listening, created = bind(doorway)
         visits = self._visits.setdefault(pod.uid, set())
 
         def enter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -61,27 +62,27 @@ class Redirects:
             visit.add_done_callback(visits.discard)
 
         server = await asyncio.start_unix_server(enter, sock=listening, limit=LONGEST)
-        self._open[pod.uid] = server, doorway, made
+        self._open[pod.uid] = server, doorway, created
 
     async def remove(self, uid: str) -> None:
         await self._shut(uid, gone=True)
 
     async def close(self) -> None:
-        """The next agent makes the sockets anew."""
+        """Close the sockets but keep their directories; the next agent creates the sockets again."""
         for uid in tuple(self._open):
             await self._shut(uid, gone=False)
 
     async def _shut(self, uid: str, *, gone: bool) -> None:
         if uid not in self._open:
             return
-        server, doorway, made = self._open.pop(uid)
+        server, doorway, created = self._open.pop(uid)
         server.close()
         visits = self._visits.pop(uid, set())
         for visit in tuple(visits):
             visit.cancel()
         if visits:
             await asyncio.wait(tuple(visits))
-        unbind(doorway, made, gone=gone)
+        unbind(doorway, created, gone=gone)
 
     async def _visit(
         self, pod: KubeletPod, doorway: Doorway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -90,15 +91,15 @@ class Redirects:
             answer = await self._answer(pod, doorway, reader, writer)
             if answer.error:
                 self.failed += 1
-                log.error("%s: no redirect: %s", pod, answer.error)
+                log.error("%s: cannot install the redirect: %s", pod, answer.error)
             else:
                 self.done += 1
-                log.info("%s: its traffic is redirected to its proxy", pod)
+                log.info("%s: installed the redirect to its proxy", pod)
             with contextlib.suppress(OSError):
                 writer.write(msgspec.json.encode(answer) + b"\n")
                 await writer.drain()
         except Exception:
-            log.exception("%s: no redirect, for a reason nobody thought of", pod)
+            log.exception("%s: cannot install the redirect, because of an unexpected error", pod)
         finally:
             writer.close()
 
@@ -106,27 +107,29 @@ class Redirects:
         self, pod: KubeletPod, doorway: Doorway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> RedirectResult:
         try:
-            # Also of one who is not helped: what is closed with words unread takes the answer along.
+            # Read the request even if the caller is then rejected: closing a socket with unread data would discard the
+            # response.
             async with asyncio.timeout(_REQUEST_TIMEOUT):
                 line = await reader.readline()
             with _network_of(writer.get_extra_info("socket"), pod, doorway) as network:
                 wanted = Interception.from_arguments(msgspec.json.decode(line, type=RedirectRequest).arguments)
-                await _to_its_end(asyncio.to_thread(iptables.apply_once, network, wanted))
+                await _uncancelled(asyncio.to_thread(iptables.apply_once, network, wanted))
         except NetworkError as error:
             return RedirectResult(error.problem.what, error.problem.hint)
-        except _Unwelcome as error:
+        except _CallerRejected as error:
             return RedirectResult(str(error))
         except TimeoutError:
-            return RedirectResult(f"nothing was asked for within {_REQUEST_TIMEOUT:.0f} s")
+            return RedirectResult(f"no request arrived within {_REQUEST_TIMEOUT:.0f} s")
         except (ValueError, RecursionError) as error:
-            return RedirectResult(f"this is not how a redirect is asked for: {error}")
+            return RedirectResult(f"invalid request for a redirect: {error}")
         except OSError as error:
-            return RedirectResult(f"the rules cannot be put in place: {error}")
+            return RedirectResult(f"the rules cannot be installed: {error}")
         return RedirectResult()
 
 
-async def _to_its_end(work: Coroutine[None, None, None]) -> None:
-    """Also if nobody wants to wait any more: a thread cannot be stopped, and what it uses must stay open so long."""
+async def _uncancelled(work: Coroutine[None, None, None]) -> None:
+    """Wait for `work` to finish, even if this task is cancelled: a thread cannot be stopped, and the file descriptors
+    that it uses must stay open until it ends."""
     thread = asyncio.ensure_future(work)
     try:
         await asyncio.shield(thread)
@@ -134,30 +137,30 @@ async def _to_its_end(work: Coroutine[None, None, None]) -> None:
         await asyncio.wait({thread})
 
 
-class _Unwelcome(Exception):
-    """The caller cannot be helped; says why."""
+class _CallerRejected(Exception):
+    """The caller is rejected; the message has the reason."""
 
 
 @contextlib.contextmanager
 def _network_of(connection: socket.socket, pod: KubeletPod, doorway: Doorway) -> Iterator[NetworkNamespace]:
-    """The caller's network, held open. Raises _Unwelcome."""
+    """Yield the network namespace of the caller, kept open. Raises _CallerRejected if the caller is not of the pod."""
     visitor = visitor_of(connection)
     if visitor.uid != doorway.uid:
-        raise _Unwelcome(f"only user {doorway.uid} may ask, not {visitor.uid}")
+        raise _CallerRejected(f"only user {doorway.uid} may request a redirect, not user {visitor.uid}")
     if visitor.pid <= 0:
-        raise _Unwelcome("the agent does not see the processes of pods: it needs hostPID to set up redirects")
+        raise _CallerRejected("the agent cannot see the processes of pods: it needs hostPID to install redirects")
     process = _process_of(connection, visitor.pid)
     try:
         try:
             network = os.open(f"/proc/{visitor.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise _Unwelcome(f"the caller's network cannot be opened: {error.strerror}") from error
+            raise _CallerRejected(f"the caller's network cannot be opened: {error.strerror}") from error
         try:
-            _refuse_strangers(visitor.pid, network, pod)
-            # Its number may have become another's before we looked, but not if it still runs now.
+            _reject_other_networks(visitor.pid, network, pod)
+            # The PID may have been reused before the namespace was opened, but not if the caller still runs now.
             if select.select([process], [], [], 0)[0]:
-                raise _Unwelcome("the caller has ended")
-            yield NetworkNamespace(f"/proc/self/fd/{network}")  # an absolute path stands for itself
+                raise _CallerRejected("the caller has ended")
+            yield NetworkNamespace(f"/proc/self/fd/{network}")  # an absolute path is taken as it is
         finally:
             os.close(network)
     finally:
@@ -165,29 +168,31 @@ def _network_of(connection: socket.socket, pod: KubeletPod, doorway: Doorway) ->
 
 
 def _process_of(connection: socket.socket, pid: int) -> int:
-    """A handle of the process that called, and not of one that got its number later."""
+    """Return a pidfd of the process that connected, never of a later process with the same PID."""
     try:
         return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
         if error.errno != errno.ENOPROTOOPT:
-            raise _Unwelcome("the caller has ended") from error
+            raise _CallerRejected("the caller has ended") from error
     try:
         return os.pidfd_open(pid)
     except OSError as error:
-        raise _Unwelcome("the caller has ended") from error
+        raise _CallerRejected("the caller has ended") from error
 
 
-def _refuse_strangers(pid: int, network: int, pod: KubeletPod) -> None:
-    """The node's own network is nobody's pod; and where the kernel's groups name a pod, it must be this one."""
+def _reject_other_networks(pid: int, network: int, pod: KubeletPod) -> None:
+    """Raise _CallerRejected if the caller is on the node's own network, or its cgroup names a pod other than `pod`."""
     theirs = os.fstat(network)
     for machines in ("/proc/1/ns/net", "/proc/self/ns/net"):
         with contextlib.suppress(OSError):
             if os.path.samestat(theirs, Path(machines).stat()):
-                raise _Unwelcome("the caller is on the node's own network: all of its traffic would be intercepted")
+                raise _CallerRejected(
+                    "the caller is on the node's own network: the redirect would intercept the node's traffic"
+                )
     try:
         groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise _Unwelcome(f"the caller cannot be looked at: {error.strerror}") from error
-    named = {found.replace("_", "-").lower() for found in _POD_IN_CGROUP.findall(groups)}
+        raise _CallerRejected(f"the caller's cgroup cannot be read: {error.strerror}") from error
+    named = {uid.replace("_", "-").lower() for uid in _POD_IN_CGROUP.findall(groups)}
     if named and pod.uid.lower() not in named:
-        raise _Unwelcome(f"the caller is a process of another pod, {min(named)}")
+        raise _CallerRejected(f"the caller is a process of another pod, {min(named)}")

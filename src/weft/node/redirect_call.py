@@ -1,9 +1,10 @@
-"""How a pod asks its node's agent for its redirect: one line of JSON, and one in answer.
+"""How a pod requests its redirect from its node's agent: one line of JSON, and one line in response.
 
     → {"arguments": ["-p", "15001", …]}     ← {}, or {"error": "…", "hint": "…"}
 
-What runs at the start of a pod's proxy comes in with Istio's arguments and leaves when the rules are in place. A pod
-waits for it, so that this file loads next to nothing. Rule: without an answer the pod must not start.
+The program that runs at the start of a pod's proxy sends the arguments of istio-iptables and returns when the rules are
+installed. The pod's start waits for it, so this module imports almost nothing. Rule: without a successful response the
+pod must not start.
 """
 
 from __future__ import annotations
@@ -14,49 +15,50 @@ from pathlib import Path
 
 import msgspec
 
-LONGEST = 16 * 1024  # bytes of a line: thousands of ports
-_PAUSE = 0.1  # seconds
+LONGEST = 16 * 1024  # bytes of a line: enough for thousands of ports
+_PAUSE = 0.1  # seconds between attempts
 
 
 class RedirectRequest(msgspec.Struct, frozen=True):
-    """`arguments` are those of Istio's init container."""
+    """`arguments` are those of Istio's init container (istio-iptables)."""
 
     arguments: tuple[str, ...]
 
 
 class RedirectResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Empty: done."""
+    """The agent's response. Both fields are empty if the rules are installed."""
 
     error: str = ""
     hint: str = ""
 
 
 class RedirectFailed(Exception):
-    """The pod must not start: its traffic would pass by its proxy."""
+    """The redirect was not installed. The pod must not start, because its traffic would bypass its proxy."""
 
 
 def ask(path: Path, arguments: tuple[str, ...], *, timeout: float) -> None:
-    """Have the traffic of the network that this process lives in redirected. Raises RedirectFailed."""
+    """Request the redirect of this process's network from the agent at the socket `path`, and wait for it. Raises
+    RedirectFailed."""
     end = time.monotonic() + timeout
     while True:
         try:
             answer = _ask(path, arguments, end)
             break
         except (OSError, ValueError) as error:
-            # The agent may be starting anew: it makes its socket again.
+            # The agent may be restarting; it creates its socket again.
             if time.monotonic() + _PAUSE >= end:
                 why = getattr(error, "strerror", None) or str(error)
                 raise RedirectFailed(
-                    f"the node's agent does not answer at {path} within {timeout:g} s ({why}); "
-                    "see that it runs on this node, and with --redirect"
+                    f"no response from the node's agent at {path} within {timeout:g} s ({why}); "
+                    "check that it runs on this node, and with --redirect"
                 ) from None
             time.sleep(_PAUSE)
     if answer.error:
-        raise RedirectFailed(f"the node's agent says: {answer.error}" + (f" ({answer.hint})" if answer.hint else ""))
+        raise RedirectFailed(f"the node's agent reports: {answer.error}" + (f" ({answer.hint})" if answer.hint else ""))
 
 
 def _ask(path: Path, arguments: tuple[str, ...], end: float) -> RedirectResult:
-    """`end`, by the clock that runs evenly, is when an answer is of no use any more."""
+    """Send one request and return its response. `end` is the deadline by `time.monotonic`."""
     line = b""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(max(_PAUSE, end - time.monotonic()))
@@ -69,5 +71,5 @@ def _ask(path: Path, arguments: tuple[str, ...], end: float) -> RedirectResult:
                 break
             line += some
     if not line:
-        raise ValueError("it closed the connection without a word")
+        raise ValueError("it closed the connection without a response")
     return msgspec.json.decode(line, type=RedirectResult)

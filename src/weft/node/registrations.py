@@ -1,8 +1,9 @@
-"""The workloads of a machine, as a directory says them: one JSON file for each, put there by who starts workloads.
+"""The workloads of a machine, declared by the files of a directory: one JSON file for each, written by the program that
+starts workloads.
 
-A directory comes in; what leaves is the whole set, again whenever it has changed. The kernel's events only say when to
-look; what is true is what a look finds. Rule: only root may say who a workload is, and what is not root's is not read;
-a file that cannot be read stops no other, and takes away nothing that was registered before it broke.
+Input: the directory. Output: the whole set of registrations, again after each change. inotify events only trigger a
+scan; the scan's result is what counts. Rules: only root may declare a workload's identity, so a file of another owner
+is not read; a file that cannot be read affects no other file, and its last valid registration stays in force.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from weft.node.key import KeyKind
 
 log = logging.getLogger("weft.node.registrations")
 
-SWEEP = 2.0  # seconds between looks that no event asked for
+SWEEP = 2.0  # seconds between scans that no event triggered
 _MOST_BYTES = 64 * 1024
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One workload. Paths are absolute."""
+    """One workload, as its file declares it. Paths are absolute."""
 
     namespace: str
     pod: str
     pod_uid: str
     service_account: str = "default"
     trust_domain: str = "cluster.local"
-    token_file: str  # kept fresh by who put it there; read anew for each certificate
-    socket: str  # made here, in a directory of its own
-    network_namespace: str = ""  # the pod's, as a file; empty: any process of the proxy's user may open the socket
+    token_file: str  # kept fresh by the program that wrote it; read again for each certificate
+    socket: str  # created by the agent, in a directory that contains nothing else
+    network_namespace: str = ""  # file of the pod's; empty: any process of user `uid` may connect
     key: KeyKind = KeyKind.P256
     uid: int = PROXY_UID
     gid: int = PROXY_GID
@@ -56,7 +57,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class DirectoryRefused(Exception):
-    """What is registered there could be anybody's word."""
+    """The registration directory is not usable: its files could have been written by users other than root."""
 
     def __init__(self, what: str, hint: str, *, file: Path) -> None:
         self.problem = Problem(Where(file=str(file)), what, hint)
@@ -64,80 +65,80 @@ class DirectoryRefused(Exception):
 
 
 def parse_registration(text: bytes) -> Registration:
-    """Raises ValueError, with words for who wrote the file: all that is wrong with its fields, not the first of it."""
+    """Parse the content of a registration file. Raises ValueError with all wrong fields, not only the first."""
     try:
-        said = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        if wrong := _wrong_names(said.keys()):
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        if wrong := _wrong_names(fields.keys()):
             raise ValueError(wrong)
-        made = msgspec.json.decode(text, type=Registration)
+        registration = msgspec.json.decode(text, type=Registration)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    if found := "; ".join(_wrong_values(made)):
-        raise ValueError(found)
-    return made
+    if problems := "; ".join(_wrong_values(registration)):
+        raise ValueError(problems)
+    return registration
 
 
 def _wrong_names(names: Iterable[str]) -> str:
     fields = msgspec.structs.fields(Registration)
-    known, needed = [each.name for each in fields], [each.name for each in fields if each.required]
-    unknown = [name for name in names if name not in known]
+    field_names, needed = [each.name for each in fields], [each.name for each in fields if each.required]
+    unknown = [name for name in names if name not in field_names]
     lacking = [name for name in needed if name not in names]
     wrong = [f"unknown: {', '.join(map(ascii, unknown))}"] if unknown else []
-    wrong += [f"needed: {', '.join(lacking)}"] if lacking else []
-    optional = [name for name in known if name not in needed]
-    fields_are = f"its fields are {', '.join(needed)}, and if you like {', '.join(optional)}"
+    wrong += [f"missing: {', '.join(lacking)}"] if lacking else []
+    optional = [name for name in field_names if name not in needed]
+    fields_are = f"required fields: {', '.join(needed)}; optional fields: {', '.join(optional)}"
     return "; ".join([*wrong, fields_are]) if wrong else ""
 
 
-def _wrong_values(made: Registration) -> Iterator[str]:
+def _wrong_values(registration: Registration) -> Iterator[str]:
     try:
-        parse_identity(str(made.identity))
+        parse_identity(str(registration.identity))
     except ValueError as error:
         yield str(error)
-    if not made.pod or "/" in made.pod or not made.pod_uid:
-        yield "pod and pod_uid must say which pod it is"
+    if not registration.pod or "/" in registration.pod or not registration.pod_uid:
+        yield "pod and pod_uid must name the pod"
     for field in ("token_file", "socket", "network_namespace"):
-        value = getattr(made, field)
+        value = getattr(registration, field)
         if value and (not value.startswith("/") or ".." in value.split("/") or "\0" in value):
             yield f"{field} must be an absolute path, without .."
-    if not made.token_file or not made.socket:
-        yield "token_file and socket are needed"
-    if len(os.fsencode(made.socket)) > LONGEST_PATH:
-        yield f"socket is too long a path: {LONGEST_PATH} bytes are the most"
-    if made.uid == 0:
-        yield "uid is the proxy's user, which is not root"
+    if not registration.token_file or not registration.socket:
+        yield "token_file and socket are required"
+    if len(os.fsencode(registration.socket)) > LONGEST_PATH:
+        yield f"socket is too long: at most {LONGEST_PATH} bytes"
+    if registration.uid == 0:
+        yield "uid is the proxy's user and must not be root"
 
 
 async def watch_registrations(directory: Path) -> AsyncGenerator[dict[str, Registration], None]:
-    """All that there are, by file name, at once and after each change, for ever. Raises DirectoryRefused at the start;
-    later, while the directory is away or not root's alone, everything stays as it was."""
+    """Yield all registrations by file name, at once and after each change, without end. Raises DirectoryRefused at the
+    start. Later, while the directory is missing or accessible to other users, the last registrations stay in force."""
     refuse_unless_ours_alone(directory)
     looks = _Looks(directory)
     try:
-        found = looks.look()
-        yield found
+        registrations = looks.look()
+        yield registrations
         while True:
             await asyncio.to_thread(looks.wait)
-            before, found = found, looks.look()
-            if found != before:
-                yield found
+            before, registrations = registrations, looks.look()
+            if registrations != before:
+                yield registrations
     finally:
         looks.stop()
 
 
 def refuse_unless_ours_alone(directory: Path) -> None:
     try:
-        found = directory.stat()
+        status = directory.stat()
     except OSError as error:
         raise DirectoryRefused(
-            f"cannot be read: {error.strerror}", f"make it: mkdir -m 700 -p {directory}", file=directory
+            f"cannot be read: {error.strerror}", f"create it: mkdir -m 700 -p {directory}", file=directory
         ) from error
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise DirectoryRefused("is not a directory", "give a directory: --workloads DIR", file=directory)
-    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise DirectoryRefused(
-            f"can be opened by others (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}); who writes there "
-            "decides who workloads are",
+            f"is open to other users (owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}); every user "
+            "who can write there could declare any identity",
             f"chown {os.geteuid()} {directory} && chmod 700 {directory}",
             file=directory,
         )
@@ -150,7 +151,7 @@ class _Looks:
         self._events: FileEvents | None = None
         self._known: dict[str, Registration] = {}
         self._refused = ""
-        self._wrong: dict[str, str] = {}  # what was said of a file, so that it is said once
+        self._wrong: dict[str, str] = {}  # last error logged for each file, so that it is logged once
 
     def stop(self) -> None:
         self._stopped.set()
@@ -161,7 +162,7 @@ class _Looks:
             return
         try:
             self._events.wait(SWEEP)
-        except RuntimeError:  # the kernel's queue broke; start anew
+        except RuntimeError:  # the inotify queue failed; it is created again
             self._unlisten()
 
     def look(self) -> dict[str, Registration]:
@@ -173,7 +174,7 @@ class _Looks:
             self._unlisten()
             if self._refused != str(error):
                 self._refused = str(error)
-                log.error("%s; everything stays as it was", error)
+                log.error("%s; the last registrations stay in force", error)
         return _without_doubles(self._known)
 
     def _unlisten(self) -> None:
@@ -183,7 +184,7 @@ class _Looks:
 
     def _read_all(self) -> dict[str, Registration]:
         if self._events is None:
-            with contextlib.suppress(OSError, RuntimeError):  # out of inotify watches: look at every sweep instead
+            with contextlib.suppress(OSError, RuntimeError):  # no inotify watches left: rely on the sweeps
                 self._events = FileEvents(str(self._directory), self._stopped, recursive=False)
         present: dict[str, Registration] = {}
         names = sorted(entry.name for entry in os.scandir(self._directory) if entry.name.endswith(".json"))
@@ -196,8 +197,10 @@ class _Looks:
             except (OSError, ValueError) as error:
                 if self._wrong.get(name) != str(error):
                     self._wrong[name] = str(error)
-                    meanwhile = "what it said before" if name in self._known else "nothing"
-                    log.error("%s: %s; until it is mended, %s is in force", self._directory / name, error, meanwhile)
+                    meanwhile = "its last valid registration" if name in self._known else "no registration"
+                    log.error(
+                        "%s: %s; until the file is corrected, %s is in force", self._directory / name, error, meanwhile
+                    )
                 if name in self._known:
                     present[name] = self._known[name]
         self._wrong = {name: why for name, why in self._wrong.items() if name in names}
@@ -205,25 +208,25 @@ class _Looks:
 
 
 def _without_doubles(present: dict[str, Registration]) -> dict[str, Registration]:
-    """The same pod twice, or one socket for two: the first file, by name, has it."""
+    """Drop a registration whose pod or socket was already registered by a file that sorts before it."""
     pods: set[str] = set()
     sockets: set[str] = set()
     kept = {}
-    for name, each in present.items():
-        if each.name in pods or each.socket in sockets:
-            log.error("%s registers %s, or its socket, a second time; it is not read", name, each.name)
+    for name, registration in present.items():
+        if registration.name in pods or registration.socket in sockets:
+            log.error("%s is ignored: another file already registers %s or its socket", name, registration.name)
             continue
-        pods.add(each.name)
-        sockets.add(each.socket)
-        kept[name] = each
+        pods.add(registration.name)
+        sockets.add(registration.socket)
+        kept[name] = registration
     return kept
 
 
 def _read(file: Path) -> bytes:
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as opened:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
             raise ValueError("is not a file that only root can write")
         text = opened.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:

@@ -1,9 +1,9 @@
-"""Config to Envoys: each pod's proxy asks at a socket of its own and gets its group's config from the agent's copy,
-which one stream to the control plane keeps filled.
+"""Serves xDS config to the Envoys of a node: each pod's proxy connects at a socket of its own and gets its group's
+config from the agent's copy, which one stream to the control plane keeps up to date.
 
-Pods come in with a doorway each; Envoys come in through it. Rules: which pod asks is decided by the socket, and of
-which group it is by the control plane, never by what a client says; who cannot be answered yet waits, and is never
-told that there is nothing; a control plane that is away takes nothing from anybody.
+Input: pods and their doorways. Rules: the socket decides which pod is connected, and the control plane decides the
+pod's group; data sent by the client decides neither. A proxy that cannot be answered yet waits, and is never sent an
+empty config. While the control plane cannot be reached, every proxy keeps what it has.
 """
 
 from __future__ import annotations
@@ -28,33 +28,36 @@ from weft.xds.upstream import ControlPlaneStream, Line, NoLine
 
 log = logging.getLogger("weft.node.relay")
 
-# What controllers add to their own name: a number, or five of the letters that make no words.
+# The suffix that a controller adds to its own name for a pod: an ordinal, or five characters of Kubernetes' vowel-free
+# alphabet for random names.
 _OF_CONTROLLER = re.compile(r"(.+)-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5})")
-_LOOK_SECONDS = 1.0  # between looks whether the control plane has gone while a proxy waits
-# For an answer about what a proxy has and the copy has not, while there is a control plane. It takes milliseconds; one
-# that does not give it may be too old to, and a proxy must not be kept from news for good.
+_LOOK_SECONDS = 1.0  # between checks, while a proxy waits, whether the control plane is still connected
+# How long to wait for the control plane's answer about resources that a proxy has and the copy lacks. Only time with a
+# connected control plane counts. The answer takes milliseconds; a control plane that sends none may be too old, and the
+# proxy must not wait for updates forever.
 ANSWER_SECONDS = 5.0
 
 
 class Relay:
-    """`private` is a directory that only root can enter: the servers behind the doors listen there. `line` says how to
-    call the control plane, and is asked before every call (`weft.xds.upstream`)."""
+    """The xDS server of a node's proxies; a `SocketServer`. `private` is a directory that only root can enter, for the
+    server's own sockets. `line` returns the address and credentials of the control plane and is called before every
+    connection attempt (`weft.xds.upstream`)."""
 
     def __init__(self, private: Path, node: str, line: Callable[[], Awaitable[Line]]) -> None:
         self._copy = Copy(moved=self._moved, heard=self._heard)
         self._server = XdsServer(self._copy.snapshots, self, most_streams=MOST_STREAMS)
         self.upstream = ControlPlaneStream(self._copy, node, line, streams=self._server.streams)
         self._pods: Entrances[KubeletPod] = Entrances(private, self._server)  # by UID
-        self._streams: dict[int, str] = {}  # number → the pod's UID
+        self._streams: dict[int, str] = {}  # stream ID → the pod's UID
         self._waiting: dict[str, list[asyncio.Event]] = defaultdict(list)  # by the pod's UID
-        self._asking: dict[str, list[asyncio.Event]] = defaultdict(list)  # by group
+        self._unanswered: dict[str, list[asyncio.Event]] = defaultdict(list)  # by group
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._running = asyncio.create_task(self.upstream.run(), name="upstream")
 
     async def close(self) -> None:
-        """The pods may live on, and the next agent serve them."""
+        """Stop serving, but keep the sockets' directories: pods may keep running, and the next agent serves them."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})
@@ -63,33 +66,35 @@ class Relay:
         await self._server.close()
 
     async def add(self, pod: KubeletPod, doorway: Doorway) -> None:
-        """Open its socket and ask for its config. Raises DoorError. One of the same UID gets a new socket."""
+        """Open the pod's socket and request its config from the control plane. A pod with the same UID gets a new
+        socket. Raises DoorError."""
         await self._pods.close(pod.uid, gone=False)
         await self._pods.open(pod.uid, pod, doorway)
         self._copy.add(pod.uid)
 
     async def remove(self, uid: str) -> None:
-        """Its socket is gone when this returns. Idempotent."""
+        """Delete the pod's socket before returning. Idempotent."""
         await self._pods.close(uid, gone=True)
         self._copy.remove(uid)
 
     def placed(self, uid: str) -> bool:
-        """Whether a proxy of this pod would be answered at once."""
+        """Return whether the pod's group is known, so that its proxy would be answered at once."""
         return uid in self._copy.placements
 
     def lack(self, pod: KubeletPod) -> str:
-        """Why a proxy of this pod would not be answered; nothing if it is, or there is somebody to ask."""
+        """Return why a proxy of this pod would get no config now; an empty string if it would get some, or if the
+        control plane is connected."""
         if self.upstream.connected or self.placed(pod.uid) or self._twin(pod) is not None:
             return ""
-        why = self.upstream.trouble or "it has not answered yet"
-        return f"the node's agent has no configuration for it, and no stream to the control plane: {why}"
+        why = self.upstream.trouble or "no response yet"
+        return f"the node's agent has no configuration for this pod and no connection to the control plane: {why}"
 
     def streams(self) -> list[StreamStatus]:
-        """Of the Envoys here."""
+        """Return the status of each stream of this node's Envoys."""
         return self._server.streams()
 
     def _heard(self, group: str) -> None:
-        for waiting in self._asking.pop(group, ()):
+        for waiting in self._unanswered.pop(group, ()):
             waiting.set()
 
     def _moved(self, uid: str) -> None:
@@ -98,27 +103,28 @@ class Relay:
         for number in [number for number, of in self._streams.items() if of == uid]:
             self._server.restart(number, "the pod's group has changed")
 
-    # What the xDS server asks and tells (weft.xds.server.StreamObserver)
+    # Callbacks of the xDS server (weft.xds.server.StreamObserver)
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Awaitable[Hashable]:
         pod = self._pods.owner(peer.listener)
         if pod is None:
-            raise StreamRefused("the pod is gone")
+            raise StreamRefused("the pod was removed")
         return self._group(stream_id, pod)
 
     async def _group(self, stream_id: int, pod: KubeletPod) -> Hashable:
         while (group := self._copy.placements.get(pod.uid)) is None:
             if not self.upstream.connected and (twin := self._twin(pod)) is not None:
-                log.info("%s is served as %s, for the control plane is away", pod, twin)
+                log.info("the control plane cannot be reached; %s gets the configuration of %s", pod, twin)
                 self._copy.place(pod.uid, self._copy.placements[twin.uid])
                 continue
-            await _news(self._waiting, pod.uid)
+            await _wait_for_event(self._waiting, pod.uid)
         self._streams[stream_id] = pod.uid
         self._copy.changed()
         return group
 
     def _twin(self, pod: KubeletPod) -> KubeletPod | None:
-        """Another of the same making: what it is served fits, until the control plane says so itself."""
+        """Return another pod of the same controller that has a group; its config fits until the control plane sends
+        this pod's placement."""
         making = _making(pod)
         twins = (other for other in self._pods.owners() if making and _making(other) == making)
         return next((twin for twin in twins if twin.uid in self._copy.placements), None)
@@ -134,8 +140,9 @@ class Relay:
         self._copy.changed()
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
-        """The control plane is asked, and answers by an update of the group. Who has had it is to keep it: while this
-        agent knows less than its proxy, that is told nothing."""
+        """Request on-demand clusters for the stream's group; the control plane answers with an update of the group. A
+        proxy keeps the clusters that it `had`: while the copy lacks any of them, the result is an awaitable that
+        holds back updates to the proxy."""
         group = self._copy.placements.get(self._streams.get(stream_id, ""))
         if group is None:
             return None
@@ -148,10 +155,13 @@ class Relay:
         patience = ANSWER_SECONDS
         while not self._copy.is_answered(group, number):
             if patience <= 0:
-                log.warning("the control plane has not said what of group %s is called; it is served as it is", group)
+                log.warning(
+                    "the control plane sent no on-demand clusters for group %s in time; using the current config",
+                    group,
+                )
                 return
             began = loop.time()
-            await _news(self._asking, group)
+            await _wait_for_event(self._unanswered, group)
             if self.upstream.connected:
                 patience -= loop.time() - began
 
@@ -159,8 +169,8 @@ class Relay:
         self._copy.refused(resource)
 
 
-async def _news(waiting: dict[str, list[asyncio.Event]], about: str) -> None:
-    """Or it is time for another look."""
+async def _wait_for_event(waiting: dict[str, list[asyncio.Event]], about: str) -> None:
+    """Wait for an event about the pod or group `about`, or until the next check is due."""
     news = asyncio.Event()
     waiting[about].append(news)
     try:
@@ -176,18 +186,19 @@ async def _news(waiting: dict[str, list[asyncio.Event]], about: str) -> None:
 
 
 def _making(pod: KubeletPod) -> tuple[str, str, str] | None:
-    """Controllers name pods after themselves: `web-7d9f8c6b5-x2x7k` is of the ReplicaSet `web-7d9f8c6b5`. What a person
-    has named says nothing: `db-admin` is no `db-public`, and has other policies."""
-    found = _OF_CONTROLLER.fullmatch(pod.name)
-    return (pod.namespace, pod.service_account, found[1]) if found else None
+    """Return namespace, service account and controller of a pod, or None if its name has no controller's suffix.
+    Controllers name pods after themselves: `web-7d9f8c6b5-x2x7k` belongs to the ReplicaSet `web-7d9f8c6b5`. A name
+    given by a person proves nothing: `db-admin` and `db-public` have different policies."""
+    match = _OF_CONTROLLER.fullmatch(pod.name)
+    return (pod.namespace, pod.service_account, match[1]) if match else None
 
 
 def own_line(own: OwnIdentity, target: str, server_name: str = "") -> Callable[[], Awaitable[Line]]:
-    """Call with the agent's own certificate and token, as they are at the time."""
+    """Return a function for `Relay` that connects with the agent's certificate and token of that moment."""
 
     async def line() -> Line:
-        held = own.held
-        if held is None:
+        credentials = own.held
+        if credentials is None:
             raise NoLine("the agent has no certificate of its own yet")
         try:
             token = await own.token()
@@ -195,9 +206,9 @@ def own_line(own: OwnIdentity, target: str, server_name: str = "") -> Callable[[
             raise NoLine(f"the agent has no token: {error}") from error
         return Line(
             target=target,
-            roots=held.roots.decode(),
-            chain=held.chain.decode(),
-            key=held.key,
+            roots=credentials.roots.decode(),
+            chain=credentials.chain.decode(),
+            key=credentials.key,
             token=token,
             server_name=server_name,
         )

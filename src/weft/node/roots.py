@@ -1,7 +1,7 @@
-"""The roots by which the CA is known, in a file that somebody else keeps: read, and read again when it has changed.
+"""Reads the roots that verify the CA from a file, and watches the file for changes.
 
-On Kubernetes it is a ConfigMap, which kubelet replaces in place. Rule: a file that is away or broken takes nothing
-away.
+On Kubernetes the file comes from a ConfigMap, which kubelet replaces in place. Rule: while the file is missing or
+invalid, the last roots stay in force.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 log = logging.getLogger("weft.node.roots")
 
-LOOK = 2.0  # seconds; one small file, whose directory may be replaced as a whole
+LOOK = 2.0  # seconds between reads; polling, because kubelet may replace the whole directory
 _MOST_BYTES = 1 << 20
 
 
 def read_roots(file: Path) -> tuple[str, ...]:
-    """Each in PEM of its own. Raises OSError or ValueError."""
+    """Return the file's certificates, one PEM text each. Raises OSError or ValueError."""
     with file.open("rb") as opened:
         text = opened.read(_MOST_BYTES)
     return tuple(each.public_bytes(Encoding.PEM).decode() for each in x509.load_pem_x509_certificates(text))
@@ -30,18 +30,18 @@ def read_roots(file: Path) -> tuple[str, ...]:
 async def watch_roots(
     file: Path, known: tuple[str, ...] = (), *, look: float = LOOK
 ) -> AsyncGenerator[tuple[str, ...], None]:
-    """Whenever they are others than the last ones, for ever."""
-    said = ""
+    """Yield the file's roots whenever they differ from the last ones (at first from `known`), without end."""
+    logged = ""
     while True:
         try:
-            found = read_roots(file)
+            roots = read_roots(file)
         except (OSError, ValueError) as error:
-            if str(error) != said:
-                said = str(error)
-                log.error("%s cannot be read as certificates: %s; the roots of before stay", file, error)
+            if str(error) != logged:
+                logged = str(error)
+                log.error("%s cannot be read as certificates: %s; the last roots stay in force", file, error)
         else:
-            said = ""
-            if found != known:
-                known = found
-                yield found
+            logged = ""
+            if roots != known:
+                known = roots
+                yield roots
         await asyncio.sleep(look)

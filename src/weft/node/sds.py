@@ -1,8 +1,8 @@
-"""Secrets to Envoys: each workload's certificate and the roots it trusts, on that workload's own socket.
+"""Serves secrets to Envoys by SDS: each workload's certificate and trusted roots, on that workload's own socket.
 
-Secrets come in by workload; Envoys come in through the workload's door and get what is its, at once, and what replaces
-it, on the same stream. Envoy's names are Istio's: `default` and `ROOTCA`. Rule: which workload is asked for is decided
-by the socket, never by what a client says.
+Input: secrets by workload. Output: an Envoy that connects at a workload's socket gets that workload's secrets at once,
+and their replacements on the same stream. The secrets have Istio's names, `default` and `ROOTCA`. Rule: the socket
+decides which workload's secrets are served, never data sent by the client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("weft.node.sds")
 
 
 class Secret:
-    """What Envoy is sent under a name. Its version is made from what is public of it."""
+    """One SDS resource. Its version is a hash of its public part, the certificates."""
 
     __slots__ = ("body", "name", "version")
 
@@ -55,18 +55,18 @@ def roots_secret(bundle: Sequence[str]) -> Secret:
 
 
 class SecretServer:
-    """`private` is a directory that only root can enter: the servers behind the doors listen there."""
+    """The SDS server of a machine. `private` is a directory that only root can enter, for the server's own sockets."""
 
     def __init__(self, private: Path) -> None:
         self._snapshots = Snapshots()
-        # Every Envoy's secrets are its own: there is nothing to share, and no reason to keep what has been replaced.
+        # No two Envoys have the same secrets: nothing is shared, and replaced secrets are not kept.
         self._server = XdsServer(
             self._snapshots, self, service=SECRET_SERVICE, shared_bytes=0, most_streams=MOST_STREAMS
         )
         self._entrances: Entrances[str] = Entrances(private, self._server)
 
     async def open(self, workload: str, doorway: Doorway) -> None:
-        """Raises DoorError."""
+        """Open the workload's socket. Raises DoorError."""
         await self._entrances.open(workload, workload, doorway)
 
     def is_open(self, workload: str, doorway: Doorway) -> bool:
@@ -76,7 +76,8 @@ class SecretServer:
         return self._entrances.names()
 
     async def close(self, workload: str, *, gone: bool = False) -> None:
-        """Its Envoy keeps what it has. Unless the workload is gone, another agent may open its socket again."""
+        """Close the workload's socket; its Envoy keeps the secrets it has. Unless the workload has ended (`gone`),
+        another agent may open the socket again."""
         if await self._entrances.close(workload, gone=gone):
             self._snapshots.drop(workload)
 
@@ -86,12 +87,12 @@ class SecretServer:
     def has(self, workload: str, name: str) -> bool:
         return name in self._snapshots.resources(workload, SECRET)
 
-    # What the xDS server tells
+    # Callbacks of the xDS server (weft.xds.server.StreamObserver)
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable:
         workload = self._entrances.owner(peer.listener)
         if workload is None:
-            raise StreamRefused("the workload is gone")
+            raise StreamRefused("the workload was removed")
         return workload
 
     def leave(self, stream_id: int) -> None: ...
@@ -103,7 +104,7 @@ class SecretServer:
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> None: ...
 
     def on_nack(self, resource: NackedResource) -> None:
-        log.error("%s: its Envoy refuses the secret %s: %s", resource.group, resource.name, resource.message)
+        log.error("%s: its Envoy rejected the secret %s: %s", resource.group, resource.name, resource.message)
 
 
 def _version(public: bytes) -> str:

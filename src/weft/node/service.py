@@ -1,9 +1,10 @@
-"""The agent as a process of its own: follows the registrations of a directory and gives each workload its identity.
+"""The agent as a process of its own on a machine without Kubernetes: watches the registration files of a directory and
+serves each workload its certificate.
 
-Nothing is kept for the next start, on disk or elsewhere. An agent that was killed is missed by nobody: Envoys go on by
-what they have and call again, the new agent makes the sockets anew at the same paths, and every workload gets a new key
-and certificate. Only an Envoy that starts while both agent and CA are away waits, and says so by not being ready; to
-spare it that, keys would have to outlive the process that made them.
+No state is kept for the next start, on disk or elsewhere. After an agent was killed, Envoys run on with what they have
+and reconnect. The new agent creates the sockets again at the same paths, and every workload gets a new key and
+certificate. Only an Envoy that starts while both the agent and the CA are down has to wait, and is not ready meanwhile.
+To avoid that, keys would have to outlive the process that generated them.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from weft.node.tokens import token_in
 
 log = logging.getLogger("weft.node.service")
 
-_PRIVATE = ".agent"  # in the directory of registrations, which is root's alone
+_PRIVATE = ".agent"  # in the directory of registrations, which only root can enter
 _LOCK = "lock"
-_RETRY = 2.0  # seconds until a socket that could not be made is tried again
+_RETRY = 2.0  # seconds until the creation of a failed socket is retried
 
 
 class NodeService:
@@ -47,7 +48,7 @@ class NodeService:
         self.agent = Agent(signer, directory / _PRIVATE, lifetime=lifetime)
 
     async def run(self) -> None:
-        """Until cancelled. Raises DirectoryRefused, at the start."""
+        """Run until cancelled. Raises DirectoryRefused at the start."""
         refuse_unless_ours_alone(self._directory)
         with _alone(self._directory / _PRIVATE):
             await self._run()
@@ -78,38 +79,44 @@ class NodeService:
             if self._wanted.get(name) != registration:
                 del self._served[name]
                 if name in self._wanted:
-                    continue  # another one of its name takes its place below
+                    continue  # replaced below by the new registration of the same name
                 await self.agent.remove(name)
-                log.info("%s: gone", name)
+                log.info("%s: removed, because its registration was removed", name)
         for name, registration in tuple(self._wanted.items()):
             if name in self._served:
                 continue
             try:
                 await self.agent.add(_bearer(registration), _doorway(registration))
             except (DoorError, OSError) as error:
-                log.error("%s: no socket, and so no identity for its proxy: %s", name, error)
+                log.error("%s: cannot open its socket, so its proxy gets no certificate: %s", name, error)
                 continue
             except Exception:
-                log.exception("%s: no identity for its proxy, for a reason nobody thought of", name)
+                log.exception("%s: its proxy gets no certificate, because of an unexpected error", name)
                 continue
             self._served[name] = registration
-            log.info("%s: %s at %s", name, registration.identity, registration.socket)
+            log.info("%s: serving %s at %s", name, registration.identity, registration.socket)
             if registration.key is KeyKind.ED25519:
-                log.warning("%s: an Envoy that is called by other Envoys needs another key than Ed25519", name)
+                log.warning(
+                    "%s: Envoys reject Ed25519 certificates; use another key if its peers are Envoys",
+                    name,
+                )
         return self._served == self._wanted
 
 
 @contextlib.contextmanager
 def _alone(private: Path) -> Iterator[None]:
-    """Two agents would take the sockets away from each other. What one that was killed has left is removed."""
+    """Hold the lock that only one agent of the directory has: two agents would replace each other's sockets. Delete the
+    sockets that a killed agent left. Raises DirectoryRefused if another agent has the lock."""
     private.mkdir(mode=0o700, exist_ok=True)
     lock = os.open(private / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            what = "is followed by another agent already"
-            raise DirectoryRefused(what, f"find it with: fuser {private / _LOCK}", file=private.parent) from None
+            what = "is already used by another agent"
+            raise DirectoryRefused(
+                what, f"find that agent with: fuser {private / _LOCK}", file=private.parent
+            ) from None
         for left in private.iterdir():
             if left.name != _LOCK:
                 left.unlink()

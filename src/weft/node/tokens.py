@@ -1,6 +1,8 @@
-"""Tokens as they come to a node: in files that somebody keeps fresh, and in what kubelet says of a volume.
+"""Reads service account tokens on a node: from files that kubelet or another program keeps fresh, and from kubelet's
+volume calls.
 
-Rule: who a token speaks for is decided by the CA, which checks it; here it is only carried, and shown to nobody else.
+Rule: only the CA, which verifies a token, decides which identity it proves. The agent sends a token to the CA and to no
+other program.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ _MOST_BYTES = 64 * 1024
 
 
 def token_in(file: Path) -> TokenSource:
-    """Read anew for each use."""
+    """Return a function that reads the token from the file on every call."""
 
     async def read() -> str:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as opened:
             token = opened.read(_MOST_BYTES).decode("ascii", "replace").strip()
         if not token:
-            raise ValueError(f"{file} is empty: there is no token to show to the CA")
+            raise ValueError(f"{file} is empty: there is no token to send to the CA")
         return token
 
     return read
@@ -41,8 +43,9 @@ class _Given(msgspec.Struct):
 
 
 def token_for(audience: str, context: Mapping[str, str], secrets: Mapping[str, str]) -> str:
-    """The one that kubelet gives with a volume, in `volume_context` or, where the driver asks for that, in `secrets`.
-    Empty if there is none. Raises ValueError, and shows nothing of what it cannot read."""
+    """Return the token for `audience` that kubelet sent with a volume: in `secrets` if the CSIDriver is configured so,
+    else in `context` (CSI's volume_context). Empty if there is none. Raises ValueError, without any of the
+    unreadable content."""
     text = secrets.get(TOKENS_KEY) or context.get(TOKENS_KEY) or ""
     if not text:
         return ""
@@ -51,7 +54,7 @@ def token_for(audience: str, context: Mapping[str, str], secrets: Mapping[str, s
     try:
         given = msgspec.json.decode(text, type=dict[str, _Given])
     except (msgspec.DecodeError, RecursionError):
-        raise ValueError(f"{TOKENS_KEY} is not a list of tokens by audience") from None
+        raise ValueError(f"{TOKENS_KEY} is not a JSON object of tokens by audience") from None
     return given[audience].token if audience in given else ""
 
 
@@ -60,11 +63,12 @@ class _Claims(msgspec.Struct):
 
 
 def identity_in(token: str, trust_domain: str) -> Identity:
-    """Whom a token of Kubernetes is about, by its own word: enough to know what to ask for. Raises ValueError."""
+    """Return the identity that a Kubernetes token claims, without verifying it: enough to request a certificate. Raises
+    ValueError."""
     try:
         payload = token.split(".")[1]
         claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
     except (IndexError, binascii.Error, msgspec.DecodeError, UnicodeError, RecursionError):
-        raise ValueError("this is no token of a service account") from None
+        raise ValueError("the token is not a service account token") from None
     namespace, _, account = claims.sub.removeprefix(_SUBJECT).partition(":")
     return parse_identity(str(Identity(trust_domain, namespace, account)))

@@ -60,13 +60,13 @@ def test_verbose_tells_what_the_check_is_about(wrong):
     assert more == f"  {CHECKS['WFT0104'].title}. {CHECKS['WFT0104'].more}"
 
 
-def test_colours_come_where_they_are_asked_for(wrong):
+def test_colours_are_used_if_requested(wrong):
     assert "\x1b[33m" in run(wrong, "--color").stdout
     for plain in ((), ("--color=false",), ("--no-color",)):
         assert "\x1b" not in run(wrong, *plain).stdout
 
 
-def test_a_mesh_config_by_itself_goes_before_the_one_that_is_there(wrong, tmp_path_factory):
+def test_a_given_mesh_config_replaces_the_existing_one(wrong, tmp_path_factory):
     held = (
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\ndata: {mesh: 'bogus: 1'}\n"
     )
@@ -82,7 +82,7 @@ def test_a_mesh_config_by_itself_goes_before_the_one_that_is_there(wrong, tmp_pa
     assert missing.exit_code == 2 and "cannot be read" in missing.stderr
 
 
-def test_istioctls_way_to_leave_the_cluster_alone_is_understood(wrong):
+def test_istioctls_flag_to_use_no_cluster_is_accepted(wrong):
     assert run("--use-kube=false", wrong).stdout == run(wrong).stdout
 
 
@@ -134,7 +134,7 @@ def test_programs_get_json_or_yaml_with_istioctls_names(wrong):
     assert json.loads(run(shop.source(), "-o", "json").stdout) == []
 
 
-def test_only_what_is_in_a_namespace_is_told_if_one_is_named(wrong):
+def test_only_findings_of_the_named_namespace_are_shown(wrong):
     assert run(wrong, "-n", "shop").exit_code == 1
     assert run(wrong, "-n", "bank").exit_code == 0
 
@@ -156,10 +156,10 @@ def test_every_check_can_be_listed_and_one_explained():
 
 
 @pytest.mark.parametrize("asked", [("--explain", "ist0116"), ("--suppress", "IST0116=Service web.shop")])
-def test_who_names_a_code_of_istioctls_is_told_which_it_is_here(asked):
+def test_a_code_of_istioctl_gets_the_corresponding_check(asked):
     told = run(*asked)
-    assert (told.exit_code, told.stderr.splitlines()[1]) == (2, "hint: istioctl's IST0116 is here: WFT0308")
-    assert "nothing here is istioctl's IST9999" in run("--explain", "IST9999").stderr
+    assert (told.exit_code, told.stderr.splitlines()[1]) == (2, "hint: istioctl's IST0116 corresponds to WFT0308")
+    assert "no check corresponds to istioctl's IST9999" in run("--explain", "IST9999").stderr
 
 
 def test_standard_input_can_be_a_file():
@@ -167,7 +167,7 @@ def test_standard_input_can_be_a_file():
     assert result.stdout.startswith("stdin:23: VirtualService shop/web: warning [WFT0104]")
 
 
-def test_without_anything_to_look_at_it_says_what_to_do(tmp_path, monkeypatch):
+def test_without_files_or_a_mesh_the_error_has_a_hint(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
@@ -181,11 +181,11 @@ def test_a_file_that_is_not_there_is_no_finding(wrong):
     assert missing.exit_code == 2 and "does not exist" in missing.stderr
 
 
-def test_two_places_at_once_make_no_sense(wrong):
+def test_two_places_at_once_are_a_usage_error(wrong):
     assert run(wrong, "--mesh", "demo", "--use-kube").exit_code == 2
 
 
-def test_a_missing_program_is_told_where_a_mesh_of_this_machine_would_need_it(tmp_path):
+def test_a_missing_program_is_reported_for_a_mesh_of_this_machine(tmp_path):
     (tmp_path / "mesh.yaml").write_text(meshes.WEB.replace("[sleep, infinity]", "[slepe]", 1))
     assert "there is no program `slepe`" in run(tmp_path).stdout
 

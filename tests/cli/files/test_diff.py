@@ -19,7 +19,7 @@ spec: {}
 """
 
 
-def test_a_change_is_told_by_proxies_and_by_requests(weft, tmp_path):
+def test_a_change_is_shown_by_proxies_and_by_requests(weft, tmp_path):
     base = tmp_path / "base"
     base.mkdir()
     (base / "web.yaml").write_text(SERVICE)
@@ -40,7 +40,7 @@ def test_a_change_is_told_by_proxies_and_by_requests(weft, tmp_path):
     assert [each["name"] for each in said["proxies"][0]["resources"]] == ["virtualInbound"]
 
 
-def test_that_nobody_knows_here_what_was_called_is_said_where_it_matters(weft, tmp_path):
+def test_missing_recent_traffic_is_reported_where_it_matters(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE)
     (tmp_path / "on.yaml").write_text(ON_DEMAND)
     said = "note: some proxies have on-demand scope; their calls are not known here, so they are compared with all services"
@@ -64,7 +64,7 @@ def test_the_same_again_changes_nothing(weft, tmp_path):
         (["@-1", "--against", "."], "too many things to compare"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_is_a_usage_error(weft, arguments, said):
+def test_an_invalid_command_line_is_a_usage_error(weft, arguments, said):
     done = weft("diff", *arguments)
     assert done.returncode == 2 and said in done.stderr
 
@@ -94,7 +94,7 @@ def test_an_object_that_is_another_is_a_change_also_if_no_proxy_is_sent_anything
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-def test_trouble_that_prevents_an_answer_is_none(weft, tmp_path):
+def test_an_error_that_prevents_a_result_exits_with_2(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE)
     (tmp_path / "bad.yaml").write_text("a: [")
     for arguments in (
@@ -107,22 +107,22 @@ def test_trouble_that_prevents_an_answer_is_none(weft, tmp_path):
         assert (done.returncode, done.stdout) == (2, "") and "error: " in done.stderr, arguments
 
 
-def test_a_file_in_the_place_of_a_moment_is_told_where_it_belongs(weft, tmp_path):
+def test_a_file_instead_of_a_moment_is_an_error_with_the_right_flag(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE)
     done = weft("diff", tmp_path / "web.yaml")
     assert done.returncode == 2
-    assert f"web.yaml is a file, and no moment\nhint: apply it over the mesh: weft diff -f {tmp_path}" in done.stderr
+    assert f"web.yaml is a file, not a moment\nhint: apply it over the mesh: weft diff -f {tmp_path}" in done.stderr
 
 
 @pytest.mark.root
-def test_the_past_of_a_mesh_that_has_none_is_said(weft, mesh):
+def test_a_mesh_without_a_history_is_reported(weft, mesh):
     done = weft("diff", "@-1", "--mesh", mesh)
     assert done.returncode == 2 and "moment -1 is not recorded: nothing has changed yet" in done.stderr
     done = weft("diff", "@0", "@0", "--mesh", mesh)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "note: at @0 there was no workload or pod yet; list the moments: weft history -A\n" in done.stderr
     assert "from @0 to @0: 0 objects" in done.stderr
-    assert "no traffic is recorded here" in done.stderr
+    assert "recent traffic is not compared" in done.stderr
 
 
 ROUTE = """
@@ -167,7 +167,7 @@ def test_a_file_that_mends_a_refused_object_is_compared(weft, tmp_path):
     assert done.stderr.endswith("error: an error in the given files\nhint: fix the problems above, and try again\n")
 
 
-def test_only_problems_of_what_is_given_are_told_and_once(weft, tmp_path):
+def test_only_problems_of_the_given_files_are_printed_and_only_once(weft, tmp_path):
     base = tmp_path / "base"
     base.mkdir()
     elsewhere = ROUTE.replace("TIMEOUT", "3s").replace("{host: web}", "{host: NAME}")
@@ -181,7 +181,7 @@ def test_only_problems_of_what_is_given_are_told_and_once(weft, tmp_path):
     assert "nowhere" not in done.stderr and done.stderr.count("[WFT0104]") == 1
 
 
-def test_groups_that_are_called_alike_are_told_apart(weft, tmp_path):
+def test_groups_with_equal_names_are_distinguished(weft, tmp_path):
     base = tmp_path / "base"
     base.mkdir()
     service, workload = SERVICE.split("---")
@@ -215,7 +215,7 @@ def test_a_running_mesh_is_compared_by_its_last_good_state_and_its_audit_tells_w
     change.write_text(route.replace("TIMEOUT", "3s"))
 
     def told():
-        """The kept object's problems by severity, as the mesh tells of it; and how many objects there are."""
+        """Return the problems of the kept object by severity, as the mesh reports them, and the number of objects."""
         now = json.loads(weft("status", mesh, "-o", "json").stdout)
         about = {each["severity"] for each in now["problems"] if "shop/kept" in each["where"]["object"]}
         return now["objects"], about
@@ -231,7 +231,7 @@ def test_a_running_mesh_is_compared_by_its_last_good_state_and_its_audit_tells_w
         change.write_text(POLICY)
         done = weft("diff", "-f", change, "--mesh", mesh)
         assert done.stdout.startswith("added AuthorizationPolicy shop/nobody"), done.stderr
-        assert f"warning: mesh {mesh} has an error, and the last good state of these objects counts" in done.stderr
+        assert f"warning: mesh {mesh} has an error, and the last valid version of these objects is used" in done.stderr
         done = weft("audit", "--mesh", mesh)
         assert done.stdout.startswith("Rejected objects and other errors\n  error [WFT0001]: "), done.stdout
         assert ": 1 error, " in done.stderr

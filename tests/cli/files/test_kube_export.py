@@ -18,7 +18,7 @@ def by_key(text):
     return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
 
 
-def test_the_shop_goes_to_a_cluster_as_it_is_written():
+def test_the_shop_is_exported_as_written():
     result = export(SHOP, "--image", "shop:1")
     assert "the image shop:1 must have: perl, python3" in result.stderr
     assert "apply to the whole mesh" in result.stderr
@@ -45,7 +45,7 @@ def test_the_shop_goes_to_a_cluster_as_it_is_written():
     assert ("ServiceAccount", "frontend") in made
 
 
-def test_a_wrong_object_is_told_and_nothing_is_printed(tmp_path):
+def test_an_invalid_object_is_an_error_and_nothing_is_printed(tmp_path):
     (tmp_path / "wrong.yaml").write_text(
         "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x}\nspec: {hosts: [a], http: 7}\n"
     )
@@ -55,13 +55,13 @@ def test_a_wrong_object_is_told_and_nothing_is_printed(tmp_path):
     assert "wrong.yaml:4" in result.stderr
 
 
-def test_a_directory_that_is_not_there_is_told(tmp_path):
+def test_a_missing_directory_is_an_error(tmp_path):
     result = export(tmp_path / "nowhere")
     assert result.exit_code == 1
     assert "nowhere" in result.stderr
 
 
-def test_a_gateway_goes_to_a_cluster_as_a_deployment_that_the_injector_completes():
+def test_a_gateway_is_exported_as_a_deployment_that_the_injector_completes():
     result = export(SHOP.parent / "edge")
     assert result.exit_code == 0, result.stderr
     made = by_key(result.stdout)

@@ -41,7 +41,7 @@ def file(tmp_path):
     return str(made)
 
 
-def test_workloads_are_injected_and_all_else_stays_as_it_is_written(file):
+def test_workloads_are_injected_and_other_objects_are_unchanged(file):
     result = run("-f", file)
     assert result.exit_code == 0
     assert result.stdout.startswith("# the shop's front\napiVersion: v1\nkind: Service\nmetadata: {name: web}\n---\n")
@@ -53,7 +53,7 @@ def test_workloads_are_injected_and_all_else_stays_as_it_is_written(file):
     probes = deployment["spec"]["template"]["spec"]["containers"][0]
     assert probes["livenessProbe"] != probes["readinessProbe"]
     assert "initContainers" not in job["spec"]["template"]["spec"]
-    assert "Job default/once gets no sidecar: it uses the node's network" in result.stderr
+    assert "Job default/once gets no sidecar: it uses hostNetwork" in result.stderr
 
 
 def test_it_is_what_the_webhook_does(file):
@@ -68,7 +68,7 @@ def test_what_it_wrote_it_leaves_as_it_is(file, tmp_path):
     assert run("-f", str(once)).stdout == once.read_text()
 
 
-def test_settings_revision_and_version_are_those_that_are_told(file, tmp_path):
+def test_settings_revision_and_version_are_taken_from_the_flags(file, tmp_path):
     settings = tmp_path / "settings.json"
     settings.write_text(encode(InjectionSettings(image="mirror.example/weft:1")))
     result = run("-f", file, "--settings", str(settings), "--revision", "canary", "--kubernetes-version", "v1.28.3")
@@ -99,7 +99,7 @@ def test_reads_standard_input():
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place_and_nothing_is_printed(tmp_path, text, words):
+def test_an_error_has_its_file_and_line_and_nothing_is_printed(tmp_path, text, words):
     file = tmp_path / "web.yaml"
     file.write_text(text)
     result = run("-f", str(file))
@@ -108,7 +108,7 @@ def test_what_is_wrong_is_said_with_its_place_and_nothing_is_printed(tmp_path, t
     assert result.stdout == ""
 
 
-def test_files_that_are_not_there_and_settings_that_make_no_sense_are_said(file, tmp_path):
+def test_missing_files_and_invalid_settings_are_errors(file, tmp_path):
     assert "cannot be read" in run("-f", str(tmp_path / "none")).stderr
     assert "cannot be read" in run("-f", file, "--settings", str(tmp_path / "none")).stderr
     bad = tmp_path / "bad.json"

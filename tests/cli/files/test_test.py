@@ -43,7 +43,7 @@ def test_what_is_not_as_expected_fails_with_its_place_and_why(weft, tmp_path):
     assert (said["request"], len(said["wrong"])) == ("web GET http://web/", 1)
 
 
-def test_what_is_refused_is_told_and_the_rest_is_tried(weft, tmp_path):
+def test_rejected_objects_are_reported_and_the_others_are_used(weft, tmp_path):
     broken = SERVICE.split("---")[0].replace("name: web,", "name: broken,").replace("port: 80,", "port: eighty,")
     (tmp_path / "web.yaml").write_text(SERVICE + "---" + broken)
     (tmp_path / "tests.yaml").write_text(TESTS)
@@ -54,7 +54,7 @@ def test_what_is_refused_is_told_and_the_rest_is_tried(weft, tmp_path):
     assert "warning: an error in the given files: rejected objects are left out" in done.stderr
 
 
-def test_errors_in_a_test_or_a_file_are_told_and_nothing_is_tried(weft, tmp_path):
+def test_errors_in_a_test_or_a_file_are_reported_and_no_request_is_tried(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE)
     (tmp_path / "tests.yaml").write_text(TESTS.replace("expect: allowed", "expect: maybe"))
     done = weft("test", tmp_path)
@@ -72,7 +72,7 @@ def test_a_file_that_is_not_there_is_no_answer(weft, tmp_path):
     assert done.returncode == 2 and "does not exist" in done.stderr
 
 
-def test_tests_alone_are_told_that_they_need_a_mesh(weft, tmp_path):
+def test_tests_without_a_mesh_are_an_error(weft, tmp_path):
     (tmp_path / "tests.yaml").write_text(TESTS)
     done = weft("test", tmp_path / "tests.yaml")
     assert (done.returncode, done.stdout) == (2, "")
@@ -115,7 +115,7 @@ spec:
 """
 
 
-def test_a_caller_from_outside_may_be_somewhere_and_one_of_the_mesh_is_where_it_is(weft, tmp_path):
+def test_only_a_caller_from_outside_may_have_a_source_address(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE + EDGE)
     lines = weft("test", tmp_path).stdout.splitlines()
     assert [line[:4] for line in lines] == ["ok  ", "ok  ", "FAIL", "    "]

@@ -70,7 +70,7 @@ def test_a_problem_has_file_line_and_hint_and_the_exit_code_is_1(tmp_path):
     assert result.stderr == "2 objects, 1 error, 0 warnings\n"
 
 
-def test_garbage_is_said_and_hides_nothing_else(tmp_path):
+def test_an_unreadable_file_is_reported_and_the_others_are_read(tmp_path):
     (tmp_path / "a.yaml").write_bytes(b"\x00\xff{{{")
     (tmp_path / "b.yaml").write_text(BAD)
     result = run(tmp_path)
@@ -85,7 +85,7 @@ def test_problems_can_be_had_as_json(tmp_path):
     assert (problem["where"]["line"], problem["severity"]) == (7, "error")
 
 
-def test_several_files_are_read_in_one_go(tmp_path):
+def test_several_files_are_read_together(tmp_path):
     (tmp_path / "a.yaml").write_text(GOOD)
     (tmp_path / "b.yaml").write_text(BAD)
     assert run(tmp_path / "a.yaml", tmp_path / "b.yaml").stderr.startswith("2 objects, 1 error")
@@ -128,12 +128,12 @@ def test_files_with_a_workload_are_a_mesh_and_files_without_are_a_part_of_one(tm
     assert "references to other objects were not checked" in alone.stderr
 
 
-def test_warnings_fail_only_if_strict_and_the_help_says_so(tmp_path):
+def test_warnings_fail_only_with_strict_and_the_help_states_that(tmp_path):
     (tmp_path / "mesh.yaml").write_text(f"{WEB}{ROUTES}")
     assert run(tmp_path).exit_code == 0
     assert run(tmp_path, "--strict").exit_code == 1
     text = run("--help").stdout
-    assert "Exit codes: 0 no errors, 1 an error (with --strict, or a warning)" in text
+    assert "Exit codes: 0 no errors, 1 an error, or with --strict a warning" in text
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdin"])
@@ -160,7 +160,7 @@ def test_paths_are_shown_without_detours(tmp_path):
         assert run(given).stdout.startswith(f"{tmp_path}/good/a.yaml:7: ")
 
 
-def test_a_program_that_is_not_there_is_said(tmp_path):
+def test_a_missing_program_is_reported(tmp_path):
     (tmp_path / "mesh.yaml").write_text(WEB.removesuffix("---\n").replace("sleep, infinity", "slepe, infinity", 1))
     (line,) = run(tmp_path).stdout.splitlines()
     assert (
@@ -197,7 +197,7 @@ def test_an_object_in_two_of_the_paths_is_looked_at_twice(tmp_path):
 
 @pytest.mark.parametrize("command", ["validate", "analyze"])
 @pytest.mark.parametrize("alone", [True, False])
-def test_errors_of_a_request_test_are_told_with_their_place(tmp_path, command, alone):
+def test_errors_of_a_request_test_have_file_and_line(tmp_path, command, alone):
     (tmp_path / "tests.yaml").write_text(TESTS.replace("expect: allowed", "expect: maybe"))
     given = tmp_path / "tests.yaml" if alone else tmp_path
     result = CliRunner().invoke(app, [command, str(given)])

@@ -1,4 +1,5 @@
-"""What could come next, where somebody can be asked and where nobody can. `test_completion.py` asks as shells do."""
+"""Candidates of completion, with a mesh that can be queried and without one. `test_completion.py` tests the shells'
+side."""
 
 from types import SimpleNamespace
 

@@ -15,11 +15,11 @@ def test_times_are_read_as_people_write_them(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "s", "10", "-1s", "1 s", "1e3s", "٣s", "9" * 30 + "s", "9999999999999999d"])
 def test_anything_else_is_refused_in_words(text):
-    with pytest.raises(ValueError, match=r"is not a time|longer than"):
+    with pytest.raises(ValueError, match=r"is not a duration|too long a duration"):
         parse_duration(text)
 
 
-def test_a_flag_that_says_no_time_ends_the_command_and_shows_one_that_does(capsys):
+def test_an_invalid_duration_ends_the_command_with_an_example(capsys):
     assert duration_of("10m", "--wait 10s") == timedelta(minutes=10)
     with pytest.raises(click.exceptions.Exit) as ended:
         duration_of("soon", "--wait 10s")

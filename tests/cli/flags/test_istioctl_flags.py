@@ -8,20 +8,20 @@ from weft.cli.main import app
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["proxy-status", "--xds-address", "istiod:15012"], "weft finds the control plane by itself"),
+        (["proxy-status", "--xds-address", "istiod:15012"], "weft finds the control plane; to choose another"),
         (["proxy-config", "routes", "web", "--proxy-admin-port=15000"], "leave it out"),
         (["kube-inject", "-f", "x.yaml", "--injectConfigFile", "y"], "--settings FILE"),
-        (["validate", "--meshConfigFile", "y"], "the ConfigMap istio of istio-system"),
-        (["manifest", "generate", "--charts", "y"], "comes with weft itself"),
+        (["validate", "--meshConfigFile", "y"], "the ConfigMap istio-system/istio"),
+        (["manifest", "generate", "--charts", "y"], "the manifests are part of weft"),
         (["analyze", "--remote-contexts", "y"], "--context NAME"),
     ],
 )
-def test_an_option_of_istioctl_that_makes_no_sense_here_is_refused_with_what_does(arguments, hint):
+def test_an_option_that_only_istioctl_has_is_an_error_with_a_hint(arguments, hint):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: no such option: --")
     assert hint in result.stderr.splitlines()[-1]
 
 
-def test_of_what_nobody_has_nothing_is_known():
+def test_an_option_that_istioctl_does_not_have_has_no_hint():
     assert instead_of("--bogus") == instead_of("") == ""

@@ -15,7 +15,7 @@ def test_claims_are_taken_as_if_their_issuer_had_signed_them():
     assert _token_of('{"sub": "ann"}')["claims"] == {"sub": "ann"}
 
 
-def test_a_whole_token_is_read_and_left_to_be_verified_by_who_has_the_keys(tmp_path):
+def test_a_whole_token_is_read_and_verified_by_the_control_plane(tmp_path):
     token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2ln"
     assert _token_of(token) == {"text": token, "claims": {"sub": "ann"}, "signed": True}
     file = tmp_path / "token"

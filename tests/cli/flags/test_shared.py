@@ -29,4 +29,4 @@ def test_no_command_declares_them_again():
         if file.name != "shared.py"
         for flag in ONCE.findall(file.read_text())
     ]
-    assert again == ["control.py: --kubeconfig"]  # which follows a cluster, and asks none
+    assert again == ["control.py: --kubeconfig"]  # it connects to a cluster, and does not query its mesh

@@ -1,4 +1,4 @@
-"""The definitions, for whoever installs them apart."""
+"""The CRDs, printed for installing them separately."""
 
 import yaml
 

@@ -45,7 +45,7 @@ def test_the_root_that_the_control_plane_wrote_survives(cluster_cli):
     assert {each["failurePolicy"] for each in found["webhooks"]} == {"Ignore"}
 
 
-def test_what_does_not_come_up_is_said_with_the_next_command(cluster_cli):
+def test_a_rollout_that_does_not_finish_is_reported_with_the_next_command(cluster_cli):
     ended = cluster_cli("install", "--timeout", "3s")
     assert ended.returncode == 1
     assert "weft is not running yet: control plane: 0 of 2 ready" in ended.stderr
@@ -87,7 +87,7 @@ def test_a_cluster_that_is_not_fit_is_left_alone(cluster_cli):
     assert cluster_cli.left() == set()
 
 
-def test_nobody_who_mistypes_sees_a_traceback(cluster_cli, tmp_path):
+def test_a_mistyped_value_gives_no_traceback(cluster_cli, tmp_path):
     assert "hint: did you mean `replicas`?" in cluster_cli("install", "--set", "control.replica=1").stderr
     ended = cluster_cli._weft("install", "--kubeconfig", tmp_path / "none")
     assert ended.returncode == 1

@@ -1,4 +1,4 @@
-"""What would be installed, without a cluster."""
+"""The objects of an installation, printed without a cluster."""
 
 import yaml
 

@@ -12,7 +12,7 @@ def test_a_fit_cluster_ends_well_and_nothing_is_written(cluster_cli):
     assert cluster_cli.left() == set()
 
 
-def test_what_is_in_the_way_ends_with_1(cluster_cli):
+def test_an_obstacle_exits_with_1(cluster_cli):
     place = cluster_cli.server.make_namespace("precheck-cli")
     service = {"metadata": {"name": "istiod"}, "spec": {"ports": [{"port": 1}]}}
     cluster_cli.server.request("POST", f"/api/v1/namespaces/{place}/services", service)

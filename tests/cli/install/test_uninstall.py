@@ -26,14 +26,14 @@ def root(installed):
     return f"{SECRET}/istio-ca-secret"
 
 
-def test_one_revision_goes_and_the_other_stays(installed):
+def test_one_revision_is_removed_and_the_other_is_kept(installed):
     installed.done("install", "--no-wait", "--no-precheck", "--revision", "a")
     installed.done("uninstall", "-y")
     assert installed.names(DEPLOYMENTS) == {"weft-control-a"}
     assert installed.names(MUTATING_WEBHOOKS) == {"istio-sidecar-injector-a"}
 
 
-def test_the_roots_of_the_one_that_goes_are_not_called_its_own_any_more(installed):
+def test_the_claims_of_a_removed_revision_on_its_roots_are_removed(installed):
     installed.done("install", "--no-wait", "--no-precheck", "--revision", "a")
     place = "/api/v1/namespaces/default/configmaps"
     claims = {"roots.weft.dev/istio-system.default": "1", "roots.weft.dev/istio-system.a": "2", "other": "3"}
@@ -95,7 +95,7 @@ def test_pods_that_live_by_it_keep_it(installed):
 
 
 def gateway_of(revision, name, namespace="default"):
-    """What a control plane makes of a Gateway, and a pod of it."""
+    """Create the objects that a control plane creates for a Gateway, and a pod of them."""
     gateway = StandardGateway(name, namespace, "weft", (Listener("a", 80, "HTTP"),))
     volume = {"name": "workload-socket", "csi": {"driver": "csi.weft.dev"}}
     labels = {"sidecar.istio.io/inject": "false", GATEWAY_NAME: name}
@@ -107,17 +107,17 @@ def gateway_of(revision, name, namespace="default"):
     return [*((each.path(namespace), manifest) for each, manifest in made.items()), (PODS.path(namespace), pod)]
 
 
-def test_what_it_made_for_gateways_goes_with_it_and_is_not_what_keeps_it(installed):
+def test_objects_created_for_gateways_are_removed_and_do_not_block_the_removal(installed):
     written = [*gateway_of("default", "edge"), *gateway_of("canary", "other")[:-1]]
     for path, manifest in written:
         installed.server.request("POST", path, manifest)
     places = [f"{path}/{manifest['metadata']['name']}" for path, manifest in written]
     own, foreign = places[:4], places[4:]
 
-    def end_pod():  # nobody else is there to do it
+    def end_pod():  # no kubelet is there to end it
         installed.wait_until(lambda: all(map(installed.gone, own[:3])))
         assert not installed.gone(f"{DAEMON_SETS.path('istio-system', 'weft-node')}")  # pods cannot end without it
-        assert installed.gone(f"{DEPLOYMENTS.path('istio-system', 'weft-control')}")  # and nobody makes it anew
+        assert installed.gone(f"{DEPLOYMENTS.path('istio-system', 'weft-control')}")  # so nothing creates the pod again
         installed.server.request("DELETE", f"{own[3]}?gracePeriodSeconds=0")
 
     try:
@@ -142,7 +142,7 @@ def test_without_consent_nothing_is_removed(installed):
     assert installed.names(DEPLOYMENTS) == {"weft-control"}
 
 
-def test_a_revision_that_is_not_there_is_said_with_those_that_are(installed):
+def test_an_unknown_revision_is_an_error_that_lists_the_installed_ones(installed):
     ended = installed("uninstall", "-y", "--revision", "b")
     assert ended.returncode == 1
     assert "there is no revision b" in ended.stderr

@@ -1,4 +1,4 @@
-"""`weft upgrade` on a real API server: beside, moved, shown."""
+"""`weft upgrade` on a real API server: a revision beside another, namespaces moved, and the list of both."""
 
 import json
 import time
@@ -16,7 +16,7 @@ def two(own_api_server, weft):
     """A cluster with two revisions."""
     found = Installed(own_api_server, weft)
     found.clean()
-    for each in own_api_server.request("GET", NAMESPACES.path())["items"]:  # others' tests leave theirs
+    for each in own_api_server.request("GET", NAMESPACES.path())["items"]:  # other tests leave namespaces behind
         _unlabel(own_api_server, each["metadata"]["name"])
     found.done("install", "--no-wait", "--no-precheck")
     found.done("install", "--no-wait", "--no-precheck", "--revision", "b")
@@ -26,7 +26,8 @@ def two(own_api_server, weft):
 
 @pytest.fixture
 def shop(two):
-    """A namespace; deleted ones stay here for ever, without a controller that ends them, but have no labels left."""
+    """A namespace. Deleted namespaces never go away here, because no controller removes them; so the labels are
+    removed."""
     name = two.server.make_namespace(f"shop-{time.monotonic_ns()}", {"istio-injection": "enabled"})
     yield name
     _unlabel(two.server, name)
@@ -38,7 +39,7 @@ def _unlabel(server, name):
     server.request("PATCH", NAMESPACES.path(name=name), {"metadata": {"labels": labels}}, kind=MERGE)
 
 
-def test_it_shows_who_is_where_and_what_can_be_done(two, shop):
+def test_it_lists_which_namespace_uses_which_revision_and_the_next_commands(two, shop):
     ended = two.done("upgrade")
     row = next(line.split() for line in ended.stdout.splitlines() if line.startswith(shop))
     assert row == [shop, "default", "none"]
@@ -56,7 +57,7 @@ def test_a_namespace_is_moved_and_the_old_revision_can_go(two, shop):
     assert "istio-injection" not in labels
 
 
-def test_a_revision_that_a_namespace_asks_for_and_nobody_installed_is_told(two, shop):
+def test_a_requested_revision_that_is_not_installed_is_reported(two, shop):
     labels = {"istio.io/rev": "gone", "istio-injection": None}
     two.server.request("PATCH", NAMESPACES.path(name=shop), {"metadata": {"labels": labels}}, kind=MERGE)
     ended = two.done("upgrade")
@@ -66,13 +67,13 @@ def test_a_revision_that_a_namespace_asks_for_and_nobody_installed_is_told(two, 
     assert f"weft upgrade --revision b --move {shop}" in ended.stderr
 
 
-def test_pods_that_do_not_come_up_anew_are_told(two, shop):
+def test_pods_that_do_not_restart_are_reported(two, shop):
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "x", "image": "x"}]}}
     spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
     two.server.request("POST", DEPLOYMENTS.path(shop), {"metadata": {"name": "web"}, "spec": spec})
     ended = two("upgrade", "--revision", "b", "--move", shop, "--timeout", "3s")
     assert ended.returncode == 1
-    assert f"not all pods are new: Deployment {shop}/web: 0 of 1 ready" in ended.stderr
+    assert f"not all pods are restarted yet: Deployment {shop}/web: 0 of 1 ready" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_pods_that_do_not_come_up_anew_are_told(two, shop):
         (("--move", "default"), "the target revision is missing", 2),
     ],
 )
-def test_what_cannot_be_moved_is_said(two, arguments, said, code):
+def test_a_namespace_that_cannot_be_moved_is_an_error(two, arguments, said, code):
     ended = two("upgrade", *arguments)
     assert ended.returncode == code
     assert said in ended.stderr

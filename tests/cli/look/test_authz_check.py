@@ -1,4 +1,4 @@
-"""Policies in force, of what the translation of policies makes."""
+"""Policies in force, read from config that weft's own translation produced."""
 
 import json
 
@@ -39,7 +39,7 @@ def _written(message):
     return MessageToDict(message, preserving_proto_field_name=True)
 
 
-def test_each_policy_is_told_once_with_its_rules_in_the_order_of_actions():
+def test_each_policy_is_listed_once_with_its_rules_in_the_order_of_actions():
     assert in_force(
         policy("b", Action.ALLOW, RULE, RULE),
         policy("a", Action.ALLOW, RULE),
@@ -60,14 +60,14 @@ def test_a_dry_run_is_marked(action):
     assert in_force(policy("try", action, RULE, dry_run=True)) == [(f"{action} (dry run)", "try.shop", 1)]
 
 
-def test_what_was_refused_and_what_guards_against_disguises_are_told_too():
+def test_closed_policies_and_guards_are_listed_too():
     found = in_force(policy("bad", Action.DENY, RULE, refused=True), policy("paths", Action.ALLOW, PATHS))
     assert ("DENY", "bad.shop", 1) in found
     assert ("ALLOW", "paths.shop", 1) in found
     assert len(found) == 3
 
 
-def test_nobody_guards_by_default():
+def test_no_policy_is_in_force_by_default():
     assert in_force() == []
 
 

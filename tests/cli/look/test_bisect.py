@@ -4,17 +4,17 @@ import pytest
 
 
 @pytest.mark.root
-def test_what_never_ended_otherwise_is_told_with_since_when(weft, mesh):
+def test_a_result_that_never_changed_is_printed_with_its_start(weft, mesh):
     asks = ("bisect", "talker", "--to", "http://talker/", "--mesh", mesh)
     done = weft(*asks)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("it has ended so since 20")
+    assert done.stdout.startswith("the request has had this result since 20")
     assert "talker-0" not in done.stdout and "    failed: talker does not resolve" in done.stdout
     assert json.loads(weft(*asks, "-o", "json").stdout)["after"] == ["failed: talker does not resolve"]
 
 
 @pytest.mark.root
-def test_who_is_not_there_cannot_be_asked_about(weft, mesh):
+def test_an_unknown_caller_is_an_error(weft, mesh):
     done = weft("bisect", "talkr", "--to", "http://talker/", "--mesh", mesh)
     assert done.returncode == 1
     assert "did you mean `talker`?" in done.stderr

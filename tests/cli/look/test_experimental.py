@@ -7,6 +7,6 @@ def test_it_lists_its_commands(weft):
     assert "precheck" in done.stdout
 
 
-def test_it_goes_by_istioctls_long_name_too(weft):
+def test_istioctls_long_name_works_too(weft):
     done = weft("experimental", "precheck", "--help")
     assert done.returncode == 0 and "Usage: weft experimental precheck" in done.stdout

@@ -25,7 +25,7 @@ def test_files_with_refused_objects_are_explained_without_them(weft, tmp_path):
     assert "error [WFT0001]" in done.stderr and "warning: an error in the given files" in done.stderr
 
 
-def test_a_name_in_two_namespaces_is_a_line_that_says_too_little(weft, tmp_path):
+def test_a_name_in_two_namespaces_is_an_ambiguous_command_line(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE + "---" + SERVICE.replace("shop", "bank"))
     done = weft("explain", "web", "--to", "http://web/", "-f", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -57,11 +57,11 @@ spec:
 @pytest.mark.parametrize(
     ("path", "lines"),
     [
-        ("/", ["19 WFT0119", "25 WFT0111"]),  # whose match nobody meets; and whom the one taken leaves nothing
+        ("/", ["19 WFT0119", "25 WFT0111"]),  # a match that no request meets; a route after one that takes all requests
         ("/new", ["19 WFT0119", "22 WFT0107"]),
     ],
 )
-def test_of_the_routes_of_an_object_only_what_concerns_the_one_taken_is_told(weft, tmp_path, path, lines):
+def test_only_problems_of_the_taken_route_are_printed(weft, tmp_path, path, lines):
     (tmp_path / "web.yaml").write_text(SERVICE + ROUTES)
     done = weft("explain", "web", "--to", f"http://web{path}", "-f", tmp_path, "-o", "json")
     assert done.returncode == 0, done.stderr
@@ -70,8 +70,8 @@ def test_of_the_routes_of_an_object_only_what_concerns_the_one_taken_is_told(wef
 
 
 @pytest.mark.parametrize(("case", "caller"), [("WFT0224", "web"), ("WFT0224-gateway", "edge")])
-def test_tls_in_tls_is_told_with_who_asks_for_it(weft, tmp_path, case, caller):
-    """What comes of it on the wire: tests/e2e/test_gateway_api_gateways.py."""
+def test_tls_in_tls_is_explained_with_the_object_that_requires_it(weft, tmp_path, case, caller):
+    """The behaviour on the wire is tested in tests/e2e/test_gateway_api_gateways.py."""
     (tmp_path / "mesh.yaml").write_text((CASES / f"{case}.yaml").read_text() + "---" + SERVICE)
     done = weft("explain", caller, "--to", "https://pay.example.com/", "-f", tmp_path)
     assert "gets TLS in TLS  [" in done.stdout and "DestinationRule shop/pay" in done.stdout

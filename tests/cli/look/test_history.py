@@ -12,14 +12,14 @@ def change(name, what="changed", **where):
     return {"object": {"kind": "Service", "namespace": "shop", "name": name}, "what": what, "where": where}
 
 
-def test_who_only_answers_is_left_out_unless_asked_for():
+def test_changes_of_pods_alone_are_left_out_unless_requested():
     pod = {"object": {"kind": "Pod", "namespace": "shop", "name": "a"}, "what": "added", "where": {}}
     assert history._of_endpoints({"changes": [pod]})
     assert not history._of_endpoints({"changes": [pod, change("a")]})
 
 
-def test_it_says_since_when_the_control_plane_is_there(monkeypatch):
-    """As the hint says to who asks `weft explain --at` about an earlier time."""
+def test_the_start_of_the_control_plane_is_printed(monkeypatch):
+    """The hint of `weft explain --at` about an earlier time refers to this output."""
     moment = {"number": 2, "at": 1_000_060.0, "digest": "5be1c0ffee12", "changes": [change("a")]}
     past = {"begun": 1_000_000.0, "digest": "", "moments": [moment]}
     monkeypatch.setattr("weft.cli.reach.connect.answered", lambda *_, **__: past)
@@ -29,7 +29,7 @@ def test_it_says_since_when_the_control_plane_is_there(monkeypatch):
 
 
 @pytest.mark.root
-def test_a_mesh_in_which_nothing_has_changed_says_so(weft, mesh_directory):
+def test_a_mesh_without_changes_is_reported(weft, mesh_directory):
     mesh = f"unchanged-{os.getpid()}"
     assert weft("up", mesh_directory, "--name", mesh, "--detach").returncode == 0
     try:

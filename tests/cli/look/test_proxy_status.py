@@ -22,7 +22,7 @@ def test_one_proxy_is_compared_with_what_it_was_sent(weft, mesh):
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "Clusters Match")
 
 
-def test_what_a_file_says_instead_is_compared_too(weft, mesh, tmp_path):
+def test_a_dump_from_a_file_is_compared_too(weft, mesh, tmp_path):
     dump = weft("proxy-config", "all", "talker-0", "-o", "json", "--mesh", mesh).stdout
     (tmp_path / "dump.json").write_text(dump.replace("PassthroughCluster", "ThroughCluster"))
     done = weft("proxy-status", "talker-0", "--mesh", mesh, "--file", tmp_path / "dump.json")
@@ -41,10 +41,10 @@ def test_what_a_file_says_instead_is_compared_too(weft, mesh, tmp_path):
         (("job",), 1, "`job` has no proxy"),
         (("--file", "dump.json"), 2, "--file needs a pod"),
         (("talker-0", "--file", "/nonexistent"), 1, "/nonexistent: No such file"),
-        (("talker-0", "--file", __file__), 1, "this is not JSON"),
+        (("talker-0", "--file", __file__), 1, "the dump is not JSON"),
     ],
 )
-def test_what_makes_no_sense_is_said(weft, mesh, arguments, code, said):
+def test_invalid_arguments_are_errors(weft, mesh, arguments, code, said):
     done = weft("proxy-status", *arguments, "--mesh", mesh)
     assert (done.returncode, done.stdout) == (code, "") and said in done.stderr
 
@@ -56,12 +56,12 @@ def test_another_file_is_not_taken_for_an_envoy_that_has_nothing(weft, mesh, tmp
     assert (done.returncode, done.stdout) == (1, "") and "hint: " in done.stderr and "config_dump" in done.stderr
 
 
-def test_a_namespace_without_proxies_says_so_and_no_more(weft, mesh):
+def test_a_namespace_without_proxies_is_reported(weft, mesh):
     done = weft("proxy-status", "-n", "other", "--mesh", mesh)
     assert (done.returncode, done.stdout) == (0, "") and "no proxy is connected\nhint: " in done.stderr
 
 
-def test_a_proxy_that_moved_from_one_replica_to_another_is_told_once():
+def test_a_proxy_that_moved_between_replicas_is_listed_once():
     class Reached:
         def ask_all(self, page, query):
             old = ProxySync("web-0.shop", istiod="one", connected_at="2026-01-01T10:00:00.000Z")

@@ -30,9 +30,9 @@ def test_a_row_reads_as_istioctls():
     assert tls_check._cells({**ROW, "policy": None, "rule": None})[-2:] == ("-", "-")
 
 
-def test_a_conflict_names_who_is_concerned_and_who_decides():
+def test_a_conflict_names_the_servers_and_the_deciding_objects():
     said = "conflict: app.shop:80: they differ at app-0.shop; by DestinationRule shop/app"
-    assert tls_check._told(ROW) == f"{said} and PeerAuthentication shop/door (door.yaml:3)"
+    assert tls_check._explanation(ROW) == f"{said} and PeerAuthentication shop/door (door.yaml:3)"
 
 
 @pytest.mark.root

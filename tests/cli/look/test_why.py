@@ -4,7 +4,7 @@ import pytest
 
 
 @pytest.mark.root
-def test_a_resource_of_a_running_mesh_is_told_part_by_part(weft, mesh):
+def test_a_resource_of_a_running_mesh_is_explained_part_by_part(weft, mesh):
     done = weft("why", "talker", "virtualInbound", "--mesh", mesh)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("listener virtualInbound of talker-0.shop, version ")

@@ -59,7 +59,7 @@ def test_shows_a_ca_to_people_and_to_programs(directory):
     assert "PRIVATE" not in run("show", directory, "-o", "json").output
 
 
-def test_gives_the_roots_in_pem_to_those_who_shall_trust_them(directory):
+def test_prints_the_roots_to_trust_in_pem(directory):
     run("init", directory)
     bundle = (directory / "bundle.pem").read_text()
     assert run("show", directory, "--pem").stdout == bundle
@@ -107,16 +107,16 @@ def test_says_what_cannot_be_shown(tmp_path):
     assert "there is no CA in this directory" in run("show", tmp_path).stderr
     assert "cannot be read" in run("show", tmp_path / "no").stderr
     (tmp_path / "file").write_text("noise")
-    assert "holds no certificates" in run("show", tmp_path / "file").stderr
+    assert "contains no certificates" in run("show", tmp_path / "file").stderr
 
 
-def test_rotates_a_ca_that_nobody_signs_with(directory):
+def test_rotates_a_ca_without_a_signing_process(directory):
     run("init", directory)
     done = run("rotate", directory, "--propagation", "10m")
     assert done.exit_code == 0
     assert "announced: both roots are trusted" in done.stderr
     assert "continues when weft control or weft up runs with it" in done.stderr
-    assert "under way" in run("rotate", directory).stderr
+    assert "a rotation is in progress" in run("rotate", directory).stderr
     assert "fading" in run("rotate", directory, "--now").stderr
     assert read_status(directory).phase == "fading"
 
@@ -126,16 +126,16 @@ def test_says_how_a_plugged_in_ca_is_rotated(directory):
     making.plug_in(directory, certificate=making.ca("root", key), key=key)
     done = run("rotate", directory)
     assert done.exit_code == 1
-    assert "yours to rotate" in done.stderr
+    assert "weft does not rotate its roots" in done.stderr
     assert done.stderr.count("hint: ") == 2
 
 
 @pytest.mark.parametrize("time", ["x", "10", "10y", "-5s", "٣s", "9" * 5000 + "s"])
-def test_says_what_a_time_is(directory, time):
+def test_an_invalid_duration_is_an_error(directory, time):
     run("init", directory)
     done = run("rotate", directory, f"--propagation={time}")
     assert done.exit_code == 2
-    assert "is not a time" in done.stderr
+    assert "is not a duration" in done.stderr
 
 
 def test_a_root_does_not_wait_for_longer_than_a_year(directory):
@@ -157,7 +157,7 @@ def test_the_ca_of_a_mesh_on_this_machine_is_shown_and_rotated(weft, mesh):
     assert done.returncode == 0
     assert done.stderr.startswith("announced: both roots are trusted")
     assert "announced" in weft("ca", "show", "--mesh", mesh).stderr
-    assert "under way" in weft("ca", "rotate", "--mesh", mesh).stderr
+    assert "a rotation is in progress" in weft("ca", "rotate", "--mesh", mesh).stderr
     assert weft("ca", "rotate", "--mesh", mesh, "--now").returncode == 2
     assert "no mesh named `nobody`" in weft("ca", "show", "--mesh", "nobody").stderr
 
@@ -181,7 +181,7 @@ def test_one_command_rotates_the_root_of_a_running_control_plane(tmp_path, direc
         try:
             assert rotating.stderr.readline().startswith("announced: ")
             assert rotating.stderr.readline().startswith("fading: ")
-            rotating.send_signal(signal.SIGINT)  # the old root goes a minute later, for the sake of late clocks
+            rotating.send_signal(signal.SIGINT)  # the old root is removed a minute later, because clocks may be late
             _, said = rotating.communicate(timeout=20)
         finally:
             rotating.kill()

@@ -1,4 +1,4 @@
-"""The root of a cluster, by the command line, against a real API server."""
+"""The root of a cluster, shown and rotated by the command line, with a real API server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def run(api_server, namespace):
 
 @pytest.fixture
 def leading(api_server, namespace):
-    """A control plane, as far as its root goes, that leads; in a thread, because the command has a loop of its own."""
+    """The part of a leading control plane that keeps the root. It runs in a thread, because the command has its own
+    event loop."""
     ended, begun = threading.Event(), threading.Event()
     terms = Terms(lifetime=timedelta(seconds=1), skew=timedelta(0))
 
@@ -94,7 +95,7 @@ SIGNER = making.ca("their signer", SIGNER_KEY, by=ROOT, by_key=ROOT_KEY)
 
 
 def plug_in(server, namespace, directory, *, name="cacerts"):
-    """As docs/kubernetes.md says it: the files, in a Secret."""
+    """Put the files of a CA into a Secret, as docs/kubernetes.md describes."""
     making.plug_in(directory, certificate=SIGNER, key=SIGNER_KEY, roots=[ROOT], chain=[SIGNER])
     data = {file.name: base64.b64encode(file.read_bytes()).decode() for file in directory.iterdir()}
     server.request("POST", f"/api/v1/namespaces/{namespace}/secrets", {"metadata": {"name": name}, "data": data})
@@ -106,7 +107,7 @@ def publish(server, namespace, roots):
 
 
 def test_a_ca_that_was_plugged_in_is_shown_as_such_and_not_rotated(run, api_server, namespace, leading, tmp_path):
-    """Though there is a root of weft's own, from before."""
+    """The plugged-in CA is shown although weft's own root from before still exists."""
     plug_in(api_server, namespace, tmp_path)
     publish(api_server, namespace, certificate_pem(ROOT))
     result = run("show")
@@ -119,7 +120,7 @@ def test_a_ca_that_was_plugged_in_is_shown_as_such_and_not_rotated(run, api_serv
     assert refused.exit_code == 1 and "plugged in" in refused.stderr
 
 
-def test_a_ca_that_no_control_plane_has_found_yet_is_told(run, api_server, namespace, leading, tmp_path):
+def test_a_plugged_in_ca_that_does_not_sign_yet_is_reported(run, api_server, namespace, leading, tmp_path):
     publish(api_server, namespace, run("show", "--pem").stdout)
     plug_in(api_server, namespace, tmp_path)
     result = run("show")
@@ -141,6 +142,6 @@ def test_another_cluster_of_the_kubeconfig_can_be_chosen(run):
         assert result.exit_code != 0 and "elsewhere" in str(result.exception) + result.stderr
 
 
-def test_a_cluster_without_weft_is_told(run):
+def test_a_cluster_without_weft_is_an_error(run):
     result = run("show")
     assert result.exit_code == 1 and "weft install" in result.stderr

@@ -1,4 +1,4 @@
-"""Completion as shells ask for it: with real bash, and with what zsh and fish would send."""
+"""Completion as shells request it: with real bash, and with the input that zsh and fish would send."""
 
 import os
 import re
@@ -71,7 +71,7 @@ def test_every_command_that_is_listed_is_offered(program, alone):
     assert in_bash(program, alone, "") == listed
 
 
-def test_nothing_is_offered_after_a_command_that_is_none(program, alone):
+def test_an_unknown_command_has_no_completions(program, alone):
     assert in_bash(program, alone, "bogus", "") == []
     assert in_bash(program, alone, "pc", "bogus", "") == []
 
@@ -101,7 +101,9 @@ def test_bash_completes_names_of_a_mesh(program, weft, mesh):
 
 def test_zsh_and_fish_get_a_line_about_each_command(alone):
     said = asked(alone, _WEFT_COMPLETE="zsh_complete", COMP_WORDS="weft pc c", COMP_CWORD="2").stdout
-    assert said == "plain\nclusters\nClusters: the hosts it can call, and the DestinationRule behind each.\n"
+    assert (
+        said == "plain\nclusters\nClusters: the hosts that the proxy can call, and the DestinationRule behind each.\n"
+    )
     done = asked(alone, _WEFT_COMPLETE="fish_complete", COMP_WORDS="weft hist", COMP_CWORD="hist")
     assert done.stdout == "history\tShow what has changed in a mesh, and when.\n"
     assert done.returncode == 0
@@ -138,7 +140,7 @@ def test_a_shell_that_asks_nonsense_hears_nothing(alone, variables):
     assert asked(alone, **variables).stdout.strip() == ""
 
 
-def test_nobody_waits_for_a_cluster_that_does_not_answer(alone, tmp_path):
+def test_a_cluster_that_does_not_respond_is_not_waited_for(alone, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         config = tmp_path / "config"
@@ -176,6 +178,6 @@ def test_what_bash_would_take_for_a_pipe_is_escaped():
     assert _escaped("outbound|80||a.b", "weft\npc\nep\nx\n--cluster\n'out") == "outbound|80||a.b"
 
 
-def test_a_level_is_completed_after_what_stands_before_it():
+def test_a_level_is_completed_after_the_text_before_it():
     assert levels(None, None, "rbac:de") == ["rbac:debug"]
     assert levels(None, None, "rbac:debug,i") == ["rbac:debug,info"]

@@ -53,7 +53,7 @@ def test_serves_a_directory_to_any_xds_client_and_ends_on_sigterm(port):
         process.communicate()
 
 
-def test_says_when_its_address_is_taken():
+def test_an_address_in_use_is_an_error():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -66,7 +66,7 @@ def test_says_when_its_address_is_taken():
 
 
 @pytest.mark.parametrize("address", ["nope", ":15010", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000", "unix:"])
-def test_says_when_its_address_is_none(tmp_path, address):
+def test_an_invalid_address_is_an_error(tmp_path, address):
     process = start("--config", tmp_path, "--listen", address)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 2
@@ -83,7 +83,7 @@ def test_says_when_there_is_no_directory(tmp_path):
     assert said.startswith(f"error: {tmp_path / 'no'} is not a directory")
 
 
-def test_on_a_cluster_the_past_is_kept_by_nobody_but_a_replica(tmp_path):
+def test_on_a_cluster_a_history_directory_is_an_error(tmp_path):
     process = start("--kubernetes", "--history", tmp_path / "past")
     _, said = process.communicate(timeout=30)
     assert process.returncode == 2 and not (tmp_path / "past").exists()
@@ -123,7 +123,9 @@ def test_serves_certificates_to_those_whose_tokens_are_trusted(tmp_path, port, i
         assert 4 <= (issued.issued - issued.not_before).total_seconds() <= 6
         assert making.verifies(issued.chain, [(tmp_path / "ca" / "bundle.pem").read_text()])
         told = CliRunner().invoke(app, ["ca", "show", str(tmp_path / "ca")]).stderr
-        assert re.search(r"^issued 1 since it began; refused so far: 1 × token-\w+$", told, re.MULTILINE), told
+        assert re.search(
+            r"^issued 1 certificate since the CA started; rejected requests: 1 × token-\w+$", told, re.MULTILINE
+        ), told
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
     finally:
@@ -131,7 +133,7 @@ def test_serves_certificates_to_those_whose_tokens_are_trusted(tmp_path, port, i
         process.communicate()
 
 
-def test_without_keys_for_tokens_there_is_no_ca_and_it_says_so(tmp_path):
+def test_without_keys_for_tokens_no_ca_is_served_and_a_message_is_printed(tmp_path):
     process = start("--config", shop.source(), "--listen", f"unix:{tmp_path}/xds.sock", "--ca", tmp_path / "ca")
     try:
         process.stderr.readline()
@@ -152,11 +154,11 @@ def test_without_keys_for_tokens_there_is_no_ca_and_it_says_so(tmp_path):
         (("--token-keys", "issuer.pem"), "only from a known issuer", 2),
         (("--token-keys", "no.pem", "--token-issuer", "x"), "no.pem: cannot be read", 1),
         (("--ca-listen", "nope"), "`nope` is not an address", 2),
-        (("--clock-skew", "soon"), "`soon` is not a time", 2),
+        (("--clock-skew", "soon"), "`soon` is not a duration", 2),
         (("--token-keys", "issuer.pem", "--token-issuer", "x", "--trust-domain", "A B"), "is not a trust domain", 1),
     ],
 )
-def test_says_what_is_wrong_with_a_ca(tmp_path, issuer, arguments, said, code):
+def test_an_invalid_ca_is_an_error(tmp_path, issuer, arguments, said, code):
     paths = [str(tmp_path / each) if each.endswith(".pem") else each for each in arguments]
     process = start("--config", tmp_path, "--listen", f"unix:{tmp_path}/xds.sock", "--ca", tmp_path / "ca", *paths)
     _, heard = process.communicate(timeout=30)
@@ -165,7 +167,7 @@ def test_says_what_is_wrong_with_a_ca(tmp_path, issuer, arguments, said, code):
     assert "hint: " in heard
 
 
-def test_says_when_the_cas_address_is_taken(tmp_path, issuer):
+def test_an_address_of_the_ca_in_use_is_an_error(tmp_path, issuer):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -47,7 +47,8 @@ def test_it_serves_until_it_is_told_to_end_and_tells_no_secret(api_server, tmp_p
         with urllib.request.urlopen(f"http://127.0.0.1:{monitoring}/healthz", timeout=10) as answer:
             assert answer.status == 200
         process.send_signal(signal.SIGTERM)
-        # Whoever is sent here before all have heard of it is still answered, and told to go elsewhere.
+        # A client that is sent here before all clients have noticed still gets a response, and is told to reconnect
+        # elsewhere.
         while status(f"http://127.0.0.1:{monitoring}/ready") != 503:
             assert process.poll() is None
     finally:
@@ -59,7 +60,7 @@ def test_it_serves_until_it_is_told_to_end_and_tells_no_secret(api_server, tmp_p
 
 
 @pytest.mark.parametrize("option", ["--webhook-listen", "--monitoring-listen"])
-def test_what_is_no_address_is_told(option, tmp_path):
+def test_an_invalid_address_is_an_error(option, tmp_path):
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"
@@ -70,7 +71,7 @@ def test_what_is_no_address_is_told(option, tmp_path):
     assert "is not an address" in result.stderr
 
 
-def test_a_kubeconfig_that_is_not_there_is_told(tmp_path):
+def test_a_missing_kubeconfig_is_an_error(tmp_path):
     result = CliRunner().invoke(app, ["control", "--kubernetes", "--kubeconfig", str(tmp_path / "none")])
     assert result.exit_code == 1
     assert str(tmp_path / "none") in result.stderr

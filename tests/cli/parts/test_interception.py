@@ -44,7 +44,7 @@ def test_prints_the_rules_for_istios_arguments_and_both_families():
     assert "-s ::6/128 -j RETURN" in six
 
 
-def test_an_argument_that_makes_no_sense_is_said():
+def test_an_invalid_argument_is_an_error():
     result = run("-p", "99999")
     assert result.exit_code == 1
     assert "99999" in result.stderr
@@ -72,7 +72,7 @@ def test_never_touches_the_machines_own_namespace_unless_forced(monkeypatch):
     assert changed == []
 
 
-def test_in_doubt_whose_namespace_it_is_it_is_the_machines(monkeypatch):
+def test_an_unidentified_namespace_counts_as_the_machines_own(monkeypatch):
     monkeypatch.setattr(namespace, "_FIRST", 0)
     monkeypatch.setattr(interception, "_PROCESS_ONE", interception.Path("/proc/self/no-such-namespace"))
     assert interception._is_machines_own()

@@ -19,7 +19,7 @@ def workloads(tmp_path):
 def test_a_directory_that_others_can_open_is_refused_with_the_command_that_mends_it(workloads):
     workloads.chmod(0o755)
     code, said = run("--workloads", str(workloads), "--ca", "unix:/run/ca.sock")
-    assert code == 1 and "can be opened by others" in said and f"chmod 700 {workloads}" in said
+    assert code == 1 and "is open to other users" in said and f"chmod 700 {workloads}" in said
 
 
 def test_a_ca_on_the_network_is_known_by_its_root(workloads, tmp_path):
@@ -31,4 +31,4 @@ def test_a_ca_on_the_network_is_known_by_its_root(workloads, tmp_path):
 
 def test_a_life_that_is_no_time_is_refused(workloads):
     code, said = run("--workloads", str(workloads), "--ca", "unix:/x", "--certificate-ttl", "soon")
-    assert code == 2 and "`soon` is not a time" in said
+    assert code == 2 and "`soon` is not a duration" in said

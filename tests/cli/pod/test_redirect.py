@@ -8,18 +8,18 @@ def run(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_without_an_agent_it_fails_and_says_where_to_look(tmp_path):
+def test_without_an_agent_it_fails_with_a_hint(tmp_path):
     code, said = run("--socket", str(tmp_path / "redirect"), "--timeout", "0.2", "-p", "15001", "-i", "*")
     assert code == 1
-    assert f"does not answer at {tmp_path}/redirect within 0.2 s (No such file or directory)" in said
+    assert f"no response from the node's agent at {tmp_path}/redirect within 0.2 s (No such file or directory)" in said
     assert "hint: kubectl -n istio-system get pods -l app=weft-node" in said
 
 
-def test_arguments_that_make_no_sense_are_said_before_anybody_is_asked(tmp_path):
+def test_invalid_arguments_are_errors_before_the_agent_is_called(tmp_path):
     code, said = run("--socket", str(tmp_path / "redirect"), "-p", "http")
     assert code == 1 and "`http` is not a number" in said
 
 
-def test_a_time_that_is_none_is_said():
+def test_an_invalid_duration_is_an_error():
     code, said = run("--timeout=soon", "-i", "*")
     assert code == 2 and "--timeout needs a number" in said

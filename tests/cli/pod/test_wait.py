@@ -25,7 +25,7 @@ def test_what_it_fails_with_is_the_containers_last_word(monkeypatch, tmp_path, c
 
 
 def asked(monkeypatch, *answers):
-    """What `weft redirect` is asked, in order, and each time it answers with the next status."""
+    """Replace `weft redirect`: return the list of its calls, and let each call return the next of `answers`."""
     questions, left = [], list(answers)
 
     def answer(arguments):
@@ -50,12 +50,12 @@ def test_fails_without_the_redirect_whether_or_not_envoy_is_ready(monkeypatch):
     assert wait.run(["--redirect", "-p", "15001"]) == 1
 
 
-def test_says_what_the_redirect_says(capsys):
+def test_prints_the_error_of_the_redirect(capsys):
     assert wait.run(["--redirect", "--socket", "/nowhere/redirect", "--timeout", "0.1", "-p", "15001"]) == 1
-    assert "does not answer at /nowhere/redirect within 0.1 s" in capsys.readouterr().err
+    assert "no response from the node's agent at /nowhere/redirect within 0.1 s" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given", [["soon"], ["1s", "2s"], ["soon", "--redirect", "-p", "15001"]])
-def test_a_time_that_is_none_is_said(given, capsys):
+def test_an_invalid_duration_is_an_error(given, capsys):
     assert wait.run(given) == 2
     assert "hint" in capsys.readouterr().err

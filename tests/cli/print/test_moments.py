@@ -6,6 +6,6 @@ def change(name, what="changed", **where):
 
 
 def test_a_moment_tells_its_objects_with_their_places_and_how_many_more():
-    assert moments._told([change("a", file="shop.yaml", line=3)]) == "Service shop/a changed (shop.yaml:3)"
+    assert moments._changes([change("a", file="shop.yaml", line=3)]) == "Service shop/a changed (shop.yaml:3)"
     many = [change(name) for name in "abcde"]
-    assert moments._told(many).endswith("Service shop/c changed, and 2 more")
+    assert moments._changes(many).endswith("Service shop/c changed, and 2 more")

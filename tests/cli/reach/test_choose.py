@@ -33,19 +33,19 @@ def refused(capsys, ask, *arguments):
     return ended.value.exit_code, capsys.readouterr().err
 
 
-def test_the_only_mesh_that_runs_is_the_one_meant(start):
+def test_the_only_running_mesh_is_chosen(start):
     start("shop")
     assert choose_mesh(None) == "shop"
     assert choose_mesh("shop") == "shop"
 
 
-def test_with_no_mesh_it_says_how_to_start_one(start, capsys):
+def test_without_a_mesh_the_hint_is_how_to_start_one(start, capsys):
     code, said = refused(capsys, choose_mesh, None)
     assert code == 1
     assert "hint: start one with: weft up DIR" in said and "--kubeconfig" not in said
     with pytest.raises(click.exceptions.Exit):
         choose_mesh(None, or_cluster=True)
-    assert "hint: or ask a cluster: --kubernetes, or --kubeconfig FILE" in capsys.readouterr().err
+    assert "hint: or use a cluster: --kubernetes, or --kubeconfig FILE" in capsys.readouterr().err
 
 
 def test_with_several_meshes_it_asks_which(start, capsys):
@@ -58,29 +58,29 @@ def test_with_several_meshes_it_asks_which(start, capsys):
     assert choose_mesh("shop") == "shop"
 
 
-def test_a_mistyped_mesh_is_answered_with_the_one_that_was_meant(start, capsys):
+def test_a_mistyped_mesh_gets_a_suggestion(start, capsys):
     start("shop")
     assert "did you mean `shop`?" in refused(capsys, choose_mesh, "shpo")[1]
 
 
-def test_a_workload_stands_for_its_ready_pod_and_a_pod_for_itself():
+def test_a_workload_name_selects_its_ready_pod_and_a_pod_name_that_pod():
     assert choose_pod(STATUS, "catalog").name == "catalog-1"
     assert choose_pod(STATUS, "catalog-0").name == "catalog-0"
     assert choose_pod(STATUS, "shop/catalog").name == "catalog-1"
 
 
-def test_a_workload_stands_for_all_of_its_pods_where_many_are_possible():
+def test_a_workload_name_can_select_all_of_its_pods():
     assert [each.name for each in choose_pods(STATUS, "catalog")] == ["catalog-0", "catalog-1"]
 
 
-def test_a_name_in_several_namespaces_has_to_be_told_apart():
+def test_a_name_in_several_namespaces_is_ambiguous():
     with pytest.raises(Ambiguous) as caught:
         choose_pod(STATUS, "ledger")
     assert caught.value.problem.hint == "choose one: bank/ledger, or shop/ledger"
     assert choose_pod(STATUS, "bank/ledger").namespace == "bank"
 
 
-def test_an_unknown_name_is_answered_with_the_one_that_was_meant(capsys):
+def test_an_unknown_name_gets_a_suggestion(capsys):
     code, said = refused(capsys, choose_pod, STATUS, "catlog")
     assert code == 1
     assert "did you mean `catalog`?" in said

@@ -1,4 +1,4 @@
-"""A control plane of its own, asked by its owner through the command line."""
+"""A separate control plane, queried by its owner through the command line."""
 
 import json
 import os
@@ -84,7 +84,7 @@ def running():
 
 @pytest.fixture
 def proxy(running):
-    """One that is connected, and has its clusters."""
+    """A connected proxy, which has its clusters."""
     with grpc.insecure_channel(f"unix:{running.base}/xds.sock") as channel:
         node = {"id": "sidecar~192.0.2.9~web-0.shop~shop.svc.cluster.local"}
         stop = threading.Event()
@@ -132,13 +132,13 @@ def test_istioctl_asks_its_owners_stream_and_no_other(running, proxy):
         asked(running.base / "xds.sock")
 
 
-def test_proxies_are_told_by_their_sync(running, proxy):
+def test_proxies_are_listed_from_their_sync_state(running, proxy):
     done = running.weft("proxy-status")
     assert done.returncode == 0, done.stderr
     assert proxy in done.stdout
 
 
-def test_what_is_not_connected_and_what_it_cannot_do_is_said_with_a_hint(running, proxy, capsys):
+def test_unconnected_proxies_and_unsupported_queries_are_errors_with_a_hint(running, proxy, capsys):
     found = ControlReach(running.place)
     for ask, said in (
         (lambda: found.find("wbe-0.shop"), "did you mean `web-0.shop`?"),
@@ -148,7 +148,7 @@ def test_what_is_not_connected_and_what_it_cannot_do_is_said_with_a_hint(running
         with pytest.raises(click.exceptions.Exit):
             ask()
         assert said in capsys.readouterr().err
-    with pytest.raises(LocalError, match="no weft control answers"):
+    with pytest.raises(LocalError, match="weft control does not answer"):
         ControlReach(running.base).ask("syncz")
 
 
@@ -158,7 +158,7 @@ def test_what_it_serves_is_analyzed(running):
     assert isinstance(json.loads(found.stdout), list)
 
 
-def test_requests_changes_and_the_past_are_asked_as_of_a_mesh(running):
+def test_explain_diff_and_history_work_as_with_a_mesh(running):
     def explained(*more):
         done = running.weft("explain", "web", "--to", "http://bank.example.com/", "-n", "shop", *more)
         return done.stdout.splitlines()[-1] if done.returncode == 0 else done.stderr
@@ -169,7 +169,7 @@ def test_requests_changes_and_the_past_are_asked_as_of_a_mesh(running):
     foretold = running.weft("diff", "-f", route)
     assert foretold.returncode == 1, foretold.stderr
     assert foretold.stdout.startswith(f"added VirtualService shop/bank ({route}:2)\n")
-    assert "no traffic is recorded here" in foretold.stderr
+    assert "recent traffic is not compared" in foretold.stderr
     route.rename(running.mesh / "route.yaml")
     for _ in range(200):
         if "418" in explained():

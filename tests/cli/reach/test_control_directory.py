@@ -29,14 +29,14 @@ def test_everybody_has_a_place_of_their_own(monkeypatch, environment, user, plac
     assert default_place() == Path(place)
 
 
-def test_who_has_none_is_asked_nowhere(monkeypatch):
+def test_a_user_without_a_run_directory_has_no_default_directory(monkeypatch):
     for name in ("WEFT_RUN_DIR", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(control_directory.os, "geteuid", lambda: 1000)
     assert default_place() is None and running_place() is None
 
 
-def test_only_where_somebody_answers_is_one_running(monkeypatch, tmp_path):
+def test_a_control_plane_runs_only_if_its_socket_accepts_connections(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WEFT_RUN_DIR", ".")
     Path(".control").mkdir()

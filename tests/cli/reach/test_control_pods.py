@@ -1,5 +1,5 @@
-"""Who is asked on a cluster, and as whom: tokens and refusals of a real API server. A real replica answers in
-tests/on_cluster/test_proxy_status.py."""
+"""Which replica of a cluster is queried, and with which credentials: tokens and rejections of a real API server. A real
+replica responds in tests/on_cluster/test_proxy_status.py."""
 
 import asyncio
 
@@ -47,12 +47,12 @@ def run(api_server, ask):
     return asyncio.run(asked())
 
 
-def test_the_replicas_are_those_that_run_and_who_remembers_most_is_first(api_server, system):
+def test_only_running_replicas_are_listed_and_the_longest_running_is_first(api_server, system):
     found = run(api_server, lambda client: control_pods.replicas(client, system))
     assert found == ["one", "two", "a-young-one"]
 
 
-def test_who_was_started_again_remembers_less_than_a_younger_pod():
+def test_a_restarted_replica_comes_after_a_younger_pod():
     again, young = pod("again", since="2026-11-16T15:00:00Z"), pod("young", since="2026-11-16T14:00:00Z")
     young["status"]["startTime"] = "2026-11-16T13:59:00Z"
     assert sorted((again, young), key=control_pods._since) == [young, again]
@@ -60,7 +60,7 @@ def test_who_was_started_again_remembers_less_than_a_younger_pod():
     assert sorted((again, silent, young), key=control_pods._since) == [young, silent, again]
 
 
-def test_where_none_runs_the_next_step_is_said(api_server, capsys):
+def test_without_a_running_replica_the_error_has_the_next_step(api_server, capsys):
     with pytest.raises(click.exceptions.Exit):
         run(api_server, lambda client: control_pods.replicas(client, "default"))
     said = capsys.readouterr().err
@@ -74,7 +74,7 @@ def test_the_token_is_of_an_account_there_for_its_audience_and_short_lived(api_s
     assert claims["exp"] - claims["iat"] <= 700
 
 
-def test_who_may_not_get_one_is_told_which_right_it_takes(api_server, system, capsys):
+def test_a_user_who_may_not_create_a_token_is_told_the_needed_permission(api_server, system, capsys):
     async def as_nobody(client):
         nobody = msgspec.structs.replace(client.connection, impersonate=(("Impersonate-User", "nobody"),))
         async with Client(nobody) as other:

@@ -1,4 +1,4 @@
-"""Who is found on a cluster, by a real API server whose pods only say that they run."""
+"""Which pods are found on a cluster, with a real API server whose pods have the status Running but no containers."""
 
 import click
 import msgspec
@@ -108,7 +108,7 @@ def test_a_sidecar_that_starts_early_is_a_proxy_too(reach, namespace):
         ("bare-a", "`bare-a` has no proxy"),
     ],
 )
-def test_who_cannot_be_asked_is_told_with_the_next_step(reach, namespace, word, said, capsys):
+def test_a_proxy_that_cannot_be_queried_is_an_error_with_the_next_step(reach, namespace, word, said, capsys):
     with pytest.raises(click.exceptions.Exit):
         reach.find(word, namespace)
     told = capsys.readouterr().err

@@ -13,7 +13,7 @@ LABELS = {"app": "web", "version": "v2"}
         ("app==web,version=v2", True),
         ("app=web,version=v1", False),
         ("version!=v1", True),
-        ("tier!=front", True),  # whoever has no such label, too
+        ("tier!=front", True),  # also matches pods without the label
         ("app", True),
         ("!app", False),
         ("!tier", True),

@@ -20,7 +20,7 @@ def test_finds_pods_of_a_mesh_and_asks_their_envoys(weft, mesh, monkeypatch):
 
 
 @pytest.mark.root
-def test_says_what_could_be_typed(weft, mesh, monkeypatch):
+def test_lists_names_for_completion(weft, mesh, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
     found = reach(mesh)
     assert found.names() == ["talker", "talker-0.shop", "talker-1.shop"]
@@ -49,7 +49,7 @@ def test_asks_the_control_plane_of_a_mesh(weft, mesh, monkeypatch):
         ("talker.bank", "no workload or pod"),
     ],
 )
-def test_who_cannot_be_asked_is_told_of(weft, mesh, word, said):
+def test_a_proxy_that_cannot_be_queried_is_an_error(weft, mesh, word, said):
     refused = weft("proxy-config", "clusters", word, "--mesh", mesh)
     assert refused.returncode == 1
     assert said in refused.stderr and "hint: " in refused.stderr

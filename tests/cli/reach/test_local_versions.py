@@ -16,7 +16,7 @@ def alone(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_a_machine_without_a_mesh_or_a_kubeconfig_has_nobody(alone, monkeypatch):
+def test_without_a_mesh_or_a_kubeconfig_there_is_nothing_to_query(alone, monkeypatch):
     assert not is_somebody_there()
     (alone / "run" / "stale").mkdir(parents=True)
     assert not is_somebody_there()
@@ -31,12 +31,12 @@ def test_a_kubeconfig_at_home_is_a_cluster(alone):
 
 
 @pytest.mark.root
-def test_a_mesh_that_runs_is_somebody(weft, mesh, monkeypatch):
+def test_a_running_mesh_can_be_queried(weft, mesh, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
     assert is_somebody_there()
 
 
-def test_of_several_meshes_none_is_asked_and_that_is_said(alone, monkeypatch, capsys):
+def test_with_several_meshes_none_is_queried_and_a_message_is_printed(alone, monkeypatch, capsys):
     (alone / "run" / "some").mkdir(parents=True)
     records = [SimpleNamespace(name=name, running=name != "killed") for name in ("b", "killed", "shop")]
     monkeypatch.setattr("weft.local.run_directory.meshes", lambda: records)

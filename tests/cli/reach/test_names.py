@@ -15,7 +15,7 @@ from weft.cli.reach.names import split
         ("Deployment/payments.shop", "", ("deployment", "payments", "shop")),
         ("po/payments", "shop", ("pod", "payments", "shop")),
         ("shop/payments", "", ("", "payments", "shop")),
-        ("v1.2", "", ("", "v1.2", "")),  # no namespace is called 2, so the dot is the name's own
+        ("v1.2", "", ("", "v1.2", "")),  # no namespace is called 2, so the dot belongs to the name
         ("deploy/v1.2", "shop", ("deployment", "v1.2", "shop")),
     ],
 )
@@ -30,7 +30,7 @@ def test_reads_a_name_as_istioctl_and_as_weft_write_it(word, namespace, meant):
         ("deplyo/payments", "", "there is no kind `deplyo`"),
     ],
 )
-def test_a_name_that_makes_no_sense_is_a_usage_error(word, namespace, said, capsys):
+def test_an_invalid_name_is_a_usage_error(word, namespace, said, capsys):
     with pytest.raises(click.exceptions.Exit) as refused:
         split(word, namespace, known={"shop", "bank"})
     assert refused.value.exit_code == 2

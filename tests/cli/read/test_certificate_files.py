@@ -34,26 +34,26 @@ def said(directory, file, text=MESH):
     return [line for line in result.output.splitlines() if "caCertificates" in line]
 
 
-def test_a_certificate_file_that_is_not_there_is_said_with_its_line(tmp_path):
+def test_a_missing_certificate_file_is_reported_with_its_line(tmp_path):
     (line,) = said(tmp_path, "/nowhere/ca.pem")
     assert "mesh.yaml:21: DestinationRule shop/bank: spec.trafficPolicy.tls.caCertificates: warning [WFT0214]:" in line
     assert "/nowhere/ca.pem does not exist" in line
 
 
-def test_a_directory_in_its_place_is_said(tmp_path):
+def test_a_directory_instead_of_a_file_is_reported(tmp_path):
     (line,) = said(tmp_path, str(tmp_path))
     assert "is not a file" in line
 
 
-def test_a_file_that_is_there_is_well(tmp_path):
+def test_an_existing_file_is_no_problem(tmp_path):
     (tmp_path / "ca.pem").write_text("x")
     assert said(tmp_path, str(tmp_path / "ca.pem")) == []
 
 
-def test_whose_proxies_run_elsewhere_is_not_asked_about_files_here(tmp_path):
+def test_files_are_not_checked_if_the_proxies_run_elsewhere(tmp_path):
     assert said(tmp_path, "/nowhere/ca.pem", MESH.partition("---")[2]) == []
 
 
-def test_a_path_that_no_system_takes_harms_nobody(tmp_path):
+def test_an_invalid_path_does_not_crash(tmp_path):
     (line,) = said(tmp_path, "/" + "x" * (os.pathconf("/", "PC_NAME_MAX") + 9))
-    assert "cannot be looked at" in line or "does not exist" in line
+    assert "cannot be checked" in line or "does not exist" in line

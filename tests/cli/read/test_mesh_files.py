@@ -1,4 +1,4 @@
-"""Paths of a command line as meshes; most of it is tried with `weft validate` and `weft analyze`."""
+"""Paths of a command line as meshes. Most of this is tested through `weft validate` and `weft analyze`."""
 
 import click
 import pytest

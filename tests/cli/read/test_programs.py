@@ -33,13 +33,13 @@ def test_a_workload_may_have_a_path_of_its_own(tmp_path):
     assert said(tmp_path, "command: [./mine]") == ""
 
 
-def test_what_is_not_there_or_cannot_run_is_said_with_its_whole_path(tmp_path):
+def test_a_missing_or_unexecutable_program_is_reported_with_its_whole_path(tmp_path):
     assert f"the program {tmp_path}/no/such does not exist" in said(tmp_path, "command: [./no/such]")
     (tmp_path / "text").write_text("x")
     assert f"chmod a+rx {tmp_path}/text" in said(tmp_path, "command: [./text]")
 
 
-def test_a_working_directory_that_is_not_there_is_said_and_not_also_the_program(tmp_path):
+def test_a_missing_working_directory_is_reported_without_the_program(tmp_path):
     line = said(tmp_path, "{command: [slepe], workingDirectory: programs}")
     assert f"spec.workingDirectory: warning [WFT0818]: the working directory {tmp_path}/programs does not exist" in line
     assert f"mkdir -p {tmp_path}/programs" in line

@@ -1,5 +1,5 @@
-"""Where recent traffic is found. Here the logs are those of proxies that wrote none; tests/e2e/test_diff.py has real
-ones. A cluster's end is played, as its logs are a kubelet's, and the API server of the tests has none."""
+"""Reading recent traffic. The proxies here have written no access log; tests/e2e/test_diff.py has real logs. The
+cluster is simulated, because kubelet serves logs and the API server of the tests has no kubelet."""
 
 from contextlib import asynccontextmanager
 
@@ -58,7 +58,7 @@ async def cluster(*pods):
         await runner.cleanup()
 
 
-async def test_the_proxies_of_a_cluster_are_asked_for_their_last_lines():
+async def test_the_last_log_lines_of_a_clusters_proxies_are_read():
     pods = pod("orders-a"), pod("orders-b"), pod("orders-over", phase="Succeeded"), pod("bare", proxy="other")
     async with cluster(*pods) as (client, asked):
         (seen,) = await seen_on_cluster(client)
@@ -67,7 +67,7 @@ async def test_the_proxies_of_a_cluster_are_asked_for_their_last_lines():
     assert asked[0][1] == {"container": "istio-proxy", "tailLines": "2000", "limitBytes": str(1 << 20)}
 
 
-async def test_a_gateway_tells_of_those_who_have_no_proxy():
+async def test_a_gateways_log_has_the_requests_of_callers_without_a_proxy():
     router = ["--config-yaml", '{"node": {"id": "router~10.244.0.9~edge.shop~shop.svc.cluster.local"}}']
     async with cluster(pod("orders-a"), pod("edge", address="10.244.0.9", args=router)) as (client, _):
         seen = await seen_on_cluster(client)
@@ -77,14 +77,14 @@ async def test_a_gateway_tells_of_those_who_have_no_proxy():
     ]
 
 
-async def test_logs_that_may_not_be_read_are_told_and_stop_nothing(capsys):
+async def test_forbidden_logs_are_reported_and_the_others_are_read(capsys):
     async with cluster(pod("orders-a"), pod("orders-closed")) as (client, _):
         (seen,) = await seen_on_cluster(client)
     assert seen.count == 2
     assert "the logs of 1 of 2 proxies could not be read" in capsys.readouterr().err
 
 
-async def test_of_very_many_proxies_some_are_asked_and_that_is_said(capsys, monkeypatch):
+async def test_with_very_many_proxies_only_some_are_read_and_a_message_is_printed(capsys, monkeypatch):
     monkeypatch.setattr(recent_traffic, "MOST_PROXIES", 1)
     async with cluster(pod("orders-a"), pod("orders-b")) as (client, asked):
         await seen_on_cluster(client)

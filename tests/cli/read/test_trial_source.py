@@ -8,7 +8,7 @@ from cli.files.test_test import SERVICE, TESTS
 from weft.cli.read.trial_source import base_of, check, in_force, laid_over, read, stage_of, staged
 
 
-def test_tests_are_told_from_the_mesh(tmp_path):
+def test_tests_are_separated_from_the_mesh(tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE)
     (tmp_path / "tests.yaml").write_text(TESTS)
     found = read([tmp_path])
@@ -24,7 +24,7 @@ def test_what_is_wrong_ends_the_command(tmp_path):
         check(read([tmp_path]).problems)
 
 
-def test_a_change_takes_the_place_of_what_it_is_called_like(tmp_path):
+def test_a_change_replaces_the_object_of_the_same_name(tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE)
     base = read([tmp_path]).documents
     assert laid_over(base, base) == base

@@ -15,7 +15,7 @@ from weft.local.status import MeshStatus
 
 pytestmark = pytest.mark.root
 
-# Without its readiness it would be ready for as long as it runs.
+# Without a readiness probe, the pod would be ready as long as it runs.
 FAILS = """\
 apiVersion: weft.dev/v1alpha1
 kind: Workload
@@ -50,7 +50,7 @@ def test_a_name_that_is_taken_is_refused_and_the_mesh_that_has_it_stays(weft, me
     assert weft("status", "--mesh", mesh).returncode == 0
 
 
-def test_says_what_failed_for_good_and_lets_the_mesh_go_on(weft, tmp_path):
+def test_failed_pods_are_reported_and_the_mesh_continues_to_run(weft, tmp_path):
     tmp_path.chmod(0o755)
     (tmp_path / "mesh.yaml").write_text(FAILS)
     name = f"fails-{os.getpid()}"
@@ -74,7 +74,7 @@ def test_is_patient_only_so_long(weft, tmp_path):
         log = Path(weft.environment["WEFT_RUN_DIR"], f"{name}.log")
         assert f"cat {log}" in result.stderr
         assert log.stat().st_mode & 0o777 == 0o600
-        os.kill(find_pid(weft, name), signal.SIGTERM)  # not by `weft down`, and its log goes all the same
+        os.kill(find_pid(weft, name), signal.SIGTERM)  # ended without `weft down`; its log is removed all the same
         deadline = time.monotonic() + 20
         while log.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -118,7 +118,7 @@ def test_one_that_failed_does_not_keep_the_others_from_being_waited_for(weft, tm
         starting.kill()
 
 
-def test_a_directory_without_objects_is_said_to_have_none_and_not_waited_for(weft, tmp_path):
+def test_a_directory_without_objects_is_reported_and_not_waited_for(weft, tmp_path):
     tmp_path.chmod(0o755)
     name = f"empty-{os.getpid()}"
     try:
@@ -146,7 +146,7 @@ def test_the_last_line_counts_the_problems_in_the_files(weft, tmp_path, mesh_dir
         weft("down", name)
 
 
-def test_says_that_it_cleans_up_behind_a_mesh_that_was_killed(weft, mesh_directory):
+def test_the_cleanup_after_a_killed_mesh_is_reported(weft, mesh_directory):
     name = f"again-{os.getpid()}"
     try:
         assert weft("up", mesh_directory, "--name", name, "--detach").returncode == 0
@@ -156,8 +156,8 @@ def test_says_that_it_cleans_up_behind_a_mesh_that_was_killed(weft, mesh_directo
             time.sleep(0.01)
         asked = weft("ps", "--mesh", name)
         assert asked.returncode == 1
-        assert asked.stderr == f"error: mesh `{name}` was killed\nhint: clean up behind it with: weft down {name}\n"
-        assert f"mesh {name} was killed; clean up behind it with: weft down {name}" in weft("ps").stderr
+        assert asked.stderr == f"error: mesh `{name}` was killed\nhint: clean up after it with: weft down {name}\n"
+        assert f"mesh {name} was killed; clean up after it with: weft down {name}" in weft("ps").stderr
         result = weft("up", mesh_directory, "--name", name, "--detach")
         assert result.returncode == 0
         assert result.stderr.splitlines()[0] == f"cleaning up after mesh {name}, which had been killed"
@@ -165,7 +165,7 @@ def test_says_that_it_cleans_up_behind_a_mesh_that_was_killed(weft, mesh_directo
         weft("down", name)
 
 
-def test_a_mesh_that_is_ended_while_it_starts_is_said_to_be(weft, tmp_path):
+def test_a_mesh_that_is_ended_while_it_starts_is_reported(weft, tmp_path):
     tmp_path.chmod(0o755)
     (tmp_path / "mesh.yaml").write_text(NEVER_READY)
     name = f"ended-{os.getpid()}"
@@ -207,7 +207,7 @@ spec: {selector: {app: nobody}, ports: [{name: http, port: 80}]}
         weft("down", name)
 
 
-def test_a_root_for_another_trust_domain_is_said_by_the_mesh_itself_and_nothing_goes_on(weft, tmp_path):
+def test_a_root_for_another_trust_domain_is_an_error_and_nothing_runs(weft, tmp_path):
     mesh, ca = tmp_path / "mesh", tmp_path / "ca"
     mesh.mkdir()
     (mesh / "mesh.yaml").write_text(FAILS)
@@ -215,7 +215,7 @@ def test_a_root_for_another_trust_domain_is_said_by_the_mesh_itself_and_nothing_
     result = weft("up", mesh, "--name", f"other-{os.getpid()}", "--detach", "--ca", ca)
     assert result.returncode == 1
     what, hint = result.stderr.splitlines()
-    assert what.startswith(f"error: {ca}/authority.json: its root is for the trust domain 'other.example'")
+    assert what.startswith(f"error: {ca}/authority.json: the root in this file is for the trust domain 'other.example'")
     assert hint.startswith("hint: ")
 
 
@@ -236,7 +236,7 @@ def test_a_module_in_the_directory_one_stands_in_is_never_run(weft, tmp_path):
 
 
 def test_a_mesh_is_waited_for_until_its_proxies_know_of_every_pod():
-    """Who calls at once would else find nobody behind the service whose pod was ready last."""
+    """Otherwise an immediate call could find no endpoint behind the service whose pod became ready last."""
     ready = MeshStatus("shop", "/mesh", 1, 2.0, objects=1)
     assert _is_over(ready)
     assert not _is_over(msgspec.structs.replace(ready, is_told=False))

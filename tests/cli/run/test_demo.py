@@ -15,7 +15,7 @@ from weft.local.run_directory import MeshRecord
 
 @pytest.fixture
 def ran(monkeypatch, tmp_path):
-    """What would be run in the foreground, without running it."""
+    """Record the call that would run the mesh in the foreground, without running it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path / "run"))
     monkeypatch.setattr("weft.cli.run.foreground.missing_privileges", list)
@@ -49,7 +49,7 @@ def test_a_second_demo_is_refused_before_it_is_copied_and_may_have_another_name(
     assert ran[0][1]["name"] == "demo-2" and (tmp_path / "second").is_dir()
 
 
-def test_without_root_it_says_so_before_it_copies(ran, tmp_path, monkeypatch):
+def test_missing_root_privileges_are_an_error_before_the_copy(ran, tmp_path, monkeypatch):
     lacking = Problem(Where(), "this process (UID 1000) lacks CAP_NET_ADMIN", "sudo weft up")
     monkeypatch.setattr("weft.cli.run.foreground.missing_privileges", lambda: [lacking])
     monkeypatch.setattr("os.geteuid", lambda: 1000)
@@ -82,7 +82,7 @@ def test_a_place_that_cannot_be_written_is_an_error_with_a_hint(ran, tmp_path):
     result = CliRunner().invoke(app, ["demo", "file/shop"])
     assert result.exit_code == 1
     assert "cannot be copied to file/shop" in result.stderr
-    assert "hint: give another place" in result.stderr
+    assert "hint: give another directory" in result.stderr
     assert ran == []
 
 
@@ -104,7 +104,7 @@ def test_checking_exits_with_the_judges_verdict(monkeypatch):
     assert CliRunner().invoke(app, ["demo", "--check"]).exit_code == 1
 
 
-def test_unattended_it_has_the_name_it_is_given_and_takes_nobody_elses(ran, monkeypatch):
+def test_the_check_uses_the_given_name_and_no_running_meshs_name(ran, monkeypatch):
     names = []
     monkeypatch.setattr("weft.demo.check.run", lambda name, say: names.append(name) or CheckReport((), Path()))
     assert CliRunner().invoke(app, ["demo", "--check", "--name", "mine"]).exit_code == 0

@@ -43,7 +43,7 @@ def test_cleans_up_behind_a_mesh_that_was_killed(weft, mesh_directory, other):
     assert "cleaned up after it" in result.stderr
     assert namespaces(other) == []
     for pod in (pod for each in status["workloads"] for pod in each["pods"] if pod["pid"]):
-        assert not _begun(pod["pid"])  # gone, or a zombie that only waits to be counted
+        assert not _begun(pod["pid"])  # ended, or a zombie that its parent has not reaped
 
 
 def test_with_several_meshes_it_asks_which(weft, mesh, mesh_directory, other):

@@ -89,7 +89,7 @@ def test_a_reader_of_both_streams_who_has_seen_enough_ends_the_mesh_too(weft, me
     assert not Path(weft.environment["WEFT_RUN_DIR"], name).exists()
 
 
-def test_a_directory_without_objects_is_said_to_have_none_and_watched(weft, tmp_path, mesh_directory, name):
+def test_a_directory_without_objects_is_reported_and_watched(weft, tmp_path, mesh_directory, name):
     tmp_path.chmod(0o755)
     process = start(weft, tmp_path, "--name", name)
     assert process.stdout.readline() == f"no objects in {tmp_path} yet; waiting for files\n"
@@ -108,7 +108,7 @@ def test_a_mesh_that_cannot_go_on_ends_clean_and_says_so_with_its_exit_code(weft
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=weft.environment)
     assert done.returncode == 1
-    assert f"error: mesh {name} could not go on: OSError('the kernel said no')" in done.stderr
+    assert f"error: mesh {name} failed: OSError('the kernel said no')" in done.stderr
     assert namespaces(name) == []
 
 
@@ -120,7 +120,7 @@ def test_down_is_an_end_that_was_asked_for(weft, mesh_directory, name):
     assert process.returncode == 0, said
 
 
-def test_a_name_that_is_taken_is_said_and_nothing_else_happens(weft, mesh, mesh_directory):
+def test_a_name_in_use_is_an_error_and_nothing_is_changed(weft, mesh, mesh_directory):
     process = start(weft, mesh_directory, "--name", mesh)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 1
@@ -128,7 +128,7 @@ def test_a_name_that_is_taken_is_said_and_nothing_else_happens(weft, mesh, mesh_
     assert said.splitlines()[-1].startswith("hint: ")
 
 
-def test_a_problem_is_said_once_with_its_line_and_again_when_it_is_solved(weft, tmp_path, mesh_directory, name):
+def test_a_problem_is_printed_once_with_its_line_and_again_when_it_is_solved(weft, tmp_path, mesh_directory, name):
     tmp_path.chmod(0o755)
     good = (mesh_directory / "mesh.yaml").read_text()
     (tmp_path / "mesh.yaml").write_text(good.replace("replicas: 2", "replicsa: 2"))
@@ -192,5 +192,5 @@ def test_tips_that_have_scrolled_by_are_not_shown_again(monkeypatch):
     engine = SimpleNamespace(status=lambda: status)
     asyncio.run(foreground._draw(engine, asyncio.Event(), lambda status: [("Try this:", ["command"])]))
     frames = shown[0].file.getvalue().split("Ctrl-C ends the mesh")
-    # In the small view; above the big one, where it stays; and so no more in the last.
+    # The tips are part of the small view; they are printed once above the big view, and so are not in the last frames.
     assert ["Try this:" in frame for frame in frames] == [True, True, False, False, False]

@@ -13,7 +13,7 @@ from weft.cli.run.background import _flags
 from weft.local.identities import Trust
 
 
-def test_a_directory_that_is_not_there_is_said_before_anything_is_made(tmp_path):
+def test_a_missing_directory_is_an_error_before_anything_is_created(tmp_path):
     result = CliRunner().invoke(app, ["up", str(tmp_path / "no")])
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: {tmp_path / 'no'} does not exist\nhint: ")
@@ -24,7 +24,7 @@ def test_a_file_is_not_a_directory(tmp_path):
     assert "is not a directory" in CliRunner().invoke(app, ["up", str(tmp_path / "file.yaml")]).stderr
 
 
-def test_without_root_it_says_what_is_missing_and_what_to_do(tmp_path, monkeypatch):
+def test_missing_root_privileges_are_an_error_with_a_hint(tmp_path, monkeypatch):
     missing = [
         Problem(Where(), "this process lacks CAP_NET_ADMIN", "sudo weft up"),
         Problem(Where(file="/run"), "cannot be written to", "sudo weft up"),
@@ -42,7 +42,7 @@ def test_without_root_it_says_what_is_missing_and_what_to_do(tmp_path, monkeypat
 
 
 def test_a_certificate_that_would_live_too_short_or_too_long_or_no_time_at_all_is_refused(tmp_path):
-    for ttl, why in (("1s", "from 2 s to 90 days"), ("91d", "from 2 s to 90 days"), ("soon", "is not a time")):
+    for ttl, why in (("1s", "for 2 s to 90 days"), ("91d", "for 2 s to 90 days"), ("soon", "is not a duration")):
         result = CliRunner().invoke(app, ["up", str(tmp_path), "--certificate-ttl", ttl])
         assert result.exit_code == 2 and why in result.stderr
 
@@ -59,7 +59,7 @@ def test_a_ca_that_cannot_be_used_is_said_in_two_lines_before_anything_starts(tm
     Authority.open(keyless, "cluster.local").close()
     (keyless / "bundle.pem").rename(keyless / "ca-cert.pem")
     for ca, why in (
-        (garbage, f"{garbage}/ca-cert.pem: holds no certificates in PEM"),
+        (garbage, f"{garbage}/ca-cert.pem: contains no certificates in PEM"),
         (keyless, f"{keyless}/ca-key.pem: does not exist"),
         (file, f"{file}: is not a directory"),
     ):
@@ -89,7 +89,7 @@ def test_the_past_is_kept_only_where_nobody_else_looks(tmp_path):
     (tmp_path / "open").mkdir(mode=0o755)
     result = CliRunner().invoke(app, ["up", str(tmp_path), "--history", str(tmp_path / "open")])
     assert result.exit_code == 1
-    assert f"{tmp_path / 'open'} is not a directory of yours alone" in result.stderr
+    assert f"{tmp_path / 'open'} is not a directory that only you can access" in result.stderr
     assert _flags(Trust(), tmp_path)[:2] == ["--history", str(tmp_path)]
 
 

@@ -1,6 +1,8 @@
-"""`weft analyze`: every check, on files, on a running mesh, or on files laid over one. Runs nothing, writes nothing.
+"""`weft analyze`: runs every check on files, on a running mesh, or on files applied over a running mesh. It starts and
+writes nothing.
 
-Words go to standard error and findings to standard output, one line each or as JSON or YAML; the exit code is for CI.
+Findings are printed on standard output, one line each or as JSON or YAML; messages on standard error. The exit code is
+meant for CI.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 @click.command()
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), help="Files, directories, or - for standard input.")
 @click.option(
-    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same, as an option."
+    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same as PATHS, as an option."
 )
 @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces of a cluster.")
 @click.option(
@@ -54,23 +56,23 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
     type=click.Choice(["Info", "Warning", "Error"], case_sensitive=False),
     default="Warning",
     show_default=True,
-    help="How bad a finding must be to exit with 1.",
+    help="The lowest level of a finding that makes the exit code 1.",
 )
 @click.option(
     "--output-threshold",
     type=click.Choice(["Info", "Warning", "Error"], case_sensitive=False),
     default="Info",
     show_default=True,
-    help="How bad a finding must be to be shown.",
+    help="The lowest level of a finding that is shown.",
 )
 @click.option(
     "-S", "--suppress", multiple=True, help="CODE=OBJECT: skip this check for this object; * matches anything."
 )
 @click.option("-L", "--list", "--list-analyzers", "listing", is_flag=True, help="List every check and exit.")
 @click.option("--explain", default="", help="Describe one check and exit.")
-@click.option("--ignore-unknown", is_flag=True, help="Skip files that hold no objects.")
+@click.option("--ignore-unknown", is_flag=True, help="Skip files that contain no objects.")
 @click.option("-R", "--recursive", is_flag=True, help="No effect: directories are always read recursively.")
-@click.option("-v", "--verbose", is_flag=True, help="Print what the check is about below each finding.")
+@click.option("-v", "--verbose", is_flag=True, help="Print a description of the check below each finding.")
 @click.option("--color/--no-color", "colour", default=None, help="Use colours; by default if stdout is a terminal.")
 @click.option(
     "--meshConfigFile",
@@ -127,11 +129,11 @@ def analyze(
     named = mesh is not None or kubernetes or kubeconfig is not None or context is not None
     cluster = _Cluster(kubernetes, kubeconfig, context, system, revision)
     with trouble_is_no_answer():
-        written = _written(given, mesh_config)
+        files_read = _written(given, mesh_config)
         if given and not named and not all_namespaces:
-            examined, source = _of_files(written, namespace), "files"
+            examined, source = _of_files(files_read, namespace), "files"
         else:
-            examined, source = _of_running(written, mesh, cluster, everywhere=all_namespaces, namespace=namespace)
+            examined, source = _of_running(files_read, mesh, cluster, everywhere=all_namespaces, namespace=namespace)
     problems = [
         problem
         for problem in examined.problems
@@ -142,13 +144,13 @@ def analyze(
     _show(shown, output, verbose=verbose, colour=colour)
     say(f"{source}: {counted(examined.objects, 'object')}, {_summary(problems)}")
     if output == "log" and problems:
-        say(f"hint: the meaning of a code: weft analyze --explain {problems[0].code}, or {PAGE}")
+        say(f"hint: for the meaning of a code, see: weft analyze --explain {problems[0].code}, or {PAGE}")
     if any(_at_least(problem, failure_threshold) for problem in problems):
         raise Exit(1)
 
 
 class _Cluster(NamedTuple):
-    named: bool  # it is what is meant, whatever else there is
+    named: bool  # a cluster is used even if a mesh runs on this machine
     kubeconfig: Path | None
     context: str | None
     system: str  # the control plane's namespace
@@ -158,7 +160,7 @@ class _Cluster(NamedTuple):
 def _of_running(
     written: _Written, mesh: str | None, cluster: _Cluster, *, everywhere: bool, namespace: str
 ) -> tuple[Examined, str]:
-    """What was found, and a word for where."""
+    """Return the findings in a running mesh or a cluster, and the name of that mesh."""
     from weft.cli.reach.connect import reach
     from weft.cli.reach.local import LocalReach
 
@@ -182,17 +184,17 @@ def _of_running(
 
 class _Written(NamedTuple):
     documents: list[Document]
-    flaws: list[Problem]  # of the files
+    flaws: list[Problem]  # problems of the files
 
 
 def _written(given: list[Path], mesh_config: Path | None = None) -> _Written:
-    """All that is given is one mesh."""
+    """Read all given files and directories as one mesh. `mesh_config` replaces the MeshConfig among them."""
     from weft.cli.read.mesh_files import meshes_in
 
     documents: list[Document] = []
     flaws: list[Problem] = []
-    for found, problems, _ in meshes_in(given):
-        documents += found
+    for more, problems, _ in meshes_in(given):
+        documents += more
         flaws += problems
     if given and not documents and not flaws:
         fail(f"no objects in {', '.join(map(str, given))}", "YAML files end in .yaml, .yml or .json")
@@ -203,7 +205,7 @@ def _written(given: list[Path], mesh_config: Path | None = None) -> _Written:
 
 
 def _settings_of(file: Path) -> Document:
-    """A MeshConfig by itself is no object; the ConfigMap is that holds it."""
+    """Return the ConfigMap that would contain the MeshConfig in `file`: a MeshConfig alone is not an object."""
     import json
 
     from weft.api.mesh_config import NAME
@@ -213,10 +215,10 @@ def _settings_of(file: Path) -> Document:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        fail(f"{file} cannot be read: {error}", "it should hold a MeshConfig, such as `trustDomain: cluster.local`")
+        fail(f"{file} cannot be read: {error}", "it should contain a MeshConfig, such as `trustDomain: cluster.local`")
     metadata = {"name": NAME, "namespace": Settings().root_namespace}
-    held = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mesh": text}}
-    (document,) = read_documents(json.dumps(held).encode(), str(file)).documents
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mesh": text}}
+    (document,) = read_documents(json.dumps(config_map).encode(), str(file)).documents
     return document
 
 
@@ -229,7 +231,7 @@ def _of_files(written: _Written, namespace: str) -> Examined:
 
 
 def _of_directory(directory: Path, over: _Written, namespace: str) -> Examined:
-    """What a control plane serves."""
+    """Return the findings in the directory that a `weft control` serves, with the files `over` applied."""
     from weft.cli.read.mesh_files import FileAdmission
     from weft.inspect.rehearse.examination import examine
 
@@ -239,18 +241,19 @@ def _of_directory(directory: Path, over: _Written, namespace: str) -> Examined:
 
 
 def _of_mesh(name: str, over: _Written, namespace: str) -> Examined:
-    """What is written in its directory; and, as long as nothing is laid over that, what it says itself."""
+    """Return the findings in the directory of a mesh, with the files `over` applied. Without such files, the problems
+    that the running mesh reports are added."""
     from weft.cli.read.mesh_files import FileAdmission
     from weft.inspect.rehearse.examination import examine
     from weft.local.client import fetch_problems, fetch_status
 
     own = _written([Path(fetch_status(name).directory)])
     examined = examine(own.documents, admit=FileAdmission(), laid_over=over.documents)
-    told = () if over.documents or over.flaws else fetch_problems(name)
+    reported = () if over.documents or over.flaws else fetch_problems(name)
     known = {(problem.where.object, problem.what) for problem in examined.problems}
-    news = [problem for problem in told if (problem.where.object, problem.what) not in known]
+    new = [problem for problem in reported if (problem.where.object, problem.what) not in known]
     of_machine = _of_machine([*own.documents, *over.documents])
-    return _joined(examined, [*over.flaws, *own.flaws, *of_machine, *news], namespace)
+    return _joined(examined, [*over.flaws, *own.flaws, *of_machine, *new], namespace)
 
 
 def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace: str) -> tuple[Examined, str]:
@@ -273,7 +276,7 @@ def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace
 
 
 def _of_machine(documents: list[Document]) -> Iterator[Problem]:
-    """Programs and certificate files that a mesh of this machine would need."""
+    """Yield the problems of programs and certificate files that a mesh on this machine would need."""
     from weft.api.parse import parse
     from weft.cli.read import certificate_files, programs
     from weft.model.workload import Workload
@@ -300,7 +303,8 @@ def _joined(examined: Examined, others: Iterable[Problem], namespace: str) -> Ex
 
 
 def _is_in(problem: Problem, namespace: str) -> bool:
-    """Problems of what has no namespace are everybody's."""
+    """Return whether a problem is about an object in `namespace`, or about an object without a namespace, which
+    concerns all namespaces."""
     place, slash, _ = problem.where.object.partition(" ")[2].partition("/")
     return not slash or place == namespace or problem.where.object == f"Namespace {namespace}"
 
@@ -317,7 +321,8 @@ def _suppression(text: str) -> tuple[str, str]:
 
 
 def _is_about(problem: Problem, code: str, name: str) -> bool:
-    """Objects are named as istioctl names them, `Kind name.namespace`, or as weft does, `Kind namespace/name`."""
+    """Return whether the suppression CODE=OBJECT matches a problem. Objects may be named as in istioctl, `Kind
+    name.namespace`, or as in weft, `Kind namespace/name`."""
     from fnmatch import fnmatchcase
 
     shown = problem.where.object
@@ -351,11 +356,11 @@ def _show(problems: list[Problem], output: str, *, verbose: bool, colour: bool |
 
 
 def _row(problem: Problem) -> dict[str, str]:
-    """With istioctl's names, and what it has not."""
+    """Return a finding as data, with istioctl's field names and some fields that istioctl does not have."""
     from weft.analyze.checks import CHECKS
 
     where = problem.where
-    found = {
+    row = {
         "code": problem.code,
         "level": problem.severity.value.title(),
         "origin": _istio_name(where.object),
@@ -366,7 +371,7 @@ def _row(problem: Problem) -> dict[str, str]:
         "check": CHECKS[problem.code].title,
         "documentation": _page(problem.code),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in row.items() if value}
 
 
 def _tell(code: str) -> None:
@@ -386,7 +391,7 @@ def _tell(code: str) -> None:
 
 
 def _known_as(code: str) -> str:
-    """For whoever names a code that is none, or one of istioctl's."""
+    """Return a hint for an unknown code: the checks that correspond to a code of istioctl, or a similar code."""
     from weft.analyze.checks import CHECKS
     from weft.base.suggest import did_you_mean
 
@@ -394,7 +399,9 @@ def _known_as(code: str) -> str:
     if not code.startswith("IST"):
         return did_you_mean(code, CHECKS) or listed
     same = [check.code for check in CHECKS.values() if code in check.istio]
-    return f"istioctl's {code} is here: {', '.join(same)}" if same else f"nothing here is istioctl's {code}; {listed}"
+    if not same:
+        return f"no check corresponds to istioctl's {code}; {listed}"
+    return f"istioctl's {code} corresponds to {', '.join(same)}"
 
 
 def _page(code: str) -> str:

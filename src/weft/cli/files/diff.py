@@ -1,5 +1,5 @@
-"""`weft diff`: what a change would change, before it is applied, or what has changed between two moments: which
-objects, which proxies, which of their resources, and to which requests something else would happen."""
+"""`weft diff`: shows the effect of a change before it is applied, or between two moments of the history: which objects,
+which proxies, which of their resources, and which requests have another result."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from click.exceptions import Exit
 from weft.cli.flags import shared
 from weft.cli.print.output import counted, fail, is_data, print_data, say, trouble_is_no_answer
 
-_MOST_SHOWN = 8  # resources of one group, in the table
-_MOST_SENT = 1_000  # kinds of recent requests that a control plane is asked about
+_MOST_SHOWN = 8  # resources listed for one group of proxies
+_MOST_SENT = 1_000  # kinds of recent requests sent to the control plane
 
 
 @click.command()
@@ -52,11 +52,11 @@ def diff(
     context: str | None,
     system: str,
 ) -> None:
-    """Show what a change would change, before it is applied. Or what has changed since a moment of weft history. Files
-    are applied over the mesh of this machine, of a cluster, or of --against DIRECTORY. The output lists the objects
-    that differ, the resources that each proxy would be sent, and the requests with another result: those of
+    """Show what a change would change, before it is applied. With a moment of weft history: what has changed since
+    then. Files are applied over the mesh of this machine, of a cluster, or of --against DIRECTORY. The output lists the
+    objects that differ, the resources that each proxy would be sent, and the requests with another result: those of
     RequestTests, a call of every HTTP port by every workload, one from outside for every host and path of the gateways,
-    and recent traffic, where proxies write an access log.
+    and recent traffic, if proxies write an access log.
 
     \b
     Exit codes: 0 nothing changes, 1 something does, 2 no result: no such file or moment, an invalid command line.
@@ -69,11 +69,11 @@ def diff(
     """
     given = list(moments)
     if given and files:
-        hint = f"without {given[0]}, files are laid over what is there: weft diff -f {files[0]}"
+        hint = f"without {given[0]}, the files are applied over the mesh as it is now: weft diff -f {files[0]}"
         fail("files cannot be applied over the past", hint, code=2)
     for word in given:
         if not word.startswith("@") and Path(word).exists():
-            fail(f"{word} is a file, and no moment", f"apply it over the mesh: weft diff -f {word}", code=2)
+            fail(f"{word} is a file, not a moment", f"apply it over the mesh: weft diff -f {word}", code=2)
     if not given and not files:
         fail("nothing to compare is given", "a change: weft diff -f FILE; or the past: weft diff @-1", code=2)
     if len(given) > 2 or (given and against is not None):
@@ -89,18 +89,24 @@ def diff(
         "system": system,
     }
     with trouble_is_no_answer():
-        name, found = _past(given, mesh, place) if given else _change(files, against, mesh, place)
+        name, difference = _past(given, mesh, place) if given else _change(files, against, mesh, place)
     if is_data(output):
-        print_data(found, output)
+        print_data(difference, output)
     else:
-        _tell(found)
-    _sum_up(name, found, records=against is None)
-    told = (found["objects"], found["proxies"], found["retold"], found["requests"], found["recent"]["requests"])
-    if any(told):
+        _tell(difference)
+    _sum_up(name, difference, records=against is None)
+    changes = (
+        difference["objects"],
+        difference["proxies"],
+        difference["retold"],
+        difference["requests"],
+        difference["recent"]["requests"],
+    )
+    if any(changes):
         raise Exit(1)
 
 
-# `weft.inspect.compare.what_if.Difference` as plain data: for the past it comes as JSON.
+# `weft.inspect.compare.what_if.Difference` as plain data: for moments of the past, the control plane sends it as JSON.
 Found = dict[str, Any]
 
 
@@ -125,8 +131,8 @@ def _change(files: Sequence[Path], against: Path | None, mesh: str | None, place
     given = {str(document.key) for document in change.documents}
     others = [each for each in (*base.problems, *refused) if each.where.object not in given]
     warn_of_base(base.name, others, runs=base.runs)
-    found_wrong = rehearsed(documents, admit=FileAdmission(), others=base.running or (), read=reading).problems
-    own = [each for each in found_wrong if each.where.object in given]
+    problems = rehearsed(documents, admit=FileAdmission(), others=base.running or (), read=reading).problems
+    own = [each for each in problems if each.where.object in given]
     check(own)
     for problem in dict.fromkeys(map(coded, (*change.problems, *own))):
         say(str(problem))
@@ -135,12 +141,13 @@ def _change(files: Sequence[Path], against: Path | None, mesh: str | None, place
             "note: some proxies have on-demand scope; their calls are not known here, so they are compared with all "
             "services"
         )
-    found = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC), base.recent)
-    return base.name, msgspec.to_builtins(found)
+    result = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC), base.recent)
+    return base.name, msgspec.to_builtins(result)
 
 
 def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
-    """The control plane compares: it has both meshes."""
+    """Return a name for the compared moments, and the difference between them. The control plane computes it, because
+    it has both meshes."""
     import msgspec
 
     from weft.cli.reach.connect import answered
@@ -159,31 +166,31 @@ def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tu
     return f"from @{past['before']} to @{past['after']}", past["difference"]
 
 
-def _sum_up(name: str, found: Found, *, records: bool) -> None:
-    """`records`: whether there could be recent traffic."""
+def _sum_up(name: str, difference: Found, *, records: bool) -> None:
+    """Print a summary of the difference. `records` is whether recent traffic could have been recorded."""
     from weft.cli.read.recent_traffic import NOT_RECORDED
 
     say(
-        f"{name}: {counted(len(found['objects']), 'object')} and {counted(len(found['proxies']), 'group')} of proxies "
-        f"change, {found['untouched']} do not; {len(found['requests'])} of {found['tried']} requests have "
-        "another result"
+        f"{name}: {counted(len(difference['objects']), 'object')} and "
+        f"{counted(len(difference['proxies']), 'group')} of proxies change, {difference['untouched']} do not; "
+        f"{len(difference['requests'])} of {difference['tried']} requests have another result"
     )
-    recent = found["recent"]
+    recent = difference["recent"]
     if recent["judged"] or recent["unjudged"]:
         turned = sum(each["count"] for each in recent["requests"])
-        judged = f"{counted(recent['judged'], 'recent request')} judged, {turned} change"
-        more = f"; {recent['unjudged']} more were answered otherwise than their URL alone would be, and are not"
+        judged = f"{counted(recent['judged'], 'recent request')} compared, {turned} with another result"
+        more = f"; {recent['unjudged']} were not compared, because their result did not depend on the URL alone"
         say(judged + (more if recent["unjudged"] else ""))
     elif records:
         say(NOT_RECORDED)
 
 
-def _tell(found: Found) -> None:
+def _tell(difference: Found) -> None:
     from weft.cli.print.moments import name_of, place_of
 
-    for each in found["objects"]:
+    for each in difference["objects"]:
         click.echo(f"{each['what']} {name_of(each['object'])}{place_of(each['where'])}")
-    for proxies in found["proxies"]:
+    for proxies in difference["proxies"]:
         pods, resources = proxies["pods"], proxies["resources"]
         more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
         click.echo(f"{proxies['group']} ({', '.join(pods[:3])}{more})")
@@ -191,12 +198,16 @@ def _tell(found: Found) -> None:
             click.echo(f"  {resource['what']} {resource['kind']} {resource['name']}")
         if len(resources) > _MOST_SHOWN:
             click.echo(f"  and {len(resources) - _MOST_SHOWN} more; all of them: -o json")
-    for retold in found["retold"]:
+    for retold in difference["retold"]:
         groups = retold["groups"]
         more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
-        becomes = "on demand from now on, and keep what they have" if retold["on_demand"] else "on demand no more"
-        click.echo(f"{', '.join(groups[:3])}{more} are {becomes}: {retold['why']}")
-    for turned in (*found["requests"], *found["recent"]["requests"]):
+        becomes = (
+            "get config on demand from now on, and keep what they have"
+            if retold["on_demand"]
+            else "no longer get config on demand"
+        )
+        click.echo(f"{', '.join(groups[:3])}{more} {becomes}: {retold['why']}")
+    for turned in (*difference["requests"], *difference["recent"]["requests"]):
         times, place = f"{turned['count']}× " if turned["count"] else "", place_of(turned["where"])
         click.echo(f"{times}{turned['request']}{place}")
         for mark, ways in (("-", turned["before"]), ("+", turned["after"])):

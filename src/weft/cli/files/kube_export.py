@@ -1,4 +1,5 @@
-"""`weft kube-export`: a mesh of this machine, as `kubectl apply` takes it. Reads files, prints YAML, runs nothing."""
+"""`weft kube-export`: prints a mesh of this machine as objects for `kubectl apply`. It reads files, prints YAML, and
+runs nothing."""
 
 from __future__ import annotations
 
@@ -32,19 +33,21 @@ def kube_export(directory: Path, image: str) -> None:
     image = image or _own_image()
     objects = _objects(directory, image)
     click.echo(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True), nl=False)
-    programs = sorted({each["command"][0] for made in objects for each in _containers(made) if "command" in each})
+    programs = sorted(
+        {each["command"][0] for document in objects for each in _containers(document) if "command" in each}
+    )
     if programs:
         say(f"the image {image} must have: {', '.join(programs)}")
-    if any(made["metadata"].get("namespace") == "istio-system" for made in objects):
+    if any(document["metadata"].get("namespace") == "istio-system" for document in objects):
         say("some objects are in istio-system and apply to the whole mesh there")
-    say(f"{len(objects)} objects; to a cluster with: weft kube-export {directory} | kubectl apply -f -")
+    say(f"{len(objects)} objects; apply them with: weft kube-export {directory} | kubectl apply -f -")
 
 
-def _containers(made: dict[str, Any]) -> list[dict[str, Any]]:
-    if made["kind"] not in ("Deployment", "Job"):
+def _containers(document: dict[str, Any]) -> list[dict[str, Any]]:
+    if document["kind"] not in ("Deployment", "Job"):
         return []
-    found: list[dict[str, Any]] = made["spec"]["template"]["spec"]["containers"]
-    return found
+    containers: list[dict[str, Any]] = document["spec"]["template"]["spec"]["containers"]
+    return containers
 
 
 def _own_image() -> str:
@@ -62,7 +65,7 @@ def _objects(directory: Path, image: str) -> list[dict[str, Any]]:
 
     documents = _documents(directory)
     labels: dict[str, dict[str, str]] = {}
-    ran: list[Workload] = []
+    runners: list[Workload] = []
     for document in documents:
         parsed = parse(document)
         wrong = [problem for problem in parsed.problems if problem.severity is Severity.ERROR]
@@ -72,30 +75,30 @@ def _objects(directory: Path, image: str) -> list[dict[str, Any]]:
             if isinstance(value, Namespace):
                 labels[value.name] = dict(value.labels)
             elif isinstance(value, Workload):
-                ran.append(value)
-    for workload in ran:
+                runners.append(value)
+    for workload in runners:
         labels.setdefault(workload.namespace, {})
-    made: list[dict[str, Any]] = [workloads.namespace(name, labels[name]) for name in sorted(labels)]
+    namespaces: list[dict[str, Any]] = [workloads.namespace(name, labels[name]) for name in sorted(labels)]
     rest = [_plain(document.body) for document in documents if document.key.kind not in _PASSED_OVER]
-    written = {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in rest}
-    for workload in ran:
+    keys = {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in rest}
+    for workload in runners:
         for each in _of(workload, image):
             key = (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
-            if key not in written:
-                written.add(key)
+            if key not in keys:
+                keys.add(key)
                 rest.append(each)
-    return [*made, *rest]
+    return [*namespaces, *rest]
 
 
 def _of(workload: Workload, image: str) -> list[dict[str, Any]]:
     from weft.install import workloads
 
     if workload.gateway:
-        made = workloads.gateway(workload)
-        return made if workload.service_account == "default" else [workloads.account(workload), *made]
+        objects = workloads.gateway(workload)
+        return objects if workload.service_account == "default" else [workloads.account(workload), *objects]
     files = workloads.programs(workload, _files(Path(workload.working_directory)))
-    made = [files, workloads.running(workload, image, files["metadata"]["name"])]
-    return made if workload.service_account == "default" else [workloads.account(workload), *made]
+    objects = [files, workloads.running(workload, image, files["metadata"]["name"])]
+    return objects if workload.service_account == "default" else [workloads.account(workload), *objects]
 
 
 def _documents(directory: Path) -> list[Document]:
@@ -117,25 +120,25 @@ def _documents(directory: Path) -> list[Document]:
 def _files(directory: Path) -> dict[str, str]:
     from weft.install.workloads import MOST_BYTES
 
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for file in sorted(directory.iterdir()) if directory.is_dir() else ():
         if file.name.startswith(".") or not file.is_file() or file.suffix in (".yaml", ".yml", ".example"):
             continue
         try:
-            found[file.name] = file.read_text(encoding="utf-8")
+            texts[file.name] = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             fail(
                 f"{file} cannot be put into a ConfigMap: {error}",
                 "programs that are not text must be in an image: --image",
             )
-    size = sum(len(text.encode()) for text in found.values())
+    size = sum(len(text.encode()) for text in texts.values())
     if size > MOST_BYTES:
         fail(f"the files of {directory} are {size} bytes", f"at most {MOST_BYTES} fit; use an image of your own")
-    return found
+    return texts
 
 
 def _plain(value: Any) -> Any:
-    """Without the reader's own types."""
+    """Return the value with plain Python types, without those of the YAML reader."""
     if hasattr(value, "items"):
         return {str(key): _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,4 +1,5 @@
-"""`weft kube-inject`: what the webhook would make of these files' pods, without a cluster. YAML comes in and leaves."""
+"""`weft kube-inject`: injects the proxy into the pods in YAML files as the webhook would, without a cluster, and prints
+the changed YAML."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,3})(?:\..*)?")
 def kube_inject(
     files: tuple[Path, ...], output: Path | None, settings: Path | None, revision: str, namespace: str, kubernetes: str
 ) -> None:
-    """Add the proxy to the pods of workloads in files. Prints the result: Deployments, Jobs and all others.
+    """Add the proxy to the pods of workloads in files. Prints the changed Deployments, Jobs and other workloads.
 
     The webhook does the same to these pods. All other objects in the files are printed as they are written.
 
@@ -76,7 +77,7 @@ def kube_inject(
             fail(f"{name}: {refusal.problems[0]}", "\n".join(str(each) for each in refusal.problems[1:]))
         for note in result.notes:
             say(f"{name}: {note}")
-        parts.append(_written(result.document) if result.changed else text)
+        parts.append(_as_yaml(result.document) if result.changed else text)
     if not any(isinstance(document, dict) for _, _, document in documents):
         fail(f"nothing to inject in {', '.join(map(str, files))}", "give a file with Kubernetes objects in it")
     whole = "---\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
@@ -92,30 +93,30 @@ def _settings(file: Path | None, revision: str) -> InjectionSettings:
     from weft.inject.settings import InjectionSettings, read
 
     try:
-        found = InjectionSettings() if file is None else read(file.read_bytes(), str(file))
+        settings = InjectionSettings() if file is None else read(file.read_bytes(), str(file))
     except OSError as error:
         fail(f"{file} cannot be read: {error.strerror or error}", "without one, weft's default settings are used")
-    return msgspec.structs.replace(found, revision=revision) if revision else found
+    return msgspec.structs.replace(settings, revision=revision) if revision else settings
 
 
 def _abilities(version: str) -> tuple[bool, bool]:
-    """Whether it has native sidecars, and hooks that sleep."""
+    """Return whether this Kubernetes version has native sidecars, and whether it has lifecycle hooks that sleep."""
     from weft.inject.injector import has_native_sidecars, has_sleep_hooks
 
-    found = _VERSION.fullmatch(version)
-    if found is None:
+    parts = _VERSION.fullmatch(version)
+    if parts is None:
         fail(f"`{version}` is not a version of Kubernetes", "for example: --kubernetes-version 1.34", code=2)
-    return has_native_sidecars(found[1], found[2]), has_sleep_hooks(found[1], found[2])
+    return has_native_sidecars(parts[1], parts[2]), has_sleep_hooks(parts[1], parts[2])
 
 
 def _documents(files: Sequence[Path]) -> Iterator[tuple[str, str, Any]]:
-    """Each with its file's name and its text."""
+    """Yield each YAML document with the name of its file and its text: (name, text, document)."""
     from weft.api.yaml_text import YamlError, compose
 
     for file in files:
         name, text = _read(file)
         line = 1
-        # A line that begins with `---` begins a document, whatever it is in the middle of.
+        # A line that begins with `---` always begins a document, even inside a block of text.
         for number, part in enumerate(_MARKER.split(text)):
             if part.strip():
                 try:
@@ -123,7 +124,7 @@ def _documents(files: Sequence[Path]) -> Iterator[tuple[str, str, Any]]:
                 except YamlError as error:
                     fail(f"{name}:{error.flaw.line}: {error.flaw.what}", error.flaw.hint)
                 if composed.value is not None and not _is_object(composed.value):
-                    # The marker's own line is the end of the part before.
+                    # A part after a marker begins with the rest of the marker's line.
                     hint = "give what kubectl apply would take; objects are separated by a line ---"
                     place = f"{name}:{line + bool(number)}"
                     fail(f"{place}: this is not a Kubernetes object: it has no apiVersion and kind", hint)
@@ -146,7 +147,7 @@ def _read(file: Path) -> tuple[str, str]:
         fail(f"{file} is not UTF-8 text: {error}", "save it as UTF-8, as YAML or JSON")
 
 
-def _written(document: Any) -> str:
+def _as_yaml(document: Any) -> str:
     import yaml
 
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10**9)

@@ -1,4 +1,5 @@
-"""`weft test`: what is expected of requests, held against what would happen to them. Nothing is sent or started."""
+"""`weft test`: compares the expected results of requests with the results that the mesh's YAML gives. Nothing is sent
+or started."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from weft.cli.print.output import counted, fail, is_data, print_data, say, troub
 @shared.text_or_data
 def test(paths: tuple[Path, ...], verbose: bool, output: str) -> None:
     """Test what requests are expected to do. A RequestTest declares a request and its expected result; the mesh's YAML
-    decides the actual one. Nothing is started and nothing is sent, so it takes milliseconds and can run in CI.
+    decides the actual result. Nothing is started and nothing is sent, so it takes milliseconds and can run in CI.
 
     \b
     Exit codes: 0 all as expected, 1 something is not, or an object is rejected,
@@ -39,17 +40,17 @@ def test(paths: tuple[Path, ...], verbose: bool, output: str) -> None:
 
     given = list(paths) or [Path()]
     with trouble_is_no_answer():
-        found = read(given)
-        check(found.problems)
-    if not found.cases:
+        files = read(given)
+        check(files.problems)
+    if not files.cases:
         fail("the given files contain no RequestTest", "docs/explain.md shows how to write one", code=2)
-    if not found.documents:
+    if not files.documents:
         fail("the given files contain no mesh", f"give its YAML too: weft test DIRECTORY {given[0]}", code=2)
     with trouble_is_no_answer():
-        stage, refused = staged(found.documents)
+        stage, refused = staged(files.documents)
         warn(refused)
     now, started = datetime.now(UTC), time.monotonic()
-    tried = [try_case(stage, case, now) for case in found.cases]
+    tried = [try_case(stage, case, now) for case in files.cases]
     took = 1000 * (time.monotonic() - started) / len(tried)
     if is_data(output):
         print_data(

@@ -1,8 +1,8 @@
-"""`weft validate`: reads YAML as a mesh would and says everything that is wrong, in the objects and between them. Runs
-nothing, needs no root.
+"""`weft validate`: reads YAML as a mesh would, and reports every problem, in the objects and between them. It runs
+nothing and needs no root privileges.
 
-All that is given is one mesh, if there is a directory or a Workload among it; otherwise it is a part of one, and what
-it refers to may well stand elsewhere.
+All given files together are one mesh, if they contain a directory or a Workload. Otherwise they are a part of a mesh,
+and the objects that they refer to may be elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     help="Files, directories, or - for standard input; the current directory if none is given.",
 )
 @click.option(
-    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same, as an option."
+    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same as PATHS, as an option."
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 @shared.table_or_data
@@ -39,7 +39,7 @@ def validate(paths: tuple[Path, ...], files: tuple[Path, ...], strict: bool, out
     """Check YAML files and their references. Reports every problem with its file, line and a hint.
 
     \b
-    Exit codes: 0 no errors, 1 an error (with --strict, or a warning), 2 no result: no such file, an invalid
+    Exit codes: 0 no errors, 1 an error, or with --strict a warning, 2 no result: no such file, an invalid
     command line.
 
     \b
@@ -66,7 +66,8 @@ def validate(paths: tuple[Path, ...], files: tuple[Path, ...], strict: bool, out
 
 
 def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
-    """The number of objects, what is wrong with them in the order of files and lines, and whether a part was alone."""
+    """Return the number of objects, their problems ordered by file and line, and whether the files are only a part of a
+    mesh."""
     from weft.analyze.finding import coded
     from weft.cli.read.mesh_files import FileAdmission, meshes_in
     from weft.inspect.rehearse.rehearsal import own_problems, rehearse
@@ -74,21 +75,21 @@ def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
     given: list[Document] = []
     problems: list[Problem] = []
     whole = False
-    for documents, found, is_mesh in meshes_in(paths):
+    for documents, flaws, is_mesh in meshes_in(paths):
         given += documents
-        problems += found
+        problems += flaws
         whole = whole or is_mesh
-    written = {document.key: document for document in given}
-    whole = whole or any(key.kind == "Workload" for key in written)
+    by_key = {document.key: document for document in given}
+    whole = whole or any(key.kind == "Workload" for key in by_key)
     if whole:
-        documents = list(written.values())
+        documents = list(by_key.values())
         problems += rehearse(documents, admit=FileAdmission())
         problems += _of_programs(documents)
         problems += _of_certificates(documents)
-    # Alone, or of an object that stands in two of the paths: each is to be good by itself.
-    alone = [each for each in given if not whole or written[each.key] is not each]
+    # Objects of a part of a mesh, and objects that occur in two of the paths, are also checked one by one.
+    alone = [each for each in given if not whole or by_key[each.key] is not each]
     problems += (problem for document in alone for problem in own_problems(document))
-    objects, partial = len(written), bool(written) and not whole
+    objects, partial = len(by_key), bool(by_key) and not whole
     if not objects and not problems:
         fail(f"no objects in {', '.join(str(path) for path in paths)}", "YAML files end in .yaml, .yml or .json")
     return (
@@ -113,7 +114,7 @@ def _of_programs(documents: Iterable[Document]) -> Iterator[Problem]:
 def _of_certificates(documents: list[Document]) -> Iterator[Problem]:
     from weft.cli.read.certificate_files import problems_of
 
-    if any(document.key.kind == "Workload" for document in documents):  # else its proxies may be on other machines
+    if any(document.key.kind == "Workload" for document in documents):  # else proxies may run elsewhere
         for document in documents:
             if document.key.kind == "DestinationRule":
                 yield from problems_of(document)

@@ -1,7 +1,8 @@
-"""Flags with a value, as istioctl takes them: `--verbose=false`. click's flags take none, so the value is removed
-before click parses the arguments: `--verbose=true` becomes `--verbose`, and `--verbose=false` its opposite, or nothing.
+"""Boolean flags with a value, as istioctl accepts them: `--verbose=false`. click's flags take no value, so the value is
+removed before click parses the arguments: `--verbose=true` becomes `--verbose`. `--verbose=false` becomes the flag's
+negative form (here `--brief`), or is dropped if the flag has none.
 
-Rule: only what is plainly a truth value is changed. Anything else is left to click, which knows how to complain.
+Rule: only plain boolean values are removed. Any other value is left to click, which reports it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from collections.abc import Sequence
 
 import click
 
-_BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}  # as Go reads them
+_BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}  # as in Go
 
 
 def without_values(command: click.Command, context: click.Context, arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command, with plain flags. What belongs to another program is left alone."""
+    """Return the arguments of `command` with the values of its boolean flags removed. Arguments after `--`, and
+    arguments of a program that the command starts, are unchanged."""
     flags = {
         name: each
         for each in command.get_params(context)
@@ -31,6 +33,6 @@ def without_values(command: click.Command, context: click.Context, arguments: Se
             plain.append(argument)
             continue
         flag, names = flags[name], (*flags[name].opts, *flags[name].secondary_opts)
-        plain = [each for each in plain if each not in names]  # the last one counts
+        plain = [each for each in plain if each not in names]  # the last occurrence wins
         plain += [name] if _BOOLEANS[value.lower()] else flag.secondary_opts[:1]
     return plain

@@ -1,5 +1,6 @@
-"""Types of flags that take one of a few words. What was typed comes in, and leaves as the list has it, or the command
-ends with the list. A value that fits nothing would otherwise look like an answer: there is none such."""
+"""Types of options that accept one of a few words. They return the typed word in the spelling of the list. A word that
+is not in the list ends the command and prints the list: as a filter it would match nothing, which looks like a
+result."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ HIGHEST_PORT = 65_535
 
 
 class OneOf(click.ParamType[str]):
-    """One of these words, in whatever case it was typed; or nothing, for none."""
+    """One of `words`, typed in any case, or the empty string for no choice."""
 
     name = "text"
 

@@ -1,7 +1,7 @@
-"""Which words could come next: names of meshes, pods, services, namespaces, and of what a proxy has. A shell asks while
-somebody types, with what has been typed so far; `cli/parts/completion.py` sees to it that it never waits for long.
+"""Shell completion of arguments: names of meshes, pods, services, namespaces, and of a proxy's resources. Each function
+returns the candidates for the word typed so far; `cli/parts/completion.py` limits the time.
 
-Rule: whoever cannot be asked has no names, and no complaint is heard.
+Rule: if the mesh, cluster or proxy cannot be queried, there are no candidates and no error is printed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from weft.cli.reach.interface import MeshReach
 
-_WORKLOADS = ("deploy", "deployment", "sts", "statefulset", "ds", "daemonset")  # of which names can be listed
+_WORKLOADS = ("deploy", "deployment", "sts", "statefulset", "ds", "daemonset")  # kinds whose names can be listed
 _LEVELS = ("trace", "debug", "info", "warning", "error", "critical", "off")
 
 
@@ -30,7 +30,7 @@ def meshes(context: click.Context, parameter: click.Parameter, incomplete: str) 
 
 
 def pods(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Also workloads, by themselves or as deploy/NAME."""
+    """Complete names of pods and workloads, also in the form deploy/NAME."""
     kind, slash, _ = incomplete.partition("/")
     if slash:
         if kind.lower() not in _WORKLOADS:
@@ -40,7 +40,7 @@ def pods(context: click.Context, parameter: click.Parameter, incomplete: str) ->
 
 
 def described(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The name that follows `pod` or `svc`."""
+    """Complete the name of a pod or of a service, depending on the kind (`pod` or `svc`) typed before it."""
     kind = str(context.params.get("kind") or "pod")
     named = services if kind.startswith(("svc", "service")) else pods
     return named(context, parameter, incomplete)
@@ -64,7 +64,7 @@ def contexts(context: click.Context, parameter: click.Parameter, incomplete: str
 
 
 def clusters(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Of the proxy that is named before."""
+    """Complete the names of clusters of the proxy that the command line names."""
     return _beginning(incomplete, _of_proxy(context, _cluster_names))
 
 
@@ -85,7 +85,7 @@ def resources(context: click.Context, parameter: click.Parameter, incomplete: st
 
 
 def levels(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The last of a list, with what stands before it."""
+    """Complete the last log level of a list such as `rbac:debug,info`, and keep the text before it."""
     before = incomplete[: max(incomplete.rfind(each) for each in ":,") + 1]
     return _beginning(incomplete, [before + level for level in _LEVELS])
 
@@ -100,8 +100,8 @@ def _quietly(ask: Callable[[], list[str]]) -> list[str]:
     return []
 
 
-def _asked(context: click.Context, question: Callable[[MeshReach], list[str]]) -> list[str]:
-    """Of the mesh that the flags name, as far as they are typed."""
+def _names_from(context: click.Context, question: Callable[[MeshReach], list[str]]) -> list[str]:
+    """Return the names that `question` reads from the mesh that the flags typed so far name; none if that fails."""
 
     def ask() -> list[str]:
         from weft.cli.reach.connect import reach
@@ -116,12 +116,12 @@ def _asked(context: click.Context, question: Callable[[MeshReach], list[str]]) -
 
 def _names(context: click.Context, kind: str) -> list[str]:
     namespace = str(context.params.get("namespace") or "")
-    return _asked(context, lambda reached: reached.names(kind, namespace))
+    return _names_from(context, lambda reached: reached.names(kind, namespace))
 
 
 def _of_proxy(context: click.Context, question: Callable[[Callable[..., bytes]], list[str]]) -> list[str]:
     given: dict[str, Any] = context.params
-    # An option that has no value yet keeps click from knowing which argument is which; they are all here.
+    # While an option has no value yet, click cannot assign the arguments to parameters. They are all in `context.args`.
     word = given.get("target") or given.get("proxy") or next(iter(context.args), "")
     if not word:
         return []
@@ -132,7 +132,7 @@ def _of_proxy(context: click.Context, question: Callable[[Callable[..., bytes]],
         proxy = reached.find(str(word), str(given.get("namespace") or ""))
         return question(partial(reached.admin, proxy))
 
-    return _asked(context, ask)
+    return _names_from(context, ask)
 
 
 def _cluster_names(admin: Callable[..., bytes]) -> list[str]:

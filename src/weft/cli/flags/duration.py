@@ -1,4 +1,4 @@
-"""Times as people write them on a command line: 30s, 10m, 24h, 7d."""
+"""Durations as typed on a command line: 30s, 10m, 24h, 7d."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST_TEXT = 20
 
 
 def duration_of(text: str, example: str) -> timedelta:
-    """What a flag says. Ends the command if that is no time; `example` shows the flag as it should be."""
+    """Return the duration that a flag's `text` states. Invalid text ends the command; `example` shows a valid flag."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -20,11 +20,11 @@ def duration_of(text: str, example: str) -> timedelta:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Raises ValueError, with words for whoever typed it."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", text) if len(text) <= _LONGEST_TEXT else None
-    if found is None:
-        raise ValueError(f"`{text[:_LONGEST_TEXT]}` is not a time such as 30s, 10m or 24h")
+    """Return the duration that `text` states. Raises ValueError with a message for the user."""
+    parts = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", text) if len(text) <= _LONGEST_TEXT else None
+    if parts is None:
+        raise ValueError(f"`{text[:_LONGEST_TEXT]}` is not a duration such as 30s, 10m or 24h")
     try:
-        return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+        return timedelta(seconds=float(parts[1]) * _UNITS[parts[2]])
     except OverflowError:
-        raise ValueError(f"`{text}` is longer than anybody lives") from None
+        raise ValueError(f"`{text}` is too long a duration") from None

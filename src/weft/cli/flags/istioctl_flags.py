@@ -1,11 +1,13 @@
-"""Options of istioctl that have no sense here: the name of one comes in, and what to type instead leaves."""
+"""Options of istioctl that weft does not have, and for each the hint what to type instead."""
 
 from __future__ import annotations
 
-_ASKED = "weft finds the control plane by itself; to ask another: --mesh NAME, --kubeconfig FILE, --context NAME"
+_ASKED = "weft finds the control plane; to choose another: --mesh NAME, --kubeconfig FILE, --context NAME"
 _INJECTED = "the injector's settings are one file: --settings FILE"
-_BUILT_IN = "what is installed comes with weft itself: see weft manifest generate, and weft manifest values"
-_MESH_CONFIG = "it is the ConfigMap istio of istio-system, among the other files; by itself, weft analyze takes it"
+_BUILT_IN = "the manifests are part of weft: see weft manifest generate and weft manifest values"
+_MESH_CONFIG = (
+    "put the MeshConfig into the ConfigMap istio-system/istio, among the files; weft analyze takes --meshConfigFile"
+)
 _INSTEAD = {
     **dict.fromkeys(("--xds-address", "--xds-label", "--xds-port", "--xds-via-agents"), _ASKED),
     **dict.fromkeys(("--authority", "--cert-dir", "--insecure", "--plaintext"), _ASKED),
@@ -19,5 +21,5 @@ _INSTEAD = {
 
 
 def instead_of(option: str) -> str:
-    """Nothing, if istioctl has no such option either."""
+    """Return what to type instead of istioctl's `option`; empty if istioctl has no such option either."""
     return _INSTEAD.get(option.partition("=")[0], "")

@@ -1,4 +1,5 @@
-"""The request that `weft explain` and `weft bisect` are about: its flags, and the question that they make together."""
+"""The request that `weft explain` and `weft bisect` examine: its flags, and the `Question` for the control plane that
+is built from them."""
 
 from __future__ import annotations
 
@@ -30,19 +31,19 @@ _jwt = click.option(
     "--jwt",
     metavar="TOKEN",
     multiple=True,
-    help="A JWT of the request; @FILE reads one. Or its claims as JSON, as if their issuer had signed them.",
+    help="A JWT of the request, @FILE with a JWT, or its claims as JSON, which count as signed by their issuer.",
 )
 _source = click.option(
     "--source-address",
     "source",
     metavar="ADDRESS",
     default="",
-    help="The source address of a caller from outside, if FROM is a gateway; by default an unassigned one.",
+    help="The source address of a caller outside the mesh, if FROM is a gateway; default: an unassigned address.",
 )
 
 
 def of_request(command: F) -> F:
-    """FROM, `--to`, `-X`, `-H`, `--jwt` and `--source-address`."""
+    """Add FROM, `--to`, `-X`, `-H`, `--jwt` and `--source-address` to a command."""
     return _caller(_to(_method(_header(_jwt(_source(command))))))
 
 
@@ -56,7 +57,7 @@ def asked(
     at: str = "",
     source: str = "",
 ) -> dict[str, Any]:
-    """The question (`weft.inspect.ask.question`), as it goes over a socket."""
+    """Return the `Question` about the request (`weft.inspect.ask.question`) as JSON data for the control plane."""
     return {
         "caller": caller,
         "to": to,
@@ -77,14 +78,15 @@ def _header_of(text: str) -> tuple[str, str]:
 
 
 def _token_of(text: str) -> dict[str, Any]:
-    """A whole one is verified by whoever has the keys in the config (`signed`)."""
+    """Return the token of one `--jwt`: a JWT, @FILE with a JWT, or claims as JSON. A JWT is marked `signed`, so that
+    the control plane verifies it with the keys in its config."""
     import json
 
     if text.startswith("@"):
         try:
             text = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text()
         except (OSError, ValueError) as error:
-            fail(f"{text[1:]} cannot be read: {error}", "it should hold one token")
+            fail(f"{text[1:]} cannot be read: {error}", "the file should contain one token")
         text = text.strip()
     if not text.startswith("{"):
         return _whole(text)
@@ -97,7 +99,7 @@ def _token_of(text: str) -> dict[str, Any]:
 
 
 def _whole(text: str) -> dict[str, Any]:
-    """What is no token is sent all the same, to see what Envoy says to it."""
+    """Return a JWT with its claims. Malformed text is passed on as it is, to explain how Envoy rejects it."""
     from weft.explain.token import read_token
 
     token = read_token(text)

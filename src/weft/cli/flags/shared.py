@@ -1,6 +1,5 @@
-"""Flags that several commands share, each declared once: which mesh or cluster a command asks, which namespace it looks
-at, and how it prints. Every name here is a decorator, used below `@click.command()`.
-"""
+"""Options that several commands share, each declared once: which mesh or cluster a command queries, which namespace it
+looks at, and how it prints. Every name here is a decorator, used below `@click.command()`."""
 
 from __future__ import annotations
 
@@ -14,9 +13,11 @@ from weft.cli.flags import completions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-KUBERNETES_HELP = "A cluster's mesh, though one runs on this machine too."
+KUBERNETES_HELP = "Use the mesh of a cluster, even if a mesh runs on this machine."
 
-mesh = click.option("--mesh", help="The mesh of this machine, if several run.", shell_complete=completions.meshes)
+mesh = click.option(
+    "--mesh", help="The name of a mesh on this machine, if several run.", shell_complete=completions.meshes
+)
 kubernetes = click.option("--kubernetes", is_flag=True, help=KUBERNETES_HELP)
 kubeconfig = click.option(
     "--kubeconfig",
@@ -38,12 +39,12 @@ system = click.option(
 
 
 def which_cluster(command: F) -> F:
-    """`--kubeconfig` and `--context`."""
+    """Add `--kubeconfig` and `--context` to a command."""
     return kubeconfig(context(command))
 
 
 def which_mesh(command: F) -> F:
-    """`--mesh` of this machine, or `--kubernetes`, `--kubeconfig` and `--context` of a cluster."""
+    """Add `--mesh` for a mesh on this machine, and `--kubernetes`, `--kubeconfig` and `--context` for a cluster."""
     return mesh(kubernetes(which_cluster(command)))
 
 
@@ -51,7 +52,7 @@ namespace = click.option(
     "-n",
     "--namespace",
     default="",
-    help="The namespace, if the name has none.",
+    help="The namespace, if the name does not contain one.",
     shell_complete=completions.namespaces,
 )
 only_namespace = click.option(
@@ -68,13 +69,13 @@ installed_namespace = click.option(
     help="With --kubernetes: the namespace that weft is installed in.",
 )
 settings_revision = click.option(
-    "-r", "--revision", default="default", show_default=True, help="The revision whose settings apply, on a cluster."
+    "-r", "--revision", default="default", show_default=True, help="On a cluster: the revision whose settings apply."
 )
 selector = click.option(
-    "-l", "--selector", metavar="A=B,…", default="", help="Pods with these labels, instead of a name."
+    "-l", "--selector", metavar="A=B,…", default="", help="Select pods by these labels instead of by a name."
 )
 
-# How an answer is printed. `short` is istioctl's word for the form that people read.
+# Output formats. `short` is istioctl's name for the format for people.
 text_or_data = click.option(
     "-o",
     "--output",
@@ -94,7 +95,7 @@ table_or_data = click.option(
 
 
 def wide_table_or_data(help_text: str) -> Callable[[F], F]:
-    """A table that may be wide, or data. The help says what `wide` adds."""
+    """Return a decorator that adds `-o table|wide|json|yaml`. `help_text` states what `wide` adds."""
     return click.option(
         "-o",
         "--output",
@@ -105,7 +106,7 @@ def wide_table_or_data(help_text: str) -> Callable[[F], F]:
     )
 
 
-# Which values an installation has.
+# The values of an installation.
 values_files = click.option(
     "-f", "--values", "files", multiple=True, help="A file of values, or - for standard input; the last one wins."
 )
@@ -116,5 +117,5 @@ revision = click.option("--revision", "-r", default="", help="The revision's nam
 
 
 def values(command: F) -> F:
-    """`--values`, `--set` and `--revision`."""
+    """Add `--values`, `--set` and `--revision` to a command."""
     return values_files(assignments(revision(command)))

@@ -1,4 +1,4 @@
-"""The values of an installation, as files (`-f`), assignments (`--set`) and `--revision` give them."""
+"""Reads the values of an installation from files (`-f`), assignments (`--set`) and `--revision`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def chosen(files: Sequence[str], assignments: Sequence[str], revision: str) -> Values:
-    """What was given, if it can be: the injector reads its part here as it will in the cluster."""
+    """Return the given values, checked: the injector's settings among them are parsed here as they will be in the
+    cluster."""
     import msgspec
 
     from weft.inject.settings import read

@@ -1,4 +1,4 @@
-"""`weft crds`: the definitions of the kinds that weft reads, for whoever installs them apart. Needs no cluster."""
+"""`weft crds`: prints the CRDs of the kinds that weft reads, for installing them separately. Needs no cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`weft install`: one revision of weft on a cluster, as its values say; again, to change or to update it."""
+"""`weft install`: installs one revision of weft on a cluster with the given values. Running it again changes or updates
+the revision."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ _LOOK_SECONDS = 0.5
 @click.option("--precheck/--no-precheck", default=True, show_default=True, help="Check the cluster first.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until everything runs.")
 @click.option("--timeout", default="5m", show_default=True, help="How long to wait.")
-@click.option("-y", "--yes", "--skip-confirmation", is_flag=True, help="No effect: nothing is asked.")
+@click.option(
+    "-y", "--yes", "--skip-confirmation", is_flag=True, help="No effect: this command never asks for confirmation."
+)
 @shared.which_cluster
 def install(
     files: tuple[str, ...],
@@ -80,7 +83,7 @@ def install(
 
 
 async def put(cluster: Client, values: Values, *, dry_run: bool) -> None:
-    """Applies a revision, and removes what it no longer has."""
+    """Apply the objects of a revision, and remove objects that the revision no longer has."""
     from collections import Counter
 
     from weft.cli.print.progress import progress
@@ -104,7 +107,7 @@ async def put(cluster: Client, values: Values, *, dry_run: bool) -> None:
 
 
 async def wait_for(cluster: Client, values: Values, patience: timedelta) -> None:
-    """Until the control plane and every agent run, and the webhooks are answered."""
+    """Wait until the control plane and every agent run and the webhooks respond. After `patience`, fail."""
     import asyncio
 
     from weft.cli.print.progress import progress

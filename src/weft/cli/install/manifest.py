@@ -1,4 +1,5 @@
-"""`weft manifest`: what an installation would put on a cluster, and what can be chosen about it. Needs no cluster."""
+"""`weft manifest`: prints the objects that an installation would create, and the values that can be set. Needs no
+cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weft x precheck`: whether a cluster can take weft. Nothing is written."""
+"""`weft x precheck`: checks whether weft can be installed on a cluster. It writes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def precheck(
     files: tuple[str, ...], assignments: tuple[str, ...], revision: str, kubeconfig: Path | None, context: str | None
 ) -> None:
-    """Check whether weft can be installed or updated on a cluster. Its version, your permissions, existing objects.
+    """Check whether weft can be installed or updated on a cluster. Checks the cluster's version, your permissions and
+    existing objects.
 
     \b
     Exit codes: 0 it can (there may be warnings), 1 it cannot.

@@ -1,4 +1,5 @@
-"""`weft uninstall`: one revision of weft goes, or with --purge all of it, the mesh's resources and its CA included."""
+"""`weft uninstall`: removes one revision of weft, or with --purge all of weft, including the mesh's resources and the
+CA."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from weft.kube.made_gateways import GatewayObjects
     from weft.kube.revisions import Revision
 
-_PATIENCE = 120.0  # seconds for the pods of Gateways to finish what they have begun
+_PATIENCE = 120.0  # seconds for the pods of Gateways to finish their requests
 
 
 @click.command()
@@ -23,15 +24,15 @@ _PATIENCE = 120.0  # seconds for the pods of Gateways to finish what they have b
 @click.option(
     "--purge", is_flag=True, help="Remove every revision, the CRDs with all of their objects, and the CA's root."
 )
-@click.option("--force", is_flag=True, help="Remove it even if pods still use it: they lose their identity.")
+@click.option("--force", is_flag=True, help="Remove the revision even if pods still use it; they lose their identity.")
 @click.option("-y", "--yes", "--skip-confirmation", is_flag=True, help="Do not ask for confirmation.")
 @shared.which_cluster
 def uninstall(revision: str, purge: bool, force: bool, yes: bool, kubeconfig: Path | None, context: str | None) -> None:
     """Remove weft from a cluster.
 
     The webhooks are removed first, so that no pod is blocked by a webhook without a server. The resources of the mesh
-    and the CA's root stay, unless --purge is given: a new installation continues with them. Gateways stay, too; the
-    Deployments and Services that weft created for them are removed.
+    and the CA's root are kept, unless --purge is given: a new installation continues with them. Gateways are kept, too;
+    the Deployments and Services that weft created for them are removed.
 
     \b
     Example: weft uninstall
@@ -57,7 +58,7 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
     labels = ",".join(f"{name}={value}" for name, value in OWNED_BY.items())
     if not purge:
         labels = InstallationNames(revision, "").selector
-    gone = [each for each in await _installed(cluster) if purge or each.name == revision]
+    removed = [each for each in await _installed(cluster) if purge or each.name == revision]
     left = await _left(cluster, labels, purge=purge)
     if not left:
         known = ", ".join(sorted(each.name for each in await _installed(cluster)))
@@ -84,11 +85,11 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
             "remove it there, or restart the machine; they are valid until their certificates expire"
         )
     if purge:
-        await _purge(cluster, {each.namespace for each in gone} or {"istio-system"})
-        for namespace in sorted({each.namespace for each in gone}):
+        await _purge(cluster, {each.namespace for each in removed} or {"istio-system"})
+        for namespace in sorted({each.namespace for each in removed}):
             say(f"the namespace is left: kubectl delete namespace {namespace}")
     else:
-        await _disclaim(cluster, gone)
+        await _disclaim(cluster, removed)
         say("resources of the mesh and the CA's root are kept; to remove those too: weft uninstall --purge")
 
 
@@ -102,13 +103,14 @@ async def _left(cluster: Client, labels: str, *, purge: bool) -> int:
     from weft.kube.apply import owned
     from weft.kube.resource import CUSTOM_RESOURCE_DEFINITIONS
 
-    found = [who async for _, who in owned(cluster, labels)]
+    objects = [name async for _, name in owned(cluster, labels)]
     kinds = (await cluster.list(CUSTOM_RESOURCE_DEFINITIONS, dict, labels=labels)).items if purge else ()
-    return len(found) + len(kinds)
+    return len(objects) + len(kinds)
 
 
 async def _used(cluster: Client, revisions: set[str] | None, gateways: tuple[GatewayObjects, ...]) -> list[str]:
-    """Namespaces with pods that live by one of these, or by any, in words; without those that go with it."""
+    """Return the namespaces with pods that use one of these revisions (None: any revision), as text. The pods of
+    `gateways`, which are removed as well, do not count."""
     from weft.kube.revisions import uses
 
     used = []
@@ -129,7 +131,8 @@ def _refuse(used: list[str]) -> NoReturn:
 
 
 async def _remove(cluster: Client, labels: str, *, revision: str | None, force: bool) -> None:
-    """First who would make pods of Gateways anew, then these, and their nodes' agent after them."""
+    """Remove the objects of a revision, or of all. First the control plane, which would create pods of Gateways again,
+    then those pods, then the nodes' agent, which they need to the end."""
     from weft.cli.print.progress import Progress, progress
     from weft.kube import made_gateways
     from weft.kube.apply import remove
@@ -140,9 +143,9 @@ async def _remove(cluster: Client, labels: str, *, revision: str | None, force: 
     async def remove_made(shown: Progress) -> tuple[GatewayObjects, ...]:
         nonlocal count
         gateways = await made_gateways.made(cluster, revision)
-        async for who in made_gateways.remove(cluster, gateways):
+        async for name in made_gateways.remove(cluster, gateways):
             count += 1
-            shown.now(f"removed: {who}")
+            shown.now(f"removed: {name}")
         return gateways
 
     with progress() as shown:
@@ -156,27 +159,29 @@ async def _remove(cluster: Client, labels: str, *, revision: str | None, force: 
         async for done in remove(cluster, labels):
             count += 1
             shown.now(f"{done.outcome}: {done.what}")
-        await remove_made(shown)  # what was made in the meantime; nobody may make any more
+        await remove_made(shown)  # created in the meantime; nothing can create more now
     say(f"{count} objects removed")
 
 
-async def _disclaim(cluster: Client, gone: list[Revision]) -> None:
-    """Its roots are nobody's any more, unless another revision has the same: whoever stays takes them out."""
+async def _disclaim(cluster: Client, removed: list[Revision]) -> None:
+    """Remove the annotations by which the removed revisions claim their roots in the published root ConfigMaps. A
+    remaining control plane then removes roots that no revision claims."""
     from weft.install.names import InstallationNames
     from weft.kube.resource import CONFIG_MAPS
     from weft.model.proxy import ROOT_CONFIG_MAP
 
-    claims = [InstallationNames(each.name, each.namespace).roots_annotation for each in gone]
-    for found in (await cluster.list(CONFIG_MAPS, dict, fields=f"metadata.name={ROOT_CONFIG_MAP}")).items:
-        metadata = found["metadata"]
-        held = [each for each in claims if each in (metadata.get("annotations") or {})]
-        if held:
-            patch = {"metadata": {"annotations": dict.fromkeys(held)}}
+    claims = [InstallationNames(each.name, each.namespace).roots_annotation for each in removed]
+    for config_map in (await cluster.list(CONFIG_MAPS, dict, fields=f"metadata.name={ROOT_CONFIG_MAP}")).items:
+        metadata = config_map["metadata"]
+        annotations = [each for each in claims if each in (metadata.get("annotations") or {})]
+        if annotations:
+            patch = {"metadata": {"annotations": dict.fromkeys(annotations)}}
             await cluster.patch(CONFIG_MAPS, ROOT_CONFIG_MAP, patch, namespace=metadata["namespace"])
 
 
 async def _purge(cluster: Client, namespaces: set[str]) -> None:
-    """What outlives a revision: kinds, leases, the root, and its copies in every namespace."""
+    """Remove what remains after all revisions are removed: CRDs, leases, the CA's root, and its copies in every
+    namespace."""
     from weft.install.crds import crds
     from weft.install.names import OWNED_BY, ROOT_SECRET
     from weft.kube.error import ApiError
@@ -186,18 +191,18 @@ async def _purge(cluster: Client, namespaces: set[str]) -> None:
     for definition in crds():
         name = definition["metadata"]["name"]
         try:
-            there = await cluster.get(CUSTOM_RESOURCE_DEFINITIONS, name)
+            existing = await cluster.get(CUSTOM_RESOURCE_DEFINITIONS, name)
         except ApiError as error:
             if error.not_found:
                 continue
             raise
-        if OWNED_BY.items() <= (there["metadata"].get("labels") or {}).items():
+        if OWNED_BY.items() <= (existing["metadata"].get("labels") or {}).items():
             await cluster.delete(CUSTOM_RESOURCE_DEFINITIONS, name)
     for namespace in sorted(namespaces):
         await cluster.delete(SECRETS, ROOT_SECRET, namespace=namespace)
         for lease in (await cluster.list(LEASES, dict, namespace=namespace)).items:
             if lease["metadata"]["name"].startswith("weft-leader"):
                 await cluster.delete(LEASES, lease["metadata"]["name"], namespace=namespace)
-    for found in (await cluster.list(NAMESPACES, dict)).items:
-        await cluster.delete(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=found["metadata"]["name"])
+    for namespace_object in (await cluster.list(NAMESPACES, dict)).items:
+        await cluster.delete(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=namespace_object["metadata"]["name"])
     say("the CRDs with all of their objects, the CA's root and its copies are removed")

@@ -1,5 +1,5 @@
-"""`weft upgrade`: from one revision to the next without a gap. The new one is installed beside the old, namespaces are
-moved one by one, and when none is left, the old one can go."""
+"""`weft upgrade`: moves from one revision to the next without an outage. The new revision is installed beside the old
+one, namespaces are moved one by one, and when no namespace uses the old revision, it can be removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--revision", "-r", default="", help="The new revision; installed if it is not there yet.")
+@click.option("--revision", "-r", default="", help="The new revision; installed if it does not exist yet.")
 @click.option("--move", default="", help="A namespace to move to --revision; its pods are restarted.")
 @shared.values_files
 @shared.assignments
@@ -44,7 +44,7 @@ def upgrade(
              weft upgrade --revision 0-2-0 --move payments  one namespace; check it, then the next
              weft upgrade                                   which namespaces use which revision
              weft uninstall --revision 0-1-0                when no namespace uses it any more
-    Back again: the same, with the old revision's name.
+    To go back, move the namespaces to the old revision in the same way.
     """
     import asyncio
 
@@ -98,7 +98,10 @@ async def _move(cluster: Client, namespace: str, revision: str, patience: timede
                         last = f"{resource.kind} {namespace}/{name}: {state}"
                         shown.now(last)
     except TimeoutError:
-        fail(f"not all pods are new: {last}", f"the rollout continues; look at it: kubectl get pods -n {namespace}")
+        fail(
+            f"not all pods are restarted yet: {last}",
+            f"the rollout continues; look at it: kubectl get pods -n {namespace}",
+        )
     except ApiError as error:
         if error.not_found and error.problem.where.object.endswith(f"/namespaces/{namespace}"):
             fail(f"there is no namespace {namespace}", "list them: weft upgrade")

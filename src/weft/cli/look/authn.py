@@ -1,4 +1,4 @@
-"""`weft authn`: questions about who proves who he is, as istioctl's users know the group."""
+"""`weft authn`: commands about mutual TLS, grouped as in istioctl."""
 
 from __future__ import annotations
 

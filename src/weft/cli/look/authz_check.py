@@ -1,5 +1,5 @@
-"""`weft x authz check`: the AuthorizationPolicies that are in force at a pod, as its Envoy has them. What was written
-and never arrived is not there; what was removed and is still enforced is."""
+"""`weft x authz check`: the AuthorizationPolicies that a pod's Envoy enforces, read from its config. A policy that
+never reached the proxy is missing; a deleted policy that is still enforced is shown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ COLUMNS = ("ACTION", "AuthorizationPolicy", "RULES")
 
 _RULE = re.compile(r"ns\[(?P<namespace>[^]]*)\]-policy\[(?P<name>[^]]*)\](?:-rule\[\d+\]|-refused)(?P<more>.*)")
 _ORDER = ("CUSTOM", "AUDIT", "DENY", "ALLOW")
-# By the prefix of what they note, as `translate/authorization.py` has it; reading that here would take longer than all
-# the rest.
+# Actions by the prefix of their shadow rules' statistics, as in `translate/authorization.py`. Importing that module
+# would take longer than the whole command.
 _NOTED = {
     "istio_dry_run_allow_": "ALLOW (dry run)",
     "istio_dry_run_deny_": "DENY (dry run)",
@@ -51,8 +51,8 @@ GROUP = LazyGroup(
 @with_source
 @filters.output
 def check(source: ProxySource, output: str) -> None:
-    """Show the AuthorizationPolicies in force at a pod, as its Envoy has them. In the order in which
-    actions are evaluated, with the number of their rules. A dry run is marked: it only logs.
+    """Show the AuthorizationPolicies in force at a pod, as its Envoy has them. They are listed in the order in which
+    Envoy evaluates their actions, with the number of rules. Policies in dry run are marked: they only log.
 
     \b
     Example: weft x authz check web-0.shop
@@ -61,57 +61,58 @@ def check(source: ProxySource, output: str) -> None:
     from weft.cli.print.columns import lines
     from weft.envoy.dump import LISTENERS
 
-    found = policies(source.config(LISTENERS))
+    listed = policies(source.config(LISTENERS))
     if is_data(output):
-        print_data([{"action": action, "policy": name, "rules": rules} for action, name, rules in found], output)
+        print_data([{"action": action, "policy": name, "rules": rules} for action, name, rules in listed], output)
         return
-    if not found:
+    if not listed:
         say("no policy is in force: every caller is allowed")
-    for line in lines(COLUMNS, [(action, name, str(len(rules))) for action, name, rules in found], gap=3):
+    for line in lines(COLUMNS, [(action, name, str(len(rules))) for action, name, rules in listed], gap=3):
         click.echo(line)
 
 
 def policies(dump: Dump) -> list[tuple[str, str, list[str]]]:
-    """Action, NAME.NAMESPACE, and the names of the rules; each policy once, on however many ports it is."""
+    """Return action, NAME.NAMESPACE and the names of the rules of each policy in a dump. A policy on several ports is
+    listed once."""
     from weft.envoy.dump_listeners import listeners
 
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    rules_of: dict[tuple[str, str], dict[str, None]] = {}
     for listener in listeners(dump):
         for config in _configs(listener):
             for action, rule in _rules(config):
                 named = _RULE.fullmatch(rule)
                 name = f"{named['name']}.{named['namespace']}" if named else rule
                 custom = named is not None and named["more"].startswith("-provider[")
-                found.setdefault(("CUSTOM" if custom else action, name), {})[rule] = None
-    ordered = sorted(found.items(), key=lambda item: (_place(item[0][0]), item[0][1]))
+                rules_of.setdefault(("CUSTOM" if custom else action, name), {})[rule] = None
+    ordered = sorted(rules_of.items(), key=lambda item: (_place(item[0][0]), item[0][1]))
     return [(action, name, list(rules)) for (action, name), rules in ordered]
 
 
 def _configs(listener: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Of every filter that authorizes, of connections and of requests."""
+    """Yield the config of every RBAC filter of a listener, for connections (network) and for requests (HTTP)."""
     from weft.envoy.dump import at, items, text
 
     default = at(listener, "default_filter_chain")
     for chain in (*items(listener, "filter_chains"), *([default] if isinstance(default, dict) else [])):
         for each in items(chain, "filters"):
-            for one in (each, *items(each, "typed_config", "http_filters")):
-                config = at(one, "typed_config")
-                if text(one, "name") in _FILTERS and isinstance(config, dict):
+            for http_filter in (each, *items(each, "typed_config", "http_filters")):
+                config = at(http_filter, "typed_config")
+                if text(http_filter, "name") in _FILTERS and isinstance(config, dict):
                     yield config
 
 
 def _rules(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each rule with what its policy does."""
+    """Yield each rule of an RBAC filter with its action."""
     from weft.envoy.dump import at, text
 
     for field in ("rules", "shadow_rules"):
-        action = text(config, field, "action") or "ALLOW"  # the default, which JSON leaves out
+        action = text(config, field, "action") or "ALLOW"  # the default value, which JSON omits
         if field == "shadow_rules":
             action = _NOTED.get(text(config, "shadow_rules_stat_prefix"), f"{action} (dry run)")
         elif action == "LOG":
             action = "AUDIT"
-        held = at(config, field, "policies")
-        yield from ((action, rule) for rule in held or {})
+        rules = at(config, field, "policies")
+        yield from ((action, rule) for rule in rules or {})
 
 
 def _place(action: str) -> int:

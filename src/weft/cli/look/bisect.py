@@ -1,4 +1,4 @@
-"""`weft bisect`: which change made a request end as it does."""
+"""`weft bisect`: finds the change that gave a request its current result."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def bisect(
 
 def _always(flip: dict[str, Any]) -> str:
     if not flip.get("since"):
-        return "it has ended so ever since the control plane started, or for longer than it remembers"
-    since = f"it has ended so since {told_time(flip['since'])}"
+        return "the request has had this result since the control plane started, or since before its history begins"
+    since = f"the request has had this result since {told_time(flip['since'])}"
     if flip["whole"]:
-        return f"{since}, and never otherwise: before, those who take part in it were not there"
-    return f"{since}, and maybe for longer: what was before is not remembered"
+        return f"{since}, and never another: before that, its caller or its destination did not exist"
+    return f"{since}, and maybe for longer: the history begins then"

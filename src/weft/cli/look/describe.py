@@ -1,4 +1,4 @@
-"""`weft describe`: what a mesh makes of one pod or one service, in plain English."""
+"""`weft describe`: describes one pod or one service as the mesh sees it, in plain English."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def describe(
     context: str | None,
     system: str,
 ) -> None:
-    """Describe a pod or a service in plain English. Its identity, why it has a proxy or none, the services and routes
-    that lead to it, its mutual TLS mode and the object that decides it, its policies, and the problems of all of these
-    objects.
+    """Describe a pod or a service in plain English. The output states its identity, why it has a proxy or none, the
+    services and routes that lead to it, its mutual TLS mode and the object that decides it, its policies, and the
+    problems of all of these objects.
 
     \b
     Example: weft describe pod web-0.shop
@@ -70,7 +70,7 @@ def _wanted(kind: str, name: str | None) -> tuple[str, str]:
             fail("no pod or service is named", "for example: weft describe pod web-0, or weft describe svc web", code=2)
         if not slash:
             fail(f"is `{kind}` a pod or a service?", f"weft describe pod {kind}, or weft describe svc {kind}", code=2)
-    known = KINDS.get(kind.lower())
-    if known is None:
+    full_kind = KINDS.get(kind.lower())
+    if full_kind is None:
         fail(f"`{kind}` cannot be described", "weft describe pod NAME, or weft describe svc NAME", code=2)
-    return ("service" if known == "service" else "pod"), name
+    return ("service" if full_kind == "service" else "pod"), name

@@ -1,11 +1,11 @@
-"""`weft x`: commands whose names or answers may still change, as `istioctl x` has them."""
+"""`weft x`: commands whose names or output may still change, like `istioctl x`."""
 
 from __future__ import annotations
 
 from weft.cli.commands import by_name
 from weft.cli.lazy_commands import LazyGroup, Listing
 
-_BESIDE = ("check-inject", "describe", "proxy-status")  # what is called without `x` too
+_BESIDE = ("check-inject", "describe", "proxy-status")  # also available without `x`
 
 GROUP = LazyGroup(
     "x",

@@ -1,4 +1,4 @@
-"""`weft explain`: what would happen to a request, decision by decision, and who decided it."""
+"""`weft explain`: explains what would happen to a request, decision by decision, with the object behind each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def explain(
 ) -> None:
     """Explain what would happen to a request. Nothing is sent: weft follows the request through the config of the
     proxies, from the caller's connection to the workload that gets it or the proxy that rejects it. Each line is a
-    decision, with the object behind it; the last one is the result. Where chance decides, every outcome is listed with
+    decision, with the object behind it; the last line is the result. Where chance decides, every outcome is listed with
     its probability.
 
     \b
@@ -65,7 +65,7 @@ def explain(
     if files:
         _print(_offline(files, question), output)
         return
-    said = answered(
+    response = answered(
         "explain",
         question,
         mesh=mesh,
@@ -75,7 +75,7 @@ def explain(
         system=system,
         or_files="" if at else "-f DIR",
     )
-    _print(said, output)
+    _print(response, output)
 
 
 def _offline(files: Sequence[Path], question: dict[str, Any]) -> dict[str, Any]:
@@ -92,15 +92,15 @@ def _offline(files: Sequence[Path], question: dict[str, Any]) -> dict[str, Any]:
     from weft.inspect.rehearse.rehearsal import rehearsed
 
     if question["when"]:
-        fail("files have no past", "leave out --at, or -f", code=2)
-    found = read(files)
-    (warn if found.documents else check)(found.problems)
-    asked = msgspec.convert(question, Question)
+        fail("files have no history", "leave out --at, or -f", code=2)
+    given = read(files)
+    (warn if given.documents else check)(given.problems)
+    request = msgspec.convert(question, Question)
     reading = Reading()
-    stage = stage_of(found.documents, reading)
-    problems = rehearsed(found.documents, admit=FileAdmission(), read=reading).problems
-    made: dict[str, Any] = msgspec.to_builtins(answer(stage, asked, datetime.now(UTC), Wrong(problems)))
-    return made
+    stage = stage_of(given.documents, reading)
+    problems = rehearsed(given.documents, admit=FileAdmission(), read=reading).problems
+    result: dict[str, Any] = msgspec.to_builtins(answer(stage, request, datetime.now(UTC), Wrong(problems)))
+    return result
 
 
 def _print(answer: dict[str, Any], output: str) -> None:

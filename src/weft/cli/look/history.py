@@ -1,4 +1,4 @@
-"""`weft history`: what has changed in a mesh while its control plane ran, moment by moment."""
+"""`weft history`: lists the changes of a mesh since its control plane started, moment by moment."""
 
 from __future__ import annotations
 

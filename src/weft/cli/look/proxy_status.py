@@ -1,4 +1,5 @@
-"""`weft proxy-status`: how far each proxy is with what the control plane wants it to have; for one, what differs."""
+"""`weft proxy-status`: shows whether each proxy has acknowledged the config that the control plane sent; for one proxy,
+what differs between the two."""
 
 from __future__ import annotations
 
@@ -41,9 +42,9 @@ def proxy_status(
     context: str | None,
     system: str,
 ) -> None:
-    """Show the sync state of each proxy, or what differs at one. SYNCED: it has acknowledged everything; STALE: not
-    yet, for how long, and since which push; NOT SENT: there is nothing for it; IGNORED: it does not subscribe to it;
-    ERROR: it rejected something.
+    """Show the sync state of each proxy, or what differs in one proxy's config. SYNCED: the proxy has acknowledged
+    everything. STALE: it has not yet acknowledged, with the time and the push since then. NOT SENT: there is nothing to
+    send to it. IGNORED: it does not subscribe to this type. ERROR: it rejected something.
 
     With a POD, compare the config that its proxy should have with the config that Envoy has, and exit with 1 if they
     differ.
@@ -77,8 +78,8 @@ def _all(reached: MeshReach, namespace: str, output: str) -> None:
     if not proxies:
         say("no proxy is connected\nhint: weft ps, or kubectl get pods, shows the pods")
         return
-    header, *found = rows(proxies)
-    for line in lines(header, found):
+    header, *table_rows = rows(proxies)
+    for line in lines(header, table_rows):
         click.echo(line)
     _tell_refusals(proxies)
 
@@ -92,34 +93,35 @@ def _one(reached: MeshReach, word: str, namespace: str, output: str, file: str |
     proxy = reached.find(word, namespace)
     proxies = [each for each in _proxies(reached, proxy.namespace) if each.proxy == str(proxy)]
     if not proxies:
-        hint = f"its Envoy says why: weft logs {proxy.namespace}/{proxy.name} --proxy, or kubectl logs -c istio-proxy"
+        hint = f"see its log: weft logs {proxy.namespace}/{proxy.name} --proxy, or kubectl logs POD -c istio-proxy"
         fail(f"the proxy of {proxy} is not connected to the control plane", hint)
     query = {"include_eds": "true"}
-    asked = {"proxyID": str(proxy), **query}
-    sent = msgspec.json.decode(reached.ask("config_dump", asked, replica=proxies[-1].istiod))
-    said = reached.admin(proxy, "/config_dump", query) if file is None else _contents(file)
-    dump = read(said, where=file or str(proxy))
-    dump.section(CLUSTERS)  # what has none is no dump, and not an Envoy without configuration
-    found = differences(sent, dump.document)
+    parameters = {"proxyID": str(proxy), **query}
+    sent = msgspec.json.decode(reached.ask("config_dump", parameters, replica=proxies[-1].istiod))
+    config = reached.admin(proxy, "/config_dump", query) if file is None else _contents(file)
+    dump = read(config, where=file or str(proxy))
+    dump.section(CLUSTERS)  # without clusters, the file is not a config dump
+    differing = differences(sent, dump.document)
     if is_data(output):
-        print_data(found, output)
+        print_data(differing, output)
     else:
-        _print_differences(found)
+        _print_differences(differing)
         _tell_refusals(proxies)
         _tell_stale(proxies)
-    if found:
+    if differing:
         raise Exit(1)
 
 
 def _proxies(reached: MeshReach, namespace: str) -> list[ProxySync]:
-    """Of every replica. A proxy that has just moved from one to another is told once: by who has it since."""
+    """Return the proxies of every replica. A proxy that has just reconnected from one replica to another is listed
+    once, with its newest connection."""
     import msgspec
 
     from weft.control.sync_status import ProxySync
 
     query = {"namespace": namespace} if namespace else {}
-    said = reached.ask_all("syncz", query).values()
-    every = [proxy for each in said for proxy in msgspec.json.decode(each, type=list[ProxySync])]
+    pages = reached.ask_all("syncz", query).values()
+    every = [proxy for each in pages for proxy in msgspec.json.decode(each, type=list[ProxySync])]
     latest = {each.proxy: each for each in sorted(every, key=lambda each: each.connected_at)}
     return sorted(latest.values(), key=lambda each: each.proxy)
 
@@ -135,15 +137,15 @@ def _contents(file: str) -> bytes:
         fail(f"{file}: {error.strerror}", "give the output of Envoy's /config_dump, or - for stdin")
 
 
-def _print_differences(found: list[ResourceDifference]) -> None:
+def _print_differences(differing: list[ResourceDifference]) -> None:
     from weft.envoy.difference import KINDS
 
     for kind in KINDS:
-        of_kind = [each for each in found if each.kind == kind]
+        of_kind = [each for each in differing if each.kind == kind]
         click.echo(f"{kind} Don't Match" if of_kind else f"{kind} Match")
         for each in of_kind:
             words = {"missing": "Envoy does not have it", "unknown": "Envoy has it, and it was not sent"}
-            click.echo(f"  {each.name}: {words.get(each.what, 'not the same')}")
+            click.echo(f"  {each.name}: {words.get(each.what, 'differs')}")
             if each.note:
                 click.echo(f"    {each.note}")
             for place in each.places:

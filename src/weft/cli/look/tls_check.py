@@ -1,4 +1,4 @@
-"""`weft authn tls-check`: what callers of a service send, what its servers take, and whether that fits."""
+"""`weft authn tls-check`: shows what callers of a service send, what its servers accept, and whether the two agree."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def tls_check(
     system: str,
 ) -> None:
     """Show whether callers and servers agree on TLS. CLIENT is what callers send: the mode of the DestinationRule, or
-    auto, which sends each server what it accepts. SERVER is the mode of the PeerAuthentication. Callers or pods that
-    differ have lines of their own.
+    auto, which sends each server what it accepts. SERVER is the mode of the PeerAuthentication. Callers or pods with
+    different modes have separate lines.
 
     \b
     Exit codes: 0 no conflict, 1 a conflict.
@@ -70,7 +70,7 @@ def tls_check(
             click.echo(line)
         for row in rows:
             if row["why"]:
-                say(_told(row))
+                say(_explanation(row))
     if any(row["status"] == "CONFLICT" for row in rows):
         raise Exit(1)
 
@@ -91,15 +91,15 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _object(where: dict[str, Any] | None) -> str:
-    """NAME/NAMESPACE, as the table has always had it."""
+    """Return an object as NAME/NAMESPACE, the format of istioctl's table."""
     if where is None:
         return "-"
     namespace, _, name = where["object"].partition(" ")[2].partition("/")
     return f"{name}/{namespace}"
 
 
-def _told(row: dict[str, Any]) -> str:
-    """Why it is not OK, who is concerned, and the objects with their places."""
+def _explanation(row: dict[str, Any]) -> str:
+    """Return why the row is not OK, at which servers, and the objects that decide with file and line."""
     deciding = [
         f"{where['object']} ({where['file']}:{where['line']})" if where["file"] else str(where["object"])
         for where in (row["rule"], row["policy"])

@@ -1,4 +1,4 @@
-"""`weft why`: which objects and rules made a resource of a proxy, part by part."""
+"""`weft why`: shows which objects and rules produced a resource of a proxy, part by part."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def why(
     """Show which objects and rules made a resource of a proxy. Listeners, routes, clusters, endpoints and secrets, down
     to the single filter chain, virtual host, route, policy and field: each with the object's file and line, or its
     version on a cluster, and with the default or the rule that decides. KIND is listener, route, cluster,
-    endpoints or secret, where a name alone is not enough.
+    endpoints or secret; it is needed only if resources of several kinds have the name.
 
     \b
     Example: weft why frontend 'outbound|80|v1|payments.shop.svc.cluster.local'

@@ -1,4 +1,4 @@
-"""`weft ca`: a root, what certificates there are, and a new root in place of the old one."""
+"""`weft ca`: create a CA's root, show its certificates, and rotate the root."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from click.exceptions import Exit
 from weft.cli.flags import shared
 from weft.cli.lazy_commands import LazyGroup, Listing
 from weft.cli.parts import ca_kubernetes
-from weft.cli.print.output import fail, is_data, print_data, print_table, say
+from weft.cli.print.output import counted, fail, is_data, print_data, print_table, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ GROUP = LazyGroup(
 )
 @click.option("--trust-domain", default="cluster.local", show_default=True, help="The trust domain of identities.")
 def init(directory: Path, trust_domain: str) -> None:
-    """Create a root, so that it can be distributed before anything is signed. An existing one stays.
+    """Create a root, so that it can be distributed before anything is signed. An existing root is kept.
 
     \b
     Example: weft ca init ./ca
@@ -123,7 +123,8 @@ def show(
         say(f"{status.kind}{domain}, {status.phase}: {status.next_step}")
         if status.issued or status.refused:
             reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(status.refused.items()))
-            say(f"issued {status.issued} since it began; refused {f'so far: {reasons}' if reasons else 'none'}")
+            issued = counted(status.issued, "certificate")
+            say(f"issued {issued} since the CA started; rejected requests: {reasons or 'none'}")
         for problem in status.problems(datetime.now(UTC)):
             say(str(problem))
         return
@@ -171,7 +172,7 @@ def rotate(
     """Replace a CA's root without an outage.
 
     The new root is trusted first, signs later, and the old one is removed when everything that it signed has expired.
-    The signing process does all of it: this command can be interrupted at any time.
+    The signing process does the rotation, so this command can be interrupted at any time.
 
     \b
     Example: weft ca rotate /var/lib/weft/ca
@@ -217,7 +218,8 @@ def rotate(
 
 
 def _of_directory(directory: Path) -> AuthorityStatus:
-    """Of the process that signs with it, which knows more, or else of the files."""
+    """Return the status of the CA in `directory`: from the process that signs with it, which has more details, or else
+    from the files."""
     from weft.ca.admin import Wish, ask
     from weft.ca.status import read_status
 
@@ -285,16 +287,16 @@ def _of_file(path: Path) -> tuple[CertificateFacts, ...]:
     from weft.ca.status import certificate_facts
 
     try:
-        found = x509.load_pem_x509_certificates(path.read_bytes())
+        certificates = x509.load_pem_x509_certificates(path.read_bytes())
     except OSError as error:
         fail(f"{path} cannot be read: {error.strerror}", "give a CA's directory or a file of certificates")
     except ValueError:
-        fail(f"{path} holds no certificates in PEM", "it begins with -----BEGIN CERTIFICATE-----")
+        fail(f"{path} contains no certificates in PEM", "such a file begins with -----BEGIN CERTIFICATE-----")
     return tuple(
         certificate_facts(
             certificate_pem(each), "root" if each.issuer == each.subject else "leaf" if place == 0 else "CA"
         )
-        for place, each in enumerate(found)
+        for place, each in enumerate(certificates)
     )
 
 
@@ -303,7 +305,8 @@ def _print_roots(certificates: Sequence[CertificateFacts]) -> None:
 
 
 def _table(certificates: Sequence[CertificateFacts], *, wide: bool) -> FirstThatFits:
-    """Where there is no room, when it began goes first, then the kind of key; fingerprints never have any."""
+    """Return a table of certificates. On a narrow terminal, the columns NOT BEFORE and then KEY are left out. With
+    `wide`, serial numbers and fingerprints are added; if they do not fit, each certificate becomes a block of lines."""
     from datetime import UTC, datetime
     from functools import partial
 
@@ -340,7 +343,7 @@ def _columns(names: Sequence[str], rows: Sequence[dict[str, str]]) -> Table:
     for name in names:
         table.add_column(name, no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(row[name]) for name in names))  # as text: `:cd:` in a fingerprint is an emoji otherwise
+        table.add_row(*(Text(row[name]) for name in names))  # else `:cd:` becomes an emoji
     return table
 
 

@@ -1,5 +1,5 @@
-"""`weft ca show --kubernetes` and `weft ca rotate --kubernetes`: the root that a cluster keeps in its Secret, or the CA
-that somebody plugged in, in theirs."""
+"""`weft ca show --kubernetes` and `weft ca rotate --kubernetes`: the root that weft keeps in a Secret of the cluster,
+or the plugged-in CA in the Secret of its owner."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from weft.kube.client import Client
     from weft.kube.resource import ResourceKind
 
-_PATIENCE_SECONDS = 60.0  # until a control plane takes note
+_PATIENCE_SECONDS = 60.0  # time for a control plane to begin the rotation
 
 
 class InstalledCa(NamedTuple):
-    """Where weft is installed."""
+    """The cluster and the namespace in which weft is installed."""
 
     kubeconfig: Path | None
     context: str | None
@@ -36,9 +36,9 @@ def show(place: InstalledCa) -> AuthorityStatus:
     from weft.cli.reach.cluster import client
 
     async def read() -> AuthorityStatus:
-        async with client(place.kubeconfig, place.context) as asked:
-            plugged = await _plugged_in(asked, place.namespace)
-            return plugged or self_made_status(await _state(asked, place.namespace))
+        async with client(place.kubeconfig, place.context) as cluster:
+            plugged = await _plugged_in(cluster, place.namespace)
+            return plugged or self_made_status(await _state(cluster, place.namespace))
 
     return asyncio.run(read())
 
@@ -56,13 +56,13 @@ def rotate(place: InstalledCa, pause: timedelta | None, *, wait: bool) -> None:
         from weft.kube.resource import SECRETS
 
         namespace = place.namespace
-        async with client(place.kubeconfig, place.context) as asked:
-            if await _plugged_in(asked, namespace):
-                fail("this CA was plugged in: its roots are yours to rotate", "in steps: docs/ca.md")
-            await _refuse_two(asked, namespace)
+        async with client(place.kubeconfig, place.context) as cluster:
+            if await _plugged_in(cluster, namespace):
+                fail("this CA was plugged in: weft cannot rotate its root", "docs/ca.md has the steps to do so")
+            await _refuse_two(cluster, namespace)
             wish = {"metadata": {"annotations": {ROTATE: f"{propagation.total_seconds():g}"}}}
-            await asked.patch(SECRETS, NAME, wish, namespace=namespace)
-            await _follow(asked, namespace, wait=wait)
+            await cluster.patch(SECRETS, NAME, wish, namespace=namespace)
+            await _follow(cluster, namespace, wait=wait)
 
     try:
         asyncio.run(ask())
@@ -71,15 +71,15 @@ def rotate(place: InstalledCa, pause: timedelta | None, *, wait: bool) -> None:
         raise Exit(130) from None
 
 
-async def _refuse_two(asked: Client, namespace: str) -> None:
+async def _refuse_two(cluster: Client, namespace: str) -> None:
     from weft.ca.rotation import RotationPhase
 
-    state = await _state(asked, namespace)
+    state = await _state(cluster, namespace)
     if state.phase is not RotationPhase.STEADY:
         fail(f"a rotation is under way ({state.phase})", "see its state: weft ca show --kubernetes")
 
 
-async def _follow(asked: Client, namespace: str, *, wait: bool) -> None:
+async def _follow(cluster: Client, namespace: str, *, wait: bool) -> None:
     import asyncio
     from contextlib import aclosing
 
@@ -87,16 +87,16 @@ async def _follow(asked: Client, namespace: str, *, wait: bool) -> None:
     from weft.ca.status import self_made_status
     from weft.cluster.root_secret import states
 
-    told = RotationPhase.STEADY
+    shown = RotationPhase.STEADY
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS) as patience, aclosing(states(asked, namespace)) as following:
+        async with asyncio.timeout(_PATIENCE_SECONDS) as patience, aclosing(states(cluster, namespace)) as following:
             async for state in following:
-                if state.phase is told:
+                if state.phase is shown:
                     continue
                 patience.reschedule(None)
-                told = state.phase
-                say(f"{told}: {self_made_status(state).next_step}")
-                if told is RotationPhase.STEADY or not wait:
+                shown = state.phase
+                say(f"{shown}: {self_made_status(state).next_step}")
+                if shown is RotationPhase.STEADY or not wait:
                     return
     except TimeoutError:
         fail(
@@ -105,8 +105,9 @@ async def _follow(asked: Client, namespace: str, *, wait: bool) -> None:
         )
 
 
-async def _plugged_in(asked: Client, namespace: str) -> AuthorityStatus | None:
-    """Of the CA that somebody put into a Secret for the control plane, if that is what signs."""
+async def _plugged_in(cluster: Client, namespace: str) -> AuthorityStatus | None:
+    """Return the status of a CA that was plugged in through a Secret; None if there is none, or if it does not sign
+    yet."""
     from cryptography import x509
 
     from weft.ca.certificates import certificate_pem
@@ -115,8 +116,8 @@ async def _plugged_in(asked: Client, namespace: str) -> AuthorityStatus | None:
     from weft.kube.resource import CONFIG_MAPS, SECRETS
     from weft.model.proxy import ROOT_CONFIG_MAP
 
-    name = await _secret_of_others(asked, namespace)
-    files = await _data(asked, SECRETS, name, namespace)
+    name = await _secret_of_others(cluster, namespace)
+    files = await _data(cluster, SECRETS, name, namespace)
     if CERTIFICATE not in files:
         return None
     try:
@@ -127,37 +128,37 @@ async def _plugged_in(asked: Client, namespace: str) -> AuthorityStatus | None:
             for file in (CERTIFICATE, CHAIN, ROOTS)
         )
     except ValueError as error:
-        fail(f"the Secret {namespace}/{name} holds no certificates in PEM: {error}", "see what it holds: docs/ca.md")
+        fail(f"the Secret {namespace}/{name} contains no certificates in PEM: {error}", "its format is in docs/ca.md")
     roots = roots or {pem: each for pem, each in own.items() if each.issuer == each.subject}
-    published = (await _data(asked, CONFIG_MAPS, ROOT_CONFIG_MAP, namespace)).get(ROOTS, "")
+    published = (await _data(cluster, CONFIG_MAPS, ROOT_CONFIG_MAP, namespace)).get(ROOTS, "")
     if published and not any(pem in published for pem in roots):
         say(
-            f"the CA in the Secret {namespace}/{name} does not sign yet: a control plane looks for it when it starts; "
-            f"kubectl rollout restart deployment -n {namespace} -l app=istiod"
+            f"the CA in the Secret {namespace}/{name} does not sign yet: a control plane reads it only when it "
+            f"starts; kubectl rollout restart deployment -n {namespace} -l app=istiod"
         )
         return None
     return plugged_status("", [pem for pem in own | chain if pem not in roots], list(roots))
 
 
-async def _secret_of_others(asked: Client, namespace: str) -> str:
-    """The name that it was installed with."""
+async def _secret_of_others(cluster: Client, namespace: str) -> str:
+    """Return the name of the Secret for a plugged-in CA, as set at installation."""
     from weft.install.values import Values
     from weft.kube.resource import DEPLOYMENTS
 
     usual = Values().ca.secret
-    for found in (await asked.list(DEPLOYMENTS, dict[str, Any], namespace=namespace, labels="app=istiod")).items:
-        for volume in found["spec"]["template"]["spec"].get("volumes", ()):
+    for deployment in (await cluster.list(DEPLOYMENTS, dict[str, Any], namespace=namespace, labels="app=istiod")).items:
+        for volume in deployment["spec"]["template"]["spec"].get("volumes", ()):
             if volume["name"] == "cacerts":
                 return str(volume.get("secret", {}).get("secretName", usual))
     return usual
 
 
-async def _data(asked: Client, resource: ResourceKind, name: str, namespace: str) -> dict[str, Any]:
-    """Nothing for what is not there."""
+async def _data(cluster: Client, resource: ResourceKind, name: str, namespace: str) -> dict[str, Any]:
+    """Return the `data` of a Secret or ConfigMap; empty if the object does not exist."""
     from weft.kube.error import ApiError
 
     try:
-        return (await asked.get(resource, name, namespace=namespace)).get("data") or {}
+        return (await cluster.get(resource, name, namespace=namespace)).get("data") or {}
     except ApiError as error:
         if not error.not_found:
             raise
@@ -170,16 +171,16 @@ def _decoded(text: str) -> bytes:
     return base64.b64decode(text)
 
 
-async def _state(asked: Client, namespace: str) -> State:
+async def _state(cluster: Client, namespace: str) -> State:
     from weft.cluster.root_secret import NAME, read_state
     from weft.kube.error import ApiError
 
     try:
-        return await read_state(asked, namespace)
+        return await read_state(cluster, namespace)
     except ApiError as error:
         if not error.not_found:
             raise
         fail(
             f"there is no Secret {namespace}/{NAME}: the CA is not weft's own, or weft is not installed there",
-            "roots of a plugged-in CA are yours to rotate (docs/ca.md); else: weft install",
+            "weft does not rotate the root of a plugged-in CA (docs/ca.md); to install weft: weft install",
         )

@@ -1,7 +1,8 @@
-"""Shell completion: `weft completion SHELL` prints what a shell is to read, and then the shell asks, at each press of a
-key, by starting `weft` with $_WEFT_COMPLETE. Each parameter knows what could come next (`cli/flags/completions.py`).
+"""Shell completion: `weft completion SHELL` prints the script that a shell loads. At each press of Tab, the shell runs
+`weft` with $_WEFT_COMPLETE set, which prints the candidates. `cli/flags/completions.py` finds the candidates of each
+parameter.
 
-Rule: only candidates are printed, and a lookup ends after two seconds, even if a mesh does not answer.
+Rule: only candidates are printed, and a lookup ends after two seconds, even if a mesh does not respond.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 ASKED = "_WEFT_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 _PATIENCE = 2.0  # seconds
-# What a shell would take for something else than a letter of a word.
+# Characters that a shell does not read as part of a word.
 _SPECIAL = frozenset("|&;<>()$`\\\"' \t*?[]#~!{}")
 
-# Where weft has no words of its own to offer, both shells complete names of files. click's own scripts for them lose
-# what follows a comma, and what bash has to have escaped.
+# If weft offers no candidates, both scripts complete file names. click's own scripts lose the text after a comma, and
+# do not escape for bash.
 _BASH = """\
 %(complete_func)s() {
     local IFS=$'\\n'
@@ -67,7 +68,8 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 def install(app: click.Command) -> None:
-    """Write the script where the shell that has started this command finds it, and say where that is."""
+    """Write the completion script of the shell that started this command to the file that the shell loads, and print
+    its path."""
     from weft.cli.print.output import fail
 
     shell = _shell()
@@ -91,7 +93,8 @@ def install(app: click.Command) -> None:
 
 
 def _place(shell: str) -> tuple[Path, dict[Path, str]]:
-    """The file of the script, and which line in which of the shell's settings makes it read that."""
+    """Return the path of the completion script, and the lines to add to the shell's settings, by the settings file, so
+    that the shell loads it."""
     from pathlib import Path
 
     home = Path.home()
@@ -104,13 +107,14 @@ def _place(shell: str) -> tuple[Path, dict[Path, str]]:
 
 
 def _shell() -> str | None:
-    """The nearest process above this one that is a shell we know; else the one that the user logs in with."""
+    """Return the shell of this terminal: the nearest parent process that is one of SHELLS, else the user's login shell;
+    None if that is another shell."""
     from pathlib import Path
 
     process = os.getppid()
     while process > 1:
         try:
-            # PID (NAME) STATE PARENT ...; a name may have parentheses of its own.
+            # The format is `PID (NAME) STATE PARENT ...`; a name may contain parentheses.
             before, _, after = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")
         except OSError:
             break
@@ -123,7 +127,7 @@ def _shell() -> str | None:
 
 
 def answer(app: click.Command) -> NoReturn:
-    """To a shell that asks."""
+    """Print the candidates that a shell requested through $_WEFT_COMPLETE, and exit."""
     status = 0
     with _silence(), _limit(), suppress(Exception, _TooLongError):
         try:
@@ -145,7 +149,7 @@ def _script(app: click.Command, shell: str) -> str:
 
 
 class _TooLongError(BaseException):
-    """Not an Exception: a lookup of candidates catches those, and would continue."""
+    """The time for a lookup is over. Not an Exception: a lookup catches exceptions and would continue."""
 
 
 @contextmanager
@@ -165,7 +169,8 @@ def _limit() -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Also silences C code and child processes: their output would appear in the middle of the command line."""
+    """Discard standard error inside the block, also that of C code and child processes: their output would appear in
+    the middle of the command line."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
@@ -177,7 +182,7 @@ def _silence() -> Iterator[None]:
 
 
 def _register() -> None:
-    """Our own forms for bash and fish, and click's for zsh."""
+    """Register weft's completion scripts for bash and fish. zsh uses click's."""
     from click.shell_completion import BashComplete, FishComplete, add_completion_class
 
     class Bash(BashComplete):
@@ -203,7 +208,7 @@ def _register() -> None:
 
 
 def _words(items: list[CompletionItem]) -> list[CompletionItem]:
-    """Without files, which the shell itself completes where nothing else is offered."""
+    """Return the candidates without file names, which the shell completes itself if there are no others."""
     return [item for item in items if item.type == "plain"]
 
 

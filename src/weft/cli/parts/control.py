@@ -1,5 +1,5 @@
-"""`weft control`: only the control plane. A directory comes in, xDS goes out, to any client that speaks it; and
-certificates, to whoever shows a token that is trusted."""
+"""`weft control`: the control plane alone. It reads a directory of YAML, serves xDS to any client, and issues
+certificates to clients with a trusted token."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--ca-listen",
     default="",
-    help="HOST:PORT (TLS) or unix:/path for the CA; 127.0.0.1:15012, or port 15012 of every address on Kubernetes.",
+    help="HOST:PORT (TLS) or unix:/path of the CA; default: 127.0.0.1:15012, on Kubernetes port 15012 of any address.",
 )
 @click.option("--trust-domain", default="cluster.local", show_default=True, help="The trust domain of identities.")
 @click.option(
@@ -55,22 +55,28 @@ if TYPE_CHECKING:
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --kubernetes: the kubeconfig.")
 @shared.installed_namespace
 @click.option(
-    "--revision", default="default", show_default=True, help="With --kubernetes: the namespace of this installation."
+    "--revision", default="default", show_default=True, help="With --kubernetes: the revision of this installation."
 )
-@click.option("--webhook-listen", default="", help="With --kubernetes: HOST:PORT, if not port 15017.")
 @click.option(
-    "--monitoring-listen", default="", help="With --kubernetes: HOST:PORT of health and metrics, if not port 15014."
+    "--webhook-listen",
+    default="",
+    help="With --kubernetes: HOST:PORT of the webhooks; default: port 15017 of all addresses.",
+)
+@click.option(
+    "--monitoring-listen",
+    default="",
+    help="With --kubernetes: HOST:PORT of health and metrics; default: port 15014 of all addresses.",
 )
 @click.option(
     "--debug",
     metavar="DIRECTORY",
     default="",
-    help="Directory of its owner's socket, for queries with --mesh DIRECTORY; default: in weft's run directory.",
+    help="The directory of the socket for queries with --mesh DIRECTORY; default: in weft's run directory.",
 )
 @click.option(
     "--history",
     type=click.Path(path_type=Path),
-    help="A directory that keeps the history across restarts; by default it ends with the process.",
+    help="A directory that keeps the history across restarts; by default the history ends with the process.",
 )
 @click.option("--log-level", default="info", show_default=True, help="debug, info, warning or error.")
 @click.option(
@@ -102,7 +108,7 @@ def control(
 ) -> None:
     """Serve xDS from a directory of YAML, and sign certificates.
 
-    Without pods, without root: for Envoys, agents and gRPC clients that run elsewhere.
+    It runs no pods and needs no root privileges: Envoys, agents and gRPC clients run elsewhere and connect to it.
 
     \b
     Example: weft control --config examples/shop --listen 127.0.0.1:15010
@@ -125,7 +131,7 @@ def control(
         from weft.cli.parts.control_kubernetes import Listening, run
 
         if history is not None:
-            hint = "leave it out: a replica remembers what has changed since its start, and weft asks the oldest"
+            hint = "leave it out: each replica keeps the history since its start, and weft queries the oldest replica"
             fail("--history is for a mesh from files", hint, code=2)
         log.configure(level)
         skew = duration_of(clock_skew, "--clock-skew 60s")
@@ -170,7 +176,8 @@ class _Ca(NamedTuple):
 def _ca(
     directory: Path, address: str, trust_domain: str, tokens: tuple[Path | None, str, str], skew: timedelta
 ) -> _Ca | None:
-    """None without keys to check tokens by: a CA that cannot know who asks must not answer."""
+    """Return the CA to serve, or None without keys to verify tokens: a CA that cannot authenticate its clients must not
+    sign."""
     from weft.base.secrecy import keep_memory_private
     from weft.ca.authority import Authority, Terms
     from weft.ca.signed_tokens import SignedTokens
@@ -187,7 +194,7 @@ def _ca(
 
 
 async def _serve(plane: ControlPlane, config: Path, listen: str, ca: _Ca | None, debug: str) -> None:
-    """Until SIGINT or SIGTERM."""
+    """Serve xDS, the CA and the debug pages until SIGINT or SIGTERM."""
     import asyncio
     import signal
     from contextlib import AsyncExitStack
@@ -205,8 +212,8 @@ async def _serve(plane: ControlPlane, config: Path, listen: str, ca: _Ca | None,
         try:
             bound = await plane.listen(listen)
             if listen.startswith("unix:"):
-                # As open as a port on the loopback: proxies run as users of their own, and the mode of the socket's
-                # directory says which of them come as far as here.
+                # As open as a port on the loopback interface, because proxies run as other users. The mode of the
+                # socket's directory decides which users can reach it.
                 Path(listen.removeprefix("unix:")).chmod(0o666)
         except ListenError as error:
             fail(str(error), "choose another address: --listen 127.0.0.1:15011")
@@ -245,8 +252,9 @@ async def _serve_ca(ca: _Ca, stack: AsyncExitStack) -> str:
 
 
 async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: AsyncExitStack) -> None:
-    """Proxies are served also where its owner cannot ask it: that is said, and stops nothing. A place that somebody has
-    chosen is another matter."""
+    """Serve the debug pages on the owner's socket. Without such a socket, proxies are still served, and a message
+    states that the control plane cannot be queried. If the user chose the directory with --debug, the command fails
+    instead."""
     import os
 
     from weft.base.private_directory import NotPrivate, make_private
@@ -259,7 +267,7 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
     debug = attach_debug(plane)
     place = Path(given) if given else default_place()
     if place is None:
-        say("it cannot be queried: choose a directory for its socket with --debug DIRECTORY")
+        say("this control plane cannot be queried: choose a directory for its socket with --debug DIRECTORY")
         return
     try:
         make_private(place)
@@ -273,13 +281,14 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
     except (OSError, NotPrivate, ListenError) as error:
         if given:
             fail(str(error), "choose a directory that does not exist yet: --debug DIRECTORY")
-        say(f"it cannot be queried: {error}; choose a directory: --debug DIRECTORY")
+        say(f"this control plane cannot be queried: {error}; choose a directory: --debug DIRECTORY")
         return
     say(f"query it with, for example: weft proxy-status --mesh {place}")
 
 
 def _remove(place: Path) -> None:
-    """Only if nothing is left in it; and what is around it, where that is weft's own and empty."""
+    """Remove the directory of the debug socket if it is empty, and its parent directory if that is weft's own and
+    empty."""
     from contextlib import suppress
 
     from weft.cli.reach.control_directory import STREAMS, default_place

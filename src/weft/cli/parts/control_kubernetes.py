@@ -1,4 +1,4 @@
-"""`weft control --kubernetes`: the control plane of a cluster, as its Deployment runs it."""
+"""`weft control --kubernetes`: runs the control plane of a cluster, as its Deployment does."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weft.cli.print.output import fail, say
 
-# Seconds for which a replica that is told to end still answers: so long, the API server may still send it webhooks, and
-# one that is not answered is a pod that is refused. On a busy node five were not always enough.
+# Seconds for which a replica still serves after SIGTERM. During this time the API server may still send it webhook
+# requests, and a request without a response rejects a pod. On a busy node, five seconds were not always enough.
 LINGER = 10.0
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Listening(NamedTuple):
-    """HOST:PORT each; empty for the usual port on every address."""
+    """Addresses to serve on, each as HOST:PORT; empty for the default port on every address."""
 
     xds: str
     secure: str = ""
@@ -36,7 +36,7 @@ def run(
     ca: Path,
     skew: timedelta,
 ) -> None:
-    """Until SIGINT or SIGTERM."""
+    """Run the control plane of a cluster until SIGINT or SIGTERM."""
     import asyncio
     import os
     import socket
@@ -70,7 +70,7 @@ def run(
             say(f"following {connection.server} as {settings.replica}")
             await _until_told(ClusterControl(client, settings))
 
-    with asyncio.Runner(loop_factory=TlsEventLoop) as runner:  # its many watches shall hold little memory
+    with asyncio.Runner(loop_factory=TlsEventLoop) as runner:  # saves memory: there are many TLS connections
         runner.run(serve())
 
 

@@ -29,13 +29,13 @@ def interception(context: click.Context, apply: bool, remove: bool, force: bool)
 
     \b
       -p PORT    outbound traffic goes to this port of the proxy (15001)
-      -z PORT    inbound traffic goes to this one (15006)
-      -u UID     the proxy's user, whose own connections are not redirected (1337); -g GID likewise
+      -z PORT    inbound traffic goes to this port of the proxy (15006)
+      -u UID     the proxy's user, whose connections are not intercepted (1337); -g GID: the same for its group
       -m MODE    REDIRECT
-      -i RANGES  outbound ranges to intercept, '*' for all; -x RANGES to leave alone
-      -b PORTS   inbound ports to intercept, '*' for all; -d PORTS to leave alone
-      -q PORTS   outbound ports to intercept whatever the ranges say; -o PORTS to leave alone
-      -k, -c     interfaces of virtual machines; interfaces to leave alone
+      -i RANGES  outbound ranges to intercept, '*' for all; -x RANGES: not to intercept
+      -b PORTS   inbound ports to intercept, '*' for all; -d PORTS: not to intercept
+      -q PORTS   outbound ports to intercept in all ranges; -o PORTS: not to intercept
+      -k NAMES   interfaces of virtual machines; -c NAMES: interfaces not to intercept
 
     \b
     Example: weft interception -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x 10.9.0.0/16 -b '*' -d 15090,15021,15020

@@ -1,4 +1,4 @@
-"""`weft node`: the agent of one machine. Registrations come in as files, certificates leave through sockets."""
+"""`weft node`: the agent of one machine. It reads registrations from files and serves certificates on sockets."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _KUBERNETES_ROOT = Path("/var/run/secrets/istio/root-cert.pem")  # where Istio m
     help="A directory that only root can open, with one JSON file for each workload.",
 )
 @click.option("--ca", default="", help="The CA: HOST:PORT, or unix:/path.")
-@click.option("--ca-root", type=click.Path(path_type=Path), help="The root by which the CA on the network is known.")
-@click.option("--ca-name", default="", help="What the CA's certificate says, if not the host of --ca.")
-@click.option("--certificate-ttl", default="24h", show_default=True, help="How long a certificate lives.")
-@click.option("--kubernetes", is_flag=True, help="Be the agent of a Kubernetes node; see below.")
+@click.option("--ca-root", type=click.Path(path_type=Path), help="The root, in PEM, that verifies a CA on the network.")
+@click.option("--ca-name", default="", help="The name in the CA's certificate, if it is not the host of --ca.")
+@click.option("--certificate-ttl", default="24h", show_default=True, help="The lifetime of a certificate.")
+@click.option("--kubernetes", is_flag=True, help="Run as the agent of a Kubernetes node; see below.")
 @click.option(
     "--control", default="istiod.istio-system.svc:15012", show_default=True, help="The control plane, HOST:PORT."
 )
@@ -37,7 +37,7 @@ _KUBERNETES_ROOT = Path("/var/run/secrets/istio/root-cert.pem")  # where Istio m
     type=click.Path(path_type=Path),
     default=Path("/var/run/secrets/tokens/istio-token"),
     show_default=True,
-    help="The agent's own token.",
+    help="The file with the agent's own token.",
 )
 @click.option("--node-name", default="", envvar="NODE_NAME", show_envvar=True, help="The name of this Node.")
 @click.option(
@@ -45,27 +45,27 @@ _KUBERNETES_ROOT = Path("/var/run/secrets/istio/root-cert.pem")  # where Istio m
     type=click.Path(path_type=Path),
     default=Path("/var/lib/kubelet"),
     show_default=True,
-    help="Kubelet's own directory.",
+    help="The root directory of kubelet.",
 )
 @click.option(
     "--driver", "--driver-name", default=IDENTITY_DRIVER, show_default=True, help="The name of the CSIDriver."
 )
-@click.option("--trust-domain", default="cluster.local", show_default=True, help="The mesh's.")
+@click.option("--trust-domain", default="cluster.local", show_default=True, help="The trust domain of the mesh.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
-    help="A directory in memory (tmpfs), where the next agent finds what this one had.",
+    help="A directory in memory (tmpfs) that keeps the agent's state for its next start.",
 )
-@click.option("--redirect", is_flag=True, help="Set up the redirect of pods that may not do so.")
+@click.option("--redirect", is_flag=True, help="Set up the redirect of pods that may not do so themselves.")
 @click.option(
-    "--health", default=":15014", show_default=True, help="Where to answer kubelet's probes, HOST:PORT or :PORT."
+    "--health", default=":15014", show_default=True, help="The address for kubelet's probes: HOST:PORT or :PORT."
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="How much to write to the log.",
+    help="The lowest level that is logged.",
 )
 def node(
     workloads: Path | None,
@@ -89,7 +89,8 @@ def node(
     only the workload's proxy can open.
 
     Each file declares a workload's identity, its token and its socket; files may be added and removed while the agent
-    runs. Keys are made in memory and are in no file. On Kubernetes there are no files: kubelet provides the pods.
+    runs. Keys are created in memory and never written to a file. On Kubernetes there are no such files: kubelet
+    provides the pods.
 
     \b
     A file, such as web-0.json:
@@ -102,8 +103,8 @@ def node(
     Example: weft node --workloads /run/weft-node --ca control:15012 --ca-root root-cert.pem
     Example: weft node --kubernetes --node-name worker-1 --state /run/weft
 
-    With --kubernetes it is the CSI driver of its node, as the DaemonSet of `weft install` runs it: pods get their
-    sockets through a volume, and tokens come from kubelet.
+    With --kubernetes the agent is the CSI driver of its node, as in the DaemonSet of `weft install`: pods get their
+    sockets through a volume, and kubelet provides the tokens.
     """
     from weft.cli.flags.duration import duration_of
     from weft.cli.print.output import fail
@@ -116,7 +117,7 @@ def node(
         if workloads is not None or ca:
             fail("--workloads and --ca are for machines without Kubernetes", "leave them out", code=2)
         if not node_name:
-            fail("which Node is this?", "say it: --node-name NAME, or NODE_NAME in the environment", code=2)
+            fail("the name of the Node is missing", "give --node-name NAME, or set NODE_NAME", code=2)
         run_daemon(
             DaemonSettings(
                 node_name=node_name,
@@ -136,7 +137,7 @@ def node(
         )
         return
     if workloads is None or not ca:
-        fail("which workloads, and of which CA?", "give both: --workloads DIR --ca HOST:PORT; or --kubernetes", code=2)
+        fail("--workloads or --ca is missing", "give both: --workloads DIR --ca HOST:PORT; or --kubernetes", code=2)
     _run_machine(workloads, ca, ca_root, ca_name, lifetime, log_level)
 
 
@@ -168,7 +169,8 @@ def _run_machine(
 
 
 async def _follow_roots(file: Path, client: CertificateClient) -> None:
-    """The CA may have moved to other roots while it could not be reached."""
+    """Watch the file of the CA's roots and trust each new version: the CA may have changed its roots while it was
+    unreachable."""
     from weft.node.roots import read_roots, watch_roots
 
     async for bundle in watch_roots(file, read_roots(file)):
@@ -176,14 +178,15 @@ async def _follow_roots(file: Path, client: CertificateClient) -> None:
 
 
 def _address(text: str) -> tuple[str | None, int] | None:
-    """Without a host, on every address of both families: kubelet calls the pod's first one, which may be either."""
+    """Return host and port of HOST:PORT or :PORT. The host is None for every address, IPv4 and IPv6: kubelet probes the
+    pod's first address, which may be of either family. None for an empty text."""
     from weft.cli.print.output import fail
 
     host, _, port = text.rpartition(":")
     if not text:
         return None
     if not port.isdecimal() or int(port) > 65_535:
-        fail(f"`{text}` is no address", "for example: --health :15014", code=2)
+        fail(f"`{text}` is not an address", "for example: --health :15014", code=2)
     return host.strip("[]") or None, int(port)
 
 
@@ -193,7 +196,7 @@ def _roots(ca: str, ca_root: Path | None) -> str | None:
     if ca.startswith("unix:"):
         return None
     if ca_root is None:
-        fail("a CA on the network is known by its root", "give the file: --ca-root root-cert.pem", code=2)
+        fail("a CA on the network can only be verified with its root", "give the file: --ca-root root-cert.pem", code=2)
     try:
         return ca_root.read_text(encoding="ascii")
     except (OSError, ValueError) as error:
@@ -201,7 +204,7 @@ def _roots(ca: str, ca_root: Path | None) -> str | None:
 
 
 async def _run(service: NodeService, client: CertificateClient) -> None:
-    """Until SIGINT or SIGTERM."""
+    """Run the agent until SIGINT or SIGTERM."""
     import asyncio
     import signal
 

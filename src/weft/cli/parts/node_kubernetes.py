@@ -1,4 +1,4 @@
-"""`weft node --kubernetes`: the agent's daemon in the foreground of its container, until SIGTERM."""
+"""`weft node --kubernetes`: runs the agent's daemon in the foreground of its container, until SIGTERM."""
 
 from __future__ import annotations
 

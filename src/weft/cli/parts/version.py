@@ -1,5 +1,6 @@
-"""`weft version`: of this command, and, where a mesh can be asked, of its control plane and its proxies. The names and
-shapes are istioctl's. Rule: without a mesh nothing is waited for, and whoever does not answer costs a line, no more."""
+"""`weft version`: the versions of this command and, if a mesh can be queried, of its control plane and its proxies.
+Names and formats are istioctl's. Rule: without a mesh the command does not wait, and a mesh that does not respond
+costs one line on standard error."""
 
 from __future__ import annotations
 
@@ -41,13 +42,13 @@ def version(
     system: str,
 ) -> None:
     """Print the versions of the command, the control plane and the proxies. Without a mesh, those of weft, Envoy and
-    Python here.
+    Python on this machine.
 
     \b
     Example: weft version
              weft version --remote=false -o json
     """
-    found: dict[str, Any] = {"clientVersion": here()}
+    versions: dict[str, Any] = {"clientVersion": here()}
     if remote == "true":
         named = mesh is not None or kubernetes or kubeconfig is not None or context is not None
         if named or is_somebody_there():
@@ -55,24 +56,24 @@ def version(
 
             reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
             with closing(reached):
-                found |= _asked(reached)
+                versions |= _remote_versions(reached)
     if is_data(output):
-        print_data(found, output)
+        print_data(versions, output)
     else:
-        click.echo("\n".join(_lines(found)))
+        click.echo("\n".join(_lines(versions)))
 
 
 def print_here() -> None:
-    """`weft --version`"""
-    for name, said in zip(("weft", "envoy", "python"), here().values(), strict=True):
-        click.echo(f"{name} {said}")
+    """Print the versions for `weft --version`."""
+    for name, number in zip(("weft", "envoy", "python"), here().values(), strict=True):
+        click.echo(f"{name} {number}")
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-    shown = lines(found["clientVersion"])
-    if "meshVersion" in found:
-        shown.append(f"control plane version: {_listed([each['Info']['version'] for each in found['meshVersion']])}")
-        proxies = [each["IstioVersion"] for each in found["dataPlaneVersion"]]
+def _lines(versions: dict[str, Any]) -> list[str]:
+    shown = lines(versions["clientVersion"])
+    if "meshVersion" in versions:
+        shown.append(f"control plane version: {_listed([each['Info']['version'] for each in versions['meshVersion']])}")
+        proxies = [each["IstioVersion"] for each in versions["dataPlaneVersion"]]
         counts = {each: proxies.count(each) for each in sorted(proxies)}
         kinds = (f"{each} ({count} {'proxy' if count == 1 else 'proxies'})" for each, count in counts.items())
         shown.append(f"data plane version: {', '.join(kinds) or 'none'}")
@@ -83,25 +84,26 @@ def _listed(versions: list[str]) -> str:
     return ", ".join(sorted(set(versions))) or "unknown"
 
 
-def _asked(reached: MeshReach) -> dict[str, Any]:
-    """Of every replica. Nobody there, or no right to ask: told on standard error, and what is known is printed."""
+def _remote_versions(reached: MeshReach) -> dict[str, Any]:
+    """Return the versions of all replicas of the control plane and of the proxies. If they cannot be queried, print the
+    reason on standard error and return nothing."""
     import msgspec
 
     try:
         replicas = reached.ask_all("version")
-        proxies = [proxy for said in reached.ask_all("syncz").values() for proxy in msgspec.json.decode(said)]
-    except Exit:  # it has been said why
+        proxies = [proxy for page in reached.ask_all("syncz").values() for proxy in msgspec.json.decode(page)]
+    except Exit:  # the reason is printed already
         return {}
     except Exception as error:
         problem = getattr(error, "problem", None)
         if problem is None:
             raise
-        click.echo(f"the mesh does not answer: {problem.what}", err=True)
+        click.echo(f"the mesh does not respond: {problem.what}", err=True)
         return {}
     return {
         "meshVersion": [
-            {"Component": "pilot", "Replica": name, "Info": msgspec.json.decode(said)}
-            for name, said in sorted(replicas.items())
+            {"Component": "pilot", "Replica": name, "Info": msgspec.json.decode(page)}
+            for name, page in sorted(replicas.items())
         ],
         "dataPlaneVersion": [
             {"ID": each["proxy"], "IstioVersion": each.get("istio_version") or "unknown"}

@@ -1,1 +1,1 @@
-"""Commands that run inside pods: iptables, redirect, drain, wait. They load nothing else of the command line."""
+"""Commands that run inside pods: iptables, redirect, drain, wait. They import nothing else of the command line."""

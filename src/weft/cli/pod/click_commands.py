@@ -1,5 +1,5 @@
-"""The commands that run inside pods, for click: usually they are started without it (`weft.cli.start`). They are
-hidden, because nobody types them, and take their arguments as they come."""
+"""click commands for what runs inside pods. `weft.cli.start` usually runs these without click. They are hidden, because
+people do not type them, and pass their arguments on unparsed."""
 
 from __future__ import annotations
 

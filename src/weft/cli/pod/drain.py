@@ -1,4 +1,4 @@
-"""`weft drain`: what kubelet runs in a sidecar's container before it ends it."""
+"""`weft drain`: kubelet runs it in a sidecar's container before it stops the container."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import sys
 
 _HELP = """Usage: weft drain [--gateway] [--until-idle] [TIME]
 
-  Send the callers of this pod elsewhere, and end when its Envoy may be ended: after TIME (5s), and once no request and
-  no other stream is under way. Kubelet ends it with the pod's grace period. What runs before a sidecar stops.
+  Runs before a sidecar stops. Makes the callers of this pod use other pods, and ends when the pod's Envoy may stop:
+  after TIME (5s), and once no request and no other stream is in progress. The pod's grace period limits the wait.
 
-    --gateway     its Envoy is a gateway, and all that it listens for comes in
-    --until-idle  also wait until nobody is connected any more (EXIT_ON_ZERO_ACTIVE_CONNECTIONS in Istio)
+    --gateway     this pod's Envoy is a gateway: all of its listeners are inbound
+    --until-idle  also wait until no client is connected (EXIT_ON_ZERO_ACTIVE_CONNECTIONS in Istio)
 
   Example: weft drain 5s
 """
@@ -26,7 +26,7 @@ def run(arguments: list[str]) -> int:
     times = [each for each in arguments if each not in ("--until-idle", "--gateway")]
     least = seconds_of(times[0]) if times else 5.0
     if least is None or len(times) > 1:
-        print(f"error: `{' '.join(times)}` is not one time\nhint: for example: weft drain 5s", file=sys.stderr)
+        print(f"error: `{' '.join(times)}` is not one duration\nhint: for example: weft drain 5s", file=sys.stderr)
         return 2
     drain(least=least, until_idle="--until-idle" in arguments, gateway="--gateway" in arguments, tell=_say)
     return 0

@@ -1,5 +1,5 @@
-"""`weft iptables`: what istio-init runs. Istio's arguments come in, and the redirect of the pod that it runs in is in
-place when it ends; the rules are on standard output, for whoever looks at the container's log."""
+"""`weft iptables`: istio-init runs it. It takes Istio's arguments and applies the redirect in its own pod. The rules
+are printed on standard output, for readers of the container's log."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 _HELP = """Usage: weft iptables [--dry-run] ARGUMENTS
 
-  Redirect the traffic of the pod that this runs in to its proxy, and print the rules. What istio-init runs; may be
-  run again. The arguments are Istio's:
+  Redirect the traffic of the pod in which this command runs to its proxy, and print the rules. istio-init runs this
+  command; running it again is harmless. The arguments are Istio's:
 
     {arguments}
     --dry-run  only print the rules
@@ -56,7 +56,7 @@ def _apply(wanted: Interception) -> int:
         return _fail(str(error.problem.where), error.problem.what, error.problem.hint)
     except OSError as error:
         return _fail(
-            "", f"the network cannot be changed: {error.strerror or error}", "it takes the capability NET_ADMIN"
+            "", f"the network cannot be changed: {error.strerror or error}", "this needs the capability NET_ADMIN"
         )
     print("the redirect is in place", file=sys.stderr)
     return 0

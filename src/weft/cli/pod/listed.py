@@ -1,5 +1,5 @@
-"""The commands that run inside pods, each with its line of help. Each is a module of this package with a function
-`run`: arguments come in, the exit status leaves."""
+"""The commands that run inside pods, each with its line of help. Each command is a module of this package with a
+function `run`, which takes the arguments and returns the exit code."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from importlib import import_module
 
 IN_PODS = {
     "iptables": "In a pod's init container: redirect its traffic to its proxy. Takes Istio's arguments.",
-    "redirect": "In a pod that may not do that: have the node's agent do it. Takes the same arguments.",
-    "drain": "In a sidecar, before it stops: send callers elsewhere and wait for what is under way.",
+    "redirect": "In a pod without that permission: have the node's agent do so. Takes the same arguments.",
+    "drain": "In a sidecar, before it stops: send callers to other pods and wait for requests in progress.",
     "wait": "In a sidecar, after it has started: wait until it is ready.",
 }
 

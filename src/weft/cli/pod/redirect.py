@@ -1,5 +1,5 @@
-"""`weft redirect`: the node's agent is asked for the redirect where pods may not change their own network. `weft wait`
-does so at a proxy's start; by itself it is for whoever looks into a pod."""
+"""`weft redirect`: requests the redirect from the node's agent, where pods may not change their own network. `weft
+wait` makes the same request when a proxy starts; the command itself is for debugging inside a pod."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from weft.model.proxy import IDENTITY_MOUNT, REDIRECT_SOCKET
 
 _HELP = """Usage: weft redirect [--socket PATH] [--timeout SECONDS] ARGUMENTS
 
-  Ask the node's agent to redirect this pod's traffic to its proxy, and end when that is so. The arguments are those of
-  `weft iptables`. Without an answer it fails, and the pod does not start.
+  Have the node's agent redirect this pod's traffic to its proxy, and wait until it has done so. The arguments are those
+  of `weft iptables`. If the agent does not respond, the command fails, and the pod does not start.
 
-    --socket PATH      where the node's agent listens ({socket})
-    --timeout SECONDS  to wait for it, as it may be starting (30)
+    --socket PATH      socket of the node's agent ({socket})
+    --timeout SECONDS  how long to wait for the agent, which may be starting (30)
 
   Example: weft redirect -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -b '*' -d 15090,15021,15020
 """
@@ -32,14 +32,15 @@ def run(arguments: list[str]) -> int:
     for option in ("--socket", "--timeout"):
         _taken(wanted, option, "")
     try:
-        Interception.from_arguments(wanted)  # what is wrong with them is said here, too
+        Interception.from_arguments(wanted)  # reports invalid arguments before the agent is called
     except NetworkError as error:
         return _fail(f"{error.problem.where}: {error.problem.what}", error.problem.hint)
     return have_redirected(arguments)
 
 
 def have_redirected(arguments: list[str]) -> int:
-    """Without a look at them before: who has written them is sure of them, and waits."""
+    """Request the redirect from the node's agent, and return the exit code. The arguments are not checked first,
+    because the injector wrote them and a pod's start waits."""
     from weft.node.redirect_call import RedirectFailed, ask
 
     rest = list(arguments)
@@ -57,7 +58,7 @@ def have_redirected(arguments: list[str]) -> int:
 
 
 def _taken(arguments: list[str], name: str, default: str) -> str:
-    """The value of an option, which is then no longer among the arguments."""
+    """Return the value of an option, and remove the option from the arguments."""
     for place, argument in enumerate(arguments):
         if argument.startswith(f"{name}="):
             del arguments[place]

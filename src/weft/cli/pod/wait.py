@@ -1,7 +1,7 @@
-"""`weft wait`: what kubelet runs right after it has started a sidecar, so that the application starts only when the
-sidecar is ready; and, where the node's agent sets up the redirect, not before that is in place. As long as this runs,
-kubelet does nothing else for the pod: it neither ends it nor shows its logs. Hence not for ever; what is said at the
-end stands in the pod's status, and kubelet tries again."""
+"""`weft wait`: kubelet runs it right after it has started a sidecar, so that the application starts only when the
+sidecar is ready and, if the node's agent sets up the redirect, when the redirect is in place. While this command
+runs, kubelet can neither stop the pod nor show its logs. It therefore has a time limit; its error is shown in the
+pod's status, and kubelet tries again."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import sys
 
 _HELP = """Usage: weft wait [TIME] [--redirect ARGUMENTS]
 
-  End when the Envoy of this pod is ready; fail after TIME (60s).
+  Wait until the Envoy of this pod is ready; fail after TIME (60s).
 
-    --redirect ARGUMENTS  before that, have the node's agent redirect this pod's traffic to its proxy. Everything behind
-                          this word is for `weft redirect`. Without the redirect it fails
+    --redirect ARGUMENTS  before that, have the node's agent redirect this pod's traffic to its proxy, or fail. All
+                          arguments after this option are those of `weft redirect`
 
   Example: weft wait 10s
 """
-# What stands here when a container ends is its message. kubelet tells what a hook said only of containers that fail,
-# and an Envoy that is told to end does not.
+# The content of this file when a container ends is the container's message. kubelet reports the output of a hook only
+# for containers that fail, and an Envoy that is stopped exits normally.
 _LAST_WORDS = "/dev/termination-log"
 
 
@@ -28,12 +28,12 @@ def run(arguments: list[str]) -> int:
     if "-h" in arguments or "--help" in arguments:
         print(_HELP, end="")
         return 0
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
         status = _run(arguments)
-    print(said.getvalue(), end="", file=sys.stderr)
+    print(errors.getvalue(), end="", file=sys.stderr)
     if status:
-        _leave(said.getvalue())
+        _leave(errors.getvalue())
     return status
 
 
@@ -44,7 +44,7 @@ def _run(arguments: list[str]) -> int:
     times, wanted = _parted(arguments)
     most = seconds_of(times[0]) if times else 60.0
     if most is None or len(times) > 1:
-        print(f"error: `{' '.join(times)}` is not one time\nhint: for example: weft wait 10s", file=sys.stderr)
+        print(f"error: `{' '.join(times)}` is not one duration\nhint: for example: weft wait 10s", file=sys.stderr)
         return 2
     if wanted is not None:
         from weft.cli.pod import redirect
@@ -63,7 +63,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _parted(arguments: list[str]) -> tuple[list[str], list[str] | None]:
-    """Ours, and those of the redirect, if one is wanted."""
+    """Return the arguments of `weft wait` and those of the redirect; None for the latter without `--redirect`."""
     if "--redirect" not in arguments:
         return arguments, None
     place = arguments.index("--redirect")
@@ -71,7 +71,7 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def _leave(words: str) -> None:
-    """For the pod's status, if this runs in a container."""
+    """Write the message for the pod's status, if this runs in a container."""
     with contextlib.suppress(OSError):
         last = os.open(_LAST_WORDS, os.O_WRONLY | os.O_TRUNC)
         try:

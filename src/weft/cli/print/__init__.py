@@ -1,1 +1,1 @@
-"""How commands print: errors and hints, JSON and YAML, tables that fit the terminal."""
+"""Output of commands: errors and hints, JSON and YAML, tables that fit the terminal."""

@@ -1,5 +1,5 @@
-"""Tables as istioctl's users know them: headings in capitals, columns apart by spaces, a row is a line. Plain text, so
-that it needs none of what draws the live view, and `awk` can read it."""
+"""Formats tables like istioctl's: headings in capitals, columns separated by spaces, one line per row. Plain text,
+which `awk` can read and which does not need the library of the live view (rich)."""
 
 from __future__ import annotations
 

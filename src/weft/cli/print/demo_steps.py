@@ -1,4 +1,4 @@
-"""The steps of `weft demo --check` as a table, where they have not been seen as lines."""
+"""Formats the steps of `weft demo --check` as a table, for users who have not seen them as lines on standard error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def is_one_place(first: TextIO, second: TextIO) -> bool:
-    """Whether two streams end at the same terminal, pipe or file."""
+    """Return whether two streams write to the same terminal, pipe or file."""
     try:
         return os.path.samestat(os.fstat(first.fileno()), os.fstat(second.fileno()))
     except OSError:

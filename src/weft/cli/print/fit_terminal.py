@@ -1,5 +1,5 @@
-"""Making things fit a terminal: the fullest of several forms that its width allows, as many rows as its height does.
-The width is known only while rich prints, so these are objects that it asks then."""
+"""Fits output to a terminal: the most detailed of several forms that fits its width, and as many rows as fit its
+height. The width is known only while rich prints, so these are objects that rich renders then."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from rich.text import Text
 
 
 class FirstThatFits:
-    """Forms of one thing, from the fullest to the tightest; the last one where none fits."""
+    """Renders the first of several forms that fits the terminal's width; the last form if none fits. The forms are
+    ordered from the most detailed to the narrowest."""
 
     def __init__(self, *forms: Callable[[], RenderableType]) -> None:
         self._forms = forms
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        # Measured as if there were room for all of it: rich would squeeze a table into what there is.
+        # Measure each form with unlimited width: with the real width, rich would shrink a table to fit and hide that it
+        # is too wide.
         endless = options.update(width=1_000_000)
         form: RenderableType = ""
         for make in self._forms:
@@ -29,7 +31,8 @@ class FirstThatFits:
 
 
 class Fitted:
-    """Parts that are drawn with so many rows each: `most` where there is room, `least` where there is none."""
+    """Renders a view of several parts within `height` lines. `draw` takes the number of rows of each part, which is at
+    most `most` and at least `least`."""
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class Fitted:
                 part = max(range(len(rows)), key=spare.__getitem__)
                 if spare[part] <= 0:
                     break
-                # One more than needed where nothing was cut yet: the line that says so is a line, too.
+                # Cut one row more if this part was complete so far: the line that reports the cut needs a row, too.
                 first = rows[part] == self._most[part]
                 rows[part] -= min(spare[part], over + 1 if first else over)
                 drawn = self._draw(rows)
@@ -58,8 +61,8 @@ class Fitted:
 
 
 def stacked(names: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Group:
-    """A table's rows as blocks of lines, `NAME  value`, for where its columns do not fit side by side; the first value
-    heads its block, and what is empty is left out."""
+    """Return a table's rows as blocks of lines, `NAME value`, for terminals too narrow for its columns. The first value
+    of a row is the heading of its block; empty values are left out."""
     blocks: list[RenderableType] = []
     for heading, *values in rows:
         block = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
@@ -73,7 +76,7 @@ def stacked(names: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Group
 
 
 def shortened(name: str, longest: int | None) -> str:
-    """Without its middle: names differ at their ends (payments-v1, payments-v2)."""
+    """Return the name, cut in the middle to `longest` letters, because names differ at their ends (pay-v1, pay-v2)."""
     if longest is None or len(name) <= longest:
         return name
     tail = longest // 2

@@ -1,6 +1,6 @@
-"""A mesh's status as tables for a person: workloads, edges, problems.
-Pure: a status comes in, what rich can print leaves. `weft up` redraws it, `weft ps` and `weft status` print it once.
-What does not fit a terminal's width or height is left out in the order of its worth (`weft.cli.print.fit_terminal`)."""
+"""Renders the status of a mesh as tables: workloads, edges, problems. Pure functions from a status to objects that rich
+prints. `weft up` redraws them; `weft ps` and `weft status` print them once. If the terminal is too narrow or too
+low, the least important columns and rows are left out first (`weft.cli.print.fit_terminal`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.base.problem import Problem, Severity
 from weft.cli.print.fit_terminal import FirstThatFits, Fitted, shortened, stacked
 from weft.local.status import EdgeStatus, MeshStatus, PodPhase, PodStatus, PodSync, WorkloadStatus
 
-# A workload is as well as its worst pod.
+# A workload is shown with the worst phase of its pods.
 WORST_FIRST = (
     PodPhase.FAILED,
     PodPhase.BACK_OFF,
@@ -42,7 +42,8 @@ CLUSTER_SUFFIX = ".svc.cluster.local"
 
 
 def mesh_view(status: MeshStatus, *, problems: int | None = PROBLEMS_SHOWN, height: int | None = None) -> Fitted:
-    """All of it; of the problems only so many, None for all. In a height of so many lines as much as fits."""
+    """Return the whole view of a mesh: workloads, edges and problems. `problems` limits the number of problems; None
+    shows all. `height` limits the number of lines."""
 
     def draw(rows: Sequence[int]) -> Group:
         workloads, edges, most = rows
@@ -54,8 +55,8 @@ def mesh_view(status: MeshStatus, *, problems: int | None = PROBLEMS_SHOWN, heig
             parts += [Text(), problem_list(status.problems, most=most)]
         return Group(*parts)
 
-    told = len(status.problems) if problems is None else min(problems, len(status.problems))
-    return Fitted(draw, most=(len(status.workloads), len(status.edges), told), least=(3, 3, 1), height=height)
+    most_problems = len(status.problems) if problems is None else min(problems, len(status.problems))
+    return Fitted(draw, most=(len(status.workloads), len(status.edges), most_problems), least=(3, 3, 1), height=height)
 
 
 def workload_table(workloads: Sequence[WorkloadStatus]) -> Table:
@@ -77,12 +78,13 @@ def workload_table(workloads: Sequence[WorkloadStatus]) -> Table:
 
 
 def published(workload: WorkloadStatus) -> str:
-    """Where a gateway is called from this machine."""
+    """Return the addresses at which this machine can call a gateway."""
     return f"published on {', '.join(workload.published)}" if workload.published else ""
 
 
 def pod_table(meshes: Sequence[MeshStatus], *, wide: bool, now: float) -> RenderableType:
-    """`wide` has all there is; what has no room beside the rest then stands below it."""
+    """Return a table of all pods. With `wide`, it has further columns; if they do not fit side by side, each pod
+    becomes a block of lines."""
     names = ["MESH"] if len(meshes) > 1 else []
     names += ["POD", "PHASE", "SYNC", "RESTARTS", "AGE", "PID", "ADDRESS"]
     if wide:
@@ -124,7 +126,8 @@ def _pod_table(names: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Ta
 
 
 def edge_table(edges: Sequence[EdgeStatus]) -> FirstThatFits:
-    """Where there is no room, what was counted since the start goes first, then the usual time, then letters."""
+    """Return a table of edges. On a narrow terminal, the columns TOTAL and then P50 are left out, and then names are
+    shortened."""
     longest = max((len(name) for edge in edges for name in _ends(edge, several=True)), default=0)
     columns = _EDGE_COLUMNS if any(edge.subset for edge in edges) else _without(_EDGE_COLUMNS, "SUBSET")
     tightest = _without(columns, "TOTAL", "P50")
@@ -182,7 +185,7 @@ def worst_phase(workload: WorkloadStatus) -> PodPhase | None:
 
 
 def is_settled(status: MeshStatus) -> bool:
-    """Every pod has come to where it should be."""
+    """Return whether there are pods and every pod is ready or completed."""
     return bool(status.pods) and all(pod.phase in (PodPhase.READY, PodPhase.COMPLETED) for pod in status.pods)
 
 
@@ -191,7 +194,8 @@ def is_tcp(edge: EdgeStatus) -> bool:
 
 
 def short_host(host: str, namespace: str) -> str:
-    """`catalog` for catalog.shop.svc.cluster.local, seen from shop; `catalog.shop` seen from elsewhere."""
+    """Return the short form of a host: `catalog` for catalog.shop.svc.cluster.local if `namespace` is shop, else
+    `catalog.shop`."""
     if not host.endswith(CLUSTER_SUFFIX):
         return host
     return host.removesuffix(CLUSTER_SUFFIX).removesuffix(f".{namespace}")
@@ -227,7 +231,7 @@ def _table(*names: str, numbers: set[str]) -> Table:
 
 
 def _add(table: Table, *cells: str | Text) -> None:
-    """Plain strings stay plain: rich would read `[…]` in a program's words as markup."""
+    """Add a row. Strings are added as plain text, because rich would take `[…]` in a program's message for markup."""
     table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
 
 
@@ -249,7 +253,7 @@ def _busiest(edges: Sequence[EdgeStatus], most: int) -> Sequence[EdgeStatus]:
 
 
 def _worst(workloads: Sequence[WorkloadStatus], most: int) -> Sequence[WorkloadStatus]:
-    """In their own order; those that are not well stay longest."""
+    """Return at most `most` workloads in their original order, the worst phases preferred."""
 
     def rank(workload: WorkloadStatus) -> int:
         phase = worst_phase(workload)

@@ -1,17 +1,17 @@
-"""Moments of a mesh's history, and the objects that changed in them, on one line each."""
+"""Formats the moments of a mesh's history, each on one line with the objects that changed."""
 
 from __future__ import annotations
 
 from typing import Any
 
-_MOST_SHOWN = 3  # objects of one moment on its line
+_MOST_SHOWN = 3  # objects named on the line of a moment
 
 
 def told_moment(moment: dict[str, Any]) -> tuple[str, str, str, str]:
-    return f"@{moment['number']}", told_time(moment["at"]), moment["digest"] or "-", _told(moment["changes"])
+    return f"@{moment['number']}", told_time(moment["at"]), moment["digest"] or "-", _changes(moment["changes"])
 
 
-def _told(changes: list[dict[str, Any]]) -> str:
+def _changes(changes: list[dict[str, Any]]) -> str:
     shown = [f"{name_of(each['object'])} {each['what']}{place_of(each['where'])}" for each in changes[:_MOST_SHOWN]]
     rest = len(changes) - len(shown)
     return ", ".join(shown) + (f", and {rest} more" if rest else "")

@@ -1,6 +1,6 @@
-"""How every command speaks: words and errors on standard error, data on standard output, a hint after an error.
-Exit codes: 0 for done, 1 for a failure or a problem found, 2 for a command line that makes no sense; where 1 is an
-answer, 2 also for what prevents one."""
+"""The output of every command: messages and errors on standard error, data on standard output, a hint after an error.
+Exit codes: 0 for success, 1 for a failure or a problem found, 2 for an invalid command line. If 1 is a regular
+result of a command, as for `weft diff`, 2 also means that there is no result."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from weft.base.problem import Problem
 
-_LONGEST_WORD = 200  # letters, in an error
-WIDTH_WITHOUT_TERMINAL = 100_000  # wider than any row, so that a pipe gets one line for each
+_LONGEST_WORD = 200  # letters; longer words in an error are cut
+WIDTH_WITHOUT_TERMINAL = 100_000  # wider than any row, so that each row is one line in a pipe
 
 
 def is_data(output: str) -> bool:
-    """Whether a program reads it."""
+    """Return whether the output format is for programs: JSON or YAML."""
     return output in ("json", "yaml")
 
 
@@ -36,7 +36,8 @@ def say(words: str) -> None:
 
 
 def fail(what: str, hint: str, *, code: int = 1) -> NoReturn:
-    """`hint`: what to do next; nothing only where there is nothing to do."""
+    """Print an error and a hint, and end the command. `hint` states what to do next; it is empty only if there is
+    nothing to do."""
     say(f"error: {_cut(what)}")
     for line in hint.splitlines():
         say(f"hint: {line}")
@@ -44,7 +45,7 @@ def fail(what: str, hint: str, *, code: int = 1) -> NoReturn:
 
 
 def _cut(words: str) -> str:
-    """Without the middle of a word that nobody could read: a name that is longer than any may be."""
+    """Return the text with every word cut that is longer than `_LONGEST_WORD` letters, which no valid name is."""
     return re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda found: f"{found[0][:_LONGEST_WORD]}…", words)
 
 
@@ -57,7 +58,8 @@ def fail_by(problem: Problem, *, code: int = 1) -> NoReturn:
 
 @contextmanager
 def trouble_is_no_answer() -> Iterator[None]:
-    """For commands whose 1 says something, as diff's does: whatever prevents an answer ends them with 2."""
+    """Change exit code 1 to 2 for commands whose 1 is a result, as for `weft diff`: an error inside the block means
+    that there is no result."""
     try:
         yield
     except Exit as ended:
@@ -70,7 +72,7 @@ def trouble_is_no_answer() -> Iterator[None]:
 
 
 def print_data(value: Any, output: str) -> None:
-    """As JSON or as YAML."""
+    """Print a value as JSON or YAML."""
     if output == "json":
         print_json(value)
         return
@@ -89,7 +91,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(renderable: RenderableType) -> None:
-    """Elsewhere than on a terminal: no colours, and a row is a line, however long."""
+    """Print a table. If standard output is not a terminal, without colours and with one line per row, however long."""
     from rich.console import Console
 
     if sys.stdout.isatty():

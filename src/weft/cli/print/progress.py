@@ -1,4 +1,4 @@
-"""Progress of a long command, on standard error, and the question whether it may begin."""
+"""Prints the progress of a long command on standard error, and asks for confirmation before a command begins."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 class Progress:
-    """One line that changes, on a terminal; elsewhere a line for each thing that happened."""
+    """Shows progress: on a terminal one line that changes, elsewhere a new line for each step."""
 
     def __init__(self, status: Any) -> None:
         self._status = status

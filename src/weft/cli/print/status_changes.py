@@ -1,4 +1,4 @@
-"""A mesh's status as lines for a log: what changed between two looks. What has not changed is not said again."""
+"""Formats a mesh's status as log lines: only what changed between two statuses."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How a command reaches a mesh: on this machine, on a cluster, or a `weft control`."""
+"""Connections of a command to a mesh on this machine, to the mesh of a cluster, or to a `weft control`."""

@@ -1,4 +1,5 @@
-"""Which mesh and which pod somebody means: the only one if there is only one, else the one named; a hint otherwise."""
+"""Chooses the mesh or the pod that a command is about: the named one, or the only one. If there is no such mesh or pod,
+or several, the command ends with a hint."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ _NOT_ROOT = "" if os.geteuid() == 0 else with_this_weft("\nonly root sees the me
 
 
 def choose_mesh(name: str | None, *, or_cluster: bool = False, or_files: str = "") -> str:
-    """The name of a running mesh. `or_cluster`: whether whoever asks could ask a cluster as well; `or_files`: how it is
-    asked about a mesh that is only written."""
+    """Return the name of the running mesh to use: `name`, or the only one. If there is none, the command ends with a
+    hint, which also suggests a cluster if `or_cluster`, and the flag `or_files` for a mesh in files."""
     records = meshes()
     running = [record.name for record in records if record.running]
     killed = [record.name for record in records if not record.running]
@@ -32,8 +33,8 @@ def choose_mesh(name: str | None, *, or_cluster: bool = False, or_files: str = "
         return name
     if not running:
         cleaning = "".join(f"{each} was killed; {_clean_up(each)}\n" for each in killed)
-        cluster = "\nor ask a cluster: --kubernetes, or --kubeconfig FILE" if or_cluster else ""
-        files = f"\nor look at files: {or_files}" if or_files else ""
+        cluster = "\nor use a cluster: --kubernetes, or --kubeconfig FILE" if or_cluster else ""
+        files = f"\nor use files: {or_files}" if or_files else ""
         starting = f"start one with: weft up DIR\nor see the example: weft demo{files}{cluster}{_NOT_ROOT}"
         fail("no mesh is running", f"{cleaning}{starting}")
     if len(running) > 1:
@@ -42,18 +43,18 @@ def choose_mesh(name: str | None, *, or_cluster: bool = False, or_files: str = "
 
 
 def one_name(argument: str | None, option: str | None) -> str | None:
-    """The mesh's name, which may be given as `NAME` or as `--mesh NAME`."""
+    """Return the mesh's name, which may be given as the argument `NAME` or as `--mesh NAME`."""
     if argument is not None and option is not None and argument != option:
         fail(f"two meshes are named: {argument} and {option}", f"leave one out: --mesh {option}", code=2)
     return argument if argument is not None else option
 
 
 def _clean_up(name: str) -> str:
-    return f"clean up behind it with: weft down {name}"
+    return f"clean up after it with: weft down {name}"
 
 
 def tell_of_killed_meshes() -> None:
-    """Their namespaces are still there."""
+    """Print every mesh whose process was killed, and the command that removes its namespaces."""
     for record in meshes():
         if not record.running:
             say(f"mesh {record.name} was killed; {_clean_up(record.name)}")
@@ -64,12 +65,13 @@ def running_meshes() -> list[str]:
 
 
 def choose_pod(status: MeshStatus, word: str) -> PodStatus:
-    """A pod by its name, or a pod of the workload of that name, a ready one if there is one. NAMESPACE/ may precede."""
+    """Return the pod named `word`, or one pod of the workload named `word`, preferably a ready one. `word` may begin
+    with NAMESPACE/."""
     return _best(_matches(status, word))
 
 
 def choose_pods(status: MeshStatus, word: str) -> list[PodStatus]:
-    """A pod by its name, or all pods of the workload of that name."""
+    """Return the pod named `word`, or all pods of the workload named `word`."""
     return list(_matches(status, word))
 
 
@@ -77,14 +79,14 @@ def _matches(status: MeshStatus, word: str) -> Sequence[PodStatus]:
     namespace, _, name = word.rpartition("/")
     pods = status.pods
     near = [pod for pod in pods if namespace in ("", pod.namespace)]
-    found = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.workload == name]
-    if not found:
-        known = {pod.workload for pod in pods} | {pod.name for pod in pods}
-        fail(f"mesh `{status.name}` has no workload or pod `{word}`", did_you_mean(name, known) or "list them: weft ps")
-    places = {pod.namespace for pod in found}
+    matches = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.workload == name]
+    if not matches:
+        names = {pod.workload for pod in pods} | {pod.name for pod in pods}
+        fail(f"mesh `{status.name}` has no workload or pod `{word}`", did_you_mean(name, names) or "list them: weft ps")
+    places = {pod.namespace for pod in matches}
     if len(places) > 1:
         raise in_several_namespaces(name, places)
-    return found
+    return matches
 
 
 def _best(pods: Sequence[PodStatus]) -> PodStatus:

@@ -1,7 +1,9 @@
-"""How a command reaches a mesh: the one that runs on this machine, or one of a cluster, or only a control plane. Who is
-asked for comes in as a word; Envoy's own answers, and the control plane's, leave.
+"""Connects a command to a mesh on this machine, to the mesh of a cluster, or to a `weft control`. Input: the flags that
+name the mesh. Output: a `MeshReach`, which queries Envoys and the control plane.
 
-Rule: where both could be meant, the mesh of this machine is, unless a flag names a cluster."""
+Rule: if both a mesh on this machine and a cluster are possible, the mesh on this machine is used, unless a flag names
+the cluster.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from weft.cli.print.output import fail
 if TYPE_CHECKING:
     from weft.cli.reach.interface import MeshReach
 
-_LONGEST_IN_QUERY = 2_000  # bytes; letters of other alphabets become nine of them in a URL, of which 8 KB are read
+_LONGEST_IN_QUERY = 2_000  # bytes; URL encoding turns one letter into up to nine bytes, and the server reads 8 KB
 
 
 def reach(
@@ -26,17 +28,17 @@ def reach(
     system: str = "istio-system",
     or_files: str = "",
 ) -> MeshReach:
-    """Close it when nothing more is to be asked. `system`: where a cluster's control plane is. `or_files`: how whoever
-    asks is asked about files."""
-    meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, or_files=or_files)
-    if isinstance(meant, Path):
+    """Return a connection to the mesh that the flags name; the caller closes it. `system` is the namespace of a
+    cluster's control plane. `or_files` is the flag that the hint suggests for a mesh in files, if no mesh runs."""
+    chosen = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, or_files=or_files)
+    if isinstance(chosen, Path):
         from weft.cli.reach.control import ControlReach
 
-        return ControlReach(meant)
-    if meant is not None:
+        return ControlReach(chosen)
+    if chosen is not None:
         from weft.cli.reach.local import LocalReach
 
-        return LocalReach(meant)
+        return LocalReach(chosen)
     from weft.cli.reach.kubernetes import ClusterReach
 
     return ClusterReach(kubeconfig, context, system)
@@ -45,7 +47,8 @@ def reach(
 def which(
     mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None, or_files: str = ""
 ) -> str | Path | None:
-    """Who is meant: a mesh of this machine, by its name, a `weft control`, by its place, or (None) a cluster."""
+    """Return the mesh that the flags name: the name of a mesh on this machine, the directory of a `weft control`, or
+    None for a cluster."""
     refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if kubernetes or kubeconfig or context:
         return None
@@ -59,13 +62,14 @@ def which(
 
 
 def refuse_two(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None) -> None:
-    """A mesh of this machine and a cluster at once."""
+    """End the command if the flags name both a mesh on this machine and a cluster."""
     if mesh is not None and (kubernetes or kubeconfig or context):
         fail("--mesh is for this machine, and another flag names a cluster", "leave one of them out", code=2)
 
 
 def _control_place(mesh: str | None) -> Path | None:
-    """Where the `weft control` is asked that is meant: by its path, or because nothing else runs here."""
+    """Return the directory of the `weft control` to use: `mesh` if that is a path, or the default directory if no mesh
+    runs on this machine. Else None."""
     from weft.cli.reach.choose import running_meshes
     from weft.cli.reach.control_directory import is_place, running_place
 
@@ -85,23 +89,24 @@ def answered(
     system: str,
     or_files: str = "",
 ) -> Any:
-    """What a control plane says on a page of its own (`weft.inspect.own_pages`): one question, one answer."""
+    """Send one `question` to a debug page of the control plane (`weft.inspect.own_pages`), and return the decoded JSON
+    response."""
     import msgspec
 
     reached = reach(
         mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system, or_files=or_files
     )
     try:
-        asked = b"" if question is None else msgspec.json.encode(question)
-        if len(asked) > _LONGEST_IN_QUERY:
-            return msgspec.json.decode(reached.ask(page, question=asked))
-        return msgspec.json.decode(reached.ask(page, {"question": asked.decode()} if asked else {}))
+        body = b"" if question is None else msgspec.json.encode(question)
+        if len(body) > _LONGEST_IN_QUERY:
+            return msgspec.json.decode(reached.ask(page, question=body))
+        return msgspec.json.decode(reached.ask(page, {"question": body.decode()} if body else {}))
     finally:
         reached.close()
 
 
 def _has_cluster() -> bool:
-    """Whether somebody has said how to reach one."""
+    """Return whether a kubeconfig exists."""
     import os
 
     return bool(os.environ.get("KUBECONFIG")) or (Path.home() / ".kube" / "config").exists()

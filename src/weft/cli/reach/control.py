@@ -1,5 +1,5 @@
-"""Reaching a `weft control` of this machine, over the socket that is its owner's alone. It knows which proxies are
-connected and what they have, and has no way to the Envoys themselves."""
+"""Connection to a `weft control` on this machine, over the socket that only its owner can open. The control plane
+reports which proxies are connected and which config they have. It cannot reach the Envoys' admin interfaces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ControlReach:
         self.place = place
 
     def directory(self) -> Path:
-        """Of the YAML that it serves."""
+        """Return the directory of the YAML that the control plane serves."""
         return Path(msgspec.json.decode(ask_at(self.place / PAGES, "/serving"))["directory"])
 
     def find(self, word: str, namespace: str = "") -> PodProxy:
@@ -35,23 +35,23 @@ class ControlReach:
         _, name, namespace = split(word, namespace, known=known)
         pods = [PodProxy(*each.rpartition(".")[::2]) for each in names]
         near = [pod for pod in pods if namespace in ("", pod.namespace)]
-        # A workload's name is that of its pods, up to what tells them apart.
-        found = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.name.startswith(f"{name}-")]
-        if not found:
+        # The name of a pod is the name of its workload and a suffix.
+        matches = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.name.startswith(f"{name}-")]
+        if not matches:
             fail(f"no proxy of `{word}` is connected", did_you_mean(word, names) or "list them: weft proxy-status")
-        places = {pod.namespace for pod in found}
+        places = {pod.namespace for pod in matches}
         if len(places) > 1:
             raise in_several_namespaces(name, places)
-        return found
+        return matches
 
     def find_labelled(self, selector: str, namespace: str = "") -> NoReturn:
-        fail("weft control does not know the labels of pods", "name one: weft proxy-status lists them")
+        fail("weft control has no labels of pods", "name a proxy instead; weft proxy-status lists them")
 
     def admin(
         self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
     ) -> NoReturn:
-        hint = f"ask it where it runs: curl -s localhost:15000{path}; many commands take that as --file"
-        fail(f"weft control has no way to the Envoy of {proxy}", hint)
+        hint = f"query Envoy on its machine: curl -s localhost:15000{path}; many commands read the output with --file"
+        fail(f"weft control cannot reach the Envoy of {proxy}", hint)
 
     def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
         if kind == "service":
@@ -70,10 +70,10 @@ class ControlReach:
         return {"weft": self.ask(page, query)}
 
     def close(self) -> None:
-        """Each question is a connection of its own."""
+        """Do nothing: each query has its own connection, closed after the response."""
 
 
 def only_pods(reached: object, what: str) -> None:
-    """Ends a command that is about pods, where there are none to look at."""
+    """End the command if `reached` is a `weft control`, which runs no pods. `what` is the command, which needs pods."""
     if isinstance(reached, ControlReach):
-        fail(f"weft control runs no pods, and {what} looks at them", "it is for weft up, and for Kubernetes")
+        fail(f"weft control runs no pods, and {what} is about pods", "use this command with weft up or Kubernetes")

@@ -1,5 +1,5 @@
-"""Where a `weft control` of this machine is asked by its owner: a directory with two sockets, of which there is one if
-nobody chooses another. Loads nothing: every command looks here that nobody has told which mesh is meant."""
+"""The directory with the two sockets of a `weft control` on this machine, which only its owner can open. Imports
+nothing heavy: every command without `--mesh` looks here for a running control plane."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 PAGES = "debug.sock"
-STREAMS = "xds.sock"  # for istioctl, which asks over xDS
-_NAME = ".control"  # no mesh can be called so
+STREAMS = "xds.sock"  # for istioctl, which sends its queries over xDS
+_NAME = ".control"  # not a valid name of a mesh
 
 
 def default_place() -> Path | None:
-    """The default directory of a control plane's socket; None if this user has no run directory."""
+    """Return the default directory of a control plane's sockets; None if this user has no run directory."""
     base = os.environ.get("WEFT_RUN_DIR") or ("/run/weft" if os.geteuid() == 0 else "")
     if not base and (own := os.environ.get("XDG_RUNTIME_DIR")):
         base = f"{own}/weft"
@@ -20,12 +20,12 @@ def default_place() -> Path | None:
 
 
 def is_place(mesh: str) -> bool:
-    """Whether it is a path, and so no mesh's name."""
+    """Return whether `mesh` is the path of such a directory; otherwise it is the name of a mesh."""
     return "/" in mesh
 
 
 def running_place() -> Path | None:
-    """The default one, if somebody answers there."""
+    """Return the default directory if a control plane accepts connections there, else None."""
     place = default_place()
     return place if place is not None and answers(place) else None
 
@@ -33,10 +33,10 @@ def running_place() -> Path | None:
 def answers(place: Path) -> bool:
     import socket
 
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-        asked.settimeout(1.0)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(1.0)
         try:
-            asked.connect(str(place / PAGES))
+            connection.connect(str(place / PAGES))
         except OSError:
             return False
     return True

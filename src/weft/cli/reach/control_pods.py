@@ -1,7 +1,8 @@
-"""Asking the control plane of a cluster: its replicas are found by their label, reached through the API server, and
-shown a token of an account of their own namespace, which is what they answer to.
+"""Queries the control plane of a cluster. The replicas are found by their label and reached by port-forward through the
+API server. They require a token of a service account in their own namespace.
 
-Rule: the token is for this, lives for ten minutes, and is nowhere but in memory. Who may get one may ask.
+Rule: the token is created for these queries only, is valid for ten minutes, and is kept only in memory. A user who may
+create such a token may query the control plane.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ DEBUG_PORT = 15014
 AUDIENCE = "istio-ca"
 ACCOUNT = "default"
 _LABELS = "app=istiod"
-_SECONDS = 600  # the shortest that Kubernetes gives
+_SECONDS = 600  # the shortest lifetime that Kubernetes allows
 
 
 async def replicas(client: Client, namespace: str) -> list[str]:
-    """Those that run; at least one. First the one that has run longest: what has changed in the mesh, each remembers
-    from its own start on."""
+    """Return the names of the running replicas. If there is none, the command ends. The replica that has run longest is
+    first, because each replica records the mesh's history only since its own start."""
     listed = await client.list(PODS, dict, namespace=namespace, labels=_LABELS)
     running = [
         pod
@@ -34,13 +35,14 @@ async def replicas(client: Client, namespace: str) -> list[str]:
     if not running:
         fail(
             f"no control plane runs in namespace {namespace}",
-            "where it is: --istio-namespace NAMESPACE; to install one: weft install",
+            "give its namespace: --istio-namespace NAMESPACE; to install one: weft install",
         )
     return [str(pod["metadata"]["name"]) for pod in sorted(running, key=_since)]
 
 
 def _since(pod: Mapping[str, Any]) -> tuple[str, str]:
-    """When its program was started, perhaps later than its pod. Kubernetes' times sort as they are written."""
+    """Return a sort key of a replica: the start time of its container, which may be later than that of its pod, and the
+    pod's name. Kubernetes timestamps sort correctly as text."""
     status = pod.get("status", {})
     states = (each.get("state") or {} for each in status.get("containerStatuses") or ())
     begun = [str(each["running"].get("startedAt") or "") for each in states if each.get("running")]
@@ -51,7 +53,9 @@ async def token(client: Client, namespace: str) -> str:
     spec = {"audiences": [AUDIENCE], "expirationSeconds": _SECONDS}
     manifest = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     try:
-        made = await client.create(SERVICE_ACCOUNTS, manifest, namespace=namespace, name=ACCOUNT, subresource="token")
+        created = await client.create(
+            SERVICE_ACCOUNTS, manifest, namespace=namespace, name=ACCOUNT, subresource="token"
+        )
     except ApiError as error:
         if not error.forbidden:
             raise
@@ -60,7 +64,7 @@ async def token(client: Client, namespace: str) -> str:
             f"this needs the permission to create serviceaccounts/token in {namespace}; "
             f"see: kubectl auth can-i create serviceaccounts/token -n {namespace}",
         )
-    return str(made["status"]["token"])
+    return str(created["status"]["token"])
 
 
 async def debug_page(

@@ -1,4 +1,4 @@
-"""What every way to reach a mesh can do: find proxies, and ask their Envoys and the control plane. `local.py`,
+"""The interface of every connection to a mesh: find proxies, and query their Envoys and the control plane. `local.py`,
 `control.py` and `kubernetes.py` implement it."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class PodProxy:
-    """One pod's Envoy."""
+    """The Envoy of one pod."""
 
     def __init__(self, name: str, namespace: str) -> None:
         self.name, self.namespace = name, namespace
@@ -19,30 +19,32 @@ class PodProxy:
 
 class MeshReach(Protocol):
     def find(self, word: str, namespace: str = "") -> PodProxy:
-        """`POD`, `POD.NAMESPACE`, `deploy/NAME`, or a workload's name: one of its pods, a ready one if there is one."""
+        """Return the proxy of `POD`, `POD.NAMESPACE`, `deploy/NAME` or the name of a workload. For a workload, the
+        proxy of one of its pods, preferably a ready one."""
 
     def find_all(self, word: str, namespace: str = "") -> list[PodProxy]:
-        """The same, all pods of it."""
+        """Return the proxies of all pods that `word` names. `word` has the forms that `find` takes."""
 
     def find_labelled(self, selector: str, namespace: str = "") -> list[PodProxy]:
-        """All pods with labels that fit, as `app=web,version!=v2`."""
+        """Return the proxies of all pods whose labels match `selector`, such as `app=web,version!=v2`."""
 
     def admin(
         self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
     ) -> bytes:
-        """Envoy's own answer."""
+        """Send a request to the admin interface of the proxy's Envoy, and return the body of the response."""
 
     def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
-        """What somebody could type, for a shell to complete it: pods that have a proxy, deployments (or what else makes
-        pods), services, namespaces. With a namespace: of this one, and without its name."""
+        """Return the names of a kind, for shell completion: pods with a proxy, deployments and other workloads,
+        services, or namespaces. With `namespace`, only the names in that namespace, without the suffix `.NAMESPACE`."""
 
     def ask(
         self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
     ) -> bytes:
-        """What the control plane says under /debug/PAGE: this replica of it, or any. `question`: if it is too long for
-        the query."""
+        """Return the page /debug/PAGE of the control plane, from `replica` or, if that is empty, from any replica.
+        `question` is sent as the body of the request, if it is too long for the query string."""
 
     def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
-        """What each replica says, by its name: a proxy is connected to one of them."""
+        """Return the page /debug/PAGE of every replica, by the replica's name. A proxy is connected to only one
+        replica."""
 
     def close(self) -> None: ...

@@ -1,5 +1,6 @@
-"""Reaching the mesh of a cluster: pods are found by the API server, and their Envoys are asked through it, with the
-rights of whoever runs the command. Blocking on purpose, as everything that a command asks once."""
+"""Connection to the mesh of a cluster. The API server lists the pods and forwards requests to their Envoys, with the
+permissions of the user who runs the command. The methods block, because a command sends its few requests one after
+another."""
 
 from __future__ import annotations
 
@@ -53,20 +54,20 @@ class ClusterReach:
     def find_labelled(self, selector: str, namespace: str = "") -> list[PodProxy]:
         within = namespace or self._client.connection.namespace
         listed = self._run(self._client.list(resource.PODS, dict, namespace=within, labels=selector)).items
-        found = [pod for pod in listed if _runs(pod) and has_proxy(pod)]
-        if not found:
+        pods = [pod for pod in listed if _runs(pod) and has_proxy(pod)]
+        if not pods:
             hint = f"see their labels: kubectl get pods -n {within} --show-labels"
             fail(f"no running pod with a proxy in namespace {within} has the labels `{selector}`", hint)
-        return sorted(map(_proxy, found), key=str)
+        return sorted(map(_proxy, pods), key=str)
 
     def admin(
         self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
     ) -> bytes:
-        asked = port_forward.ask(
+        request = port_forward.ask(
             self._client, proxy.namespace, proxy.name, ADMIN_PORT, path, query=query, method=method
         )
         try:
-            answer = self._run(asked)
+            answer = self._run(request)
         except ApiError as error:
             if not error.forbidden:
                 raise
@@ -76,23 +77,24 @@ class ClusterReach:
                 f"this needs the permission to get and create pods/portforward in {proxy.namespace}; see: {can}",
             )
         if answer.status != 200:
-            said = answer.body[:200].decode(errors="replace").strip()
-            hint = f"it may say more in its log: kubectl logs -n {proxy.namespace} {proxy.name} -c {PROXY_CONTAINER}"
-            fail(f"{proxy}: Envoy answered {method} {path} with {answer.status}: {said}", hint)
+            reason = answer.body[:200].decode(errors="replace").strip()
+            hint = f"its log may show the cause: kubectl logs -n {proxy.namespace} {proxy.name} -c {PROXY_CONTAINER}"
+            fail(f"{proxy}: Envoy answered {method} {path} with {answer.status}: {reason}", hint)
         return answer.body
 
     def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
-        """Of the current namespace, unless another is named: a cluster may have very many."""
+        """Return the names in `namespace`, by default in the current namespace of the kubeconfig, because a cluster may
+        have very many."""
         if kind == "namespace":
             listed = self._run(self._client.list(resource.NAMESPACES, dict)).items
             return [each["metadata"]["name"] for each in listed]
         wanted = resource.PODS if kind == "pod" else _RESOURCES[KINDS[kind]]
         place = namespace or self._client.connection.namespace
         listed = self._run(self._client.list(wanted, dict, namespace=place)).items
-        found = [each["metadata"] for each in listed if kind != "pod" or has_proxy(each)]
+        metadata = [each["metadata"] for each in listed if kind != "pod" or has_proxy(each)]
         if kind not in ("pod", "service"):
-            return [each["name"] for each in found]
-        return within(namespace, [(each["name"], each["namespace"]) for each in found])
+            return [each["name"] for each in metadata]
+        return within(namespace, [(each["name"], each["namespace"]) for each in metadata])
 
     def ask(
         self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
@@ -113,33 +115,33 @@ class ClusterReach:
                 raise Ambiguous(problem)
             if problem is not None:
                 fail(problem.what, problem.hint)
-            said = answer.body[:300].decode(errors="replace").strip()
-            hint = f"it may say more in its log: kubectl logs -n {self._system} {replica}"
-            fail(f"the control plane, {replica}, answered /debug/{page} with {answer.status}: {said}", hint)
+            reason = answer.body[:300].decode(errors="replace").strip()
+            hint = f"its log may show the cause: kubectl logs -n {self._system} {replica}"
+            fail(f"the control plane, {replica}, answered /debug/{page} with {answer.status}: {reason}", hint)
         return answer.body
 
     def close(self) -> None:
         self._run(self._client.close())
         self._runner.close()
 
-    def _run(self, asked: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(asked)
+    def _run(self, request: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(request)
 
     async def _pods(self, word: str, namespace: str) -> list[dict[str, Any]]:
-        """Those that run and have a proxy; at least one."""
-        kind, name, said = split(word, namespace)
-        within = said or self._client.connection.namespace
-        found = await (self._of(kind, name, within) if kind not in ("", "pod") else self._named(kind, name, within))
-        if found is None:
-            hint = f"list them: kubectl get pods -n {within}" + ("" if said else "; another namespace: -n NAMESPACE")
+        """Return the running pods with a proxy that `word` names. If there is none, the command ends."""
+        kind, name, given = split(word, namespace)
+        within = given or self._client.connection.namespace
+        pods = await (self._of(kind, name, within) if kind not in ("", "pod") else self._named(kind, name, within))
+        if pods is None:
+            hint = f"list them: kubectl get pods -n {within}" + ("" if given else "; another namespace: -n NAMESPACE")
             fail(f"there is no {kind or 'pod or workload'} `{name}` in namespace {within}", hint)
-        if not found:
+        if not pods:
             fail(f"{word} has no pods in namespace {within}", f"see why: kubectl describe {kind} {name} -n {within}")
-        running = list(filter(_runs, found))
+        running = list(filter(_runs, pods))
         if not running:
             fail(
                 f"no pod of `{word}` is running",
-                f"see why: kubectl describe pod {found[0]['metadata']['name']} -n {within}",
+                f"see why: kubectl describe pod {pods[0]['metadata']['name']} -n {within}",
             )
         meshed = [pod for pod in running if has_proxy(pod)]
         if not meshed:
@@ -148,7 +150,7 @@ class ClusterReach:
         return meshed
 
     async def _named(self, kind: str, name: str, namespace: str) -> list[dict[str, Any]] | None:
-        """A pod, or what a workload of that name runs."""
+        """Return the pod called `name`, or the pods of the workload called `name`; None if there is neither."""
         try:
             return [await self._client.get(resource.PODS, name, namespace=namespace)]
         except ApiError as error:
@@ -157,8 +159,8 @@ class ClusterReach:
         if kind == "pod":
             return None
         for each in ("deployment", "statefulset", "daemonset"):
-            if (found := await self._of(each, name, namespace)) is not None:
-                return found
+            if (pods := await self._of(each, name, namespace)) is not None:
+                return pods
         return None
 
     async def _of(self, kind: str, name: str, namespace: str) -> list[dict[str, Any]] | None:
@@ -170,20 +172,21 @@ class ClusterReach:
             raise
         labels = _selector(owner.get("spec", {}).get("selector") or {})
         if not labels:
-            fail(f"{kind} {name} selects no pods", "name one of them")
+            fail(f"{kind} {name} selects no pods", "name a pod")
         listed = await self._client.list(resource.PODS, dict, namespace=namespace, labels=labels)
         return sorted(listed.items, key=lambda pod: str(pod["metadata"]["name"]))
 
 
-def _problem(said: bytes) -> Problem | None:
+def _problem(body: bytes) -> Problem | None:
     try:
-        return msgspec.json.decode(said, type=Problem)
+        return msgspec.json.decode(body, type=Problem)
     except msgspec.DecodeError:
         return None
 
 
 def _selector(selector: dict[str, Any]) -> str:
-    """As the API takes it. A Service has only labels, without a word around them."""
+    """Return a label selector as the API expects it, as text. The selector of a Service is a plain map of labels,
+    without `matchLabels`."""
     if not {"matchLabels", "matchExpressions"} & selector.keys():
         return ",".join(f"{name}={value}" for name, value in selector.items())
     parts = [f"{name}={value}" for name, value in (selector.get("matchLabels") or {}).items()]
@@ -209,7 +212,7 @@ def _runs(pod: dict[str, Any]) -> bool:
 
 
 def has_proxy(pod: dict[str, Any]) -> bool:
-    """A sidecar is among the containers, or a container that starts before them and stays."""
+    """Return whether the pod has a sidecar, as a container or as a native sidecar among the init containers."""
     spec = pod.get("spec", {})
     return any(
         each.get("name") == PROXY_CONTAINER

@@ -1,5 +1,5 @@
-"""A label selector as kubectl's and istioctl's users write it (`-l app=web,version!=v2`): words come in, requirements
-on labels leave, or the command ends with an example."""
+"""Parses a label selector in the syntax of kubectl and istioctl (`-l app=web,version!=v2`) into requirements on labels.
+An invalid selector ends the command with an example."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _LISTED = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 _EQUAL = re.compile(r"([^\s=!]+)\s*(!=|==|=)\s*([^\s=!]*)")
 _THERE = re.compile(r"(!?)\s*([^\s=!]+)")
-_BETWEEN = re.compile(r",(?![^()]*\))")  # a comma, if it is not between values of a list
+_BETWEEN = re.compile(r",(?![^()]*\))")  # a comma outside the parentheses of a list of values
 
 
 def requirements(text: str) -> tuple[SelectorRequirement, ...]:
@@ -31,5 +31,5 @@ def _requirement(part: str, text: str) -> SelectorRequirement:
         return SelectorRequirement(equal[1], "NotIn" if equal[2] == "!=" else "In", (equal[3],))
     there = _THERE.fullmatch(part)
     if there is None:
-        fail(f"`{text}` selects no labels", "for example: -l app=web,version!=v2", code=2)
+        fail(f"`{text}` is not a label selector", "for example: -l app=web,version!=v2", code=2)
     return SelectorRequirement(there[2], "DoesNotExist" if there[1] else "Exists")

@@ -1,4 +1,4 @@
-"""Reaching a mesh that `weft up` runs on this machine, over the socket of its engine."""
+"""Connection to a mesh that `weft up` runs on this machine, over the socket of its engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LocalReach:
         pods = [pod for pod in fetch_status(self.mesh).pods if namespace in ("", pod.namespace)]
         found = [pod for pod in pods if pod.sync.value != "-" and all(each.fits(pod.labels) for each in wanted)]
         if not found:
-            fail(f"no pod with a proxy has the labels `{selector}`", "their labels: weft ps -o json")
+            fail(f"no pod with a proxy has the labels `{selector}`", "list the labels of pods: weft ps -o json")
         return [PodProxy(pod.name, pod.namespace) for pod in found]
 
     def admin(
@@ -69,7 +69,7 @@ class LocalReach:
         return {self.mesh: self.ask(page, query)}
 
     def close(self) -> None:
-        """Each question is a connection of its own."""
+        """Do nothing: each query has its own connection, closed after the response."""
 
     def _pods(self, word: str, namespace: str) -> list[PodStatus]:
         from weft.cli.reach.choose import choose_pods
@@ -82,5 +82,6 @@ class LocalReach:
         pods = choose_pods(status, f"{namespace}/{name}" if namespace else name)
         with_proxy = [pod for pod in pods if pod.sync.value != "-"]
         if not with_proxy:
-            fail(f"`{word}` has no proxy", "its Workload has inject: false, or it has ended: weft ps -o wide")
+            hint = 'its Workload has the annotation sidecar.istio.io/inject: "false", or its pods have ended: weft ps'
+            fail(f"`{word}` has no proxy", hint)
         return with_proxy

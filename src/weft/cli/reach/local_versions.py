@@ -1,5 +1,6 @@
-"""The versions of what is on this machine, and whether there is a mesh whose versions could be asked for. Loads nothing
-of the command line: `weft version` is what scripts ask first, and where no mesh is, this is all of the answer."""
+"""The versions of weft, Envoy and Python on this machine, and whether there is a mesh whose versions can be queried.
+Imports nothing of the command line: scripts often run `weft version` first, and without a mesh these versions are
+the whole output."""
 
 from __future__ import annotations
 
@@ -29,13 +30,14 @@ def lines(versions: dict[str, str]) -> list[str]:
 
 
 def is_somebody_there() -> bool:
-    """Whether one mesh runs here, or a cluster is known; who has several names one, and is told so."""
+    """Return whether there is a mesh to query: exactly one mesh or a `weft control` runs here, or a kubeconfig exists.
+    If several meshes run, print that the user must choose one, and return False."""
     base = Path(os.environ.get("WEFT_RUN_DIR") or "/run/weft")
     try:
         is_empty = not any(base.iterdir())
     except OSError:
         is_empty = True
-    if not is_empty:  # only then is it worth loading what looks closer
+    if not is_empty:  # only then import the module that reads the directory
         from weft.local.run_directory import meshes
 
         if running := [each.name for each in meshes() if each.running]:

@@ -1,5 +1,5 @@
-"""Names of pods, workloads and services: what a user typed comes in, its kind, name and namespace leave; and lists of
-names as a shell completes them."""
+"""Names of pods, workloads and services: splits a typed name into kind, name and namespace, and formats lists of names
+for shell completion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from weft.cli.print.output import fail
 
-# As kubectl abbreviates them. A mesh of this machine has only workloads and pods, whatever they are called.
+# kubectl's abbreviations. A mesh on this machine has only workloads and pods; there, every kind of workload means the
+# same.
 KINDS = {
     "po": "pod",
     "pod": "pod",
@@ -33,8 +34,9 @@ KINDS = {
 
 
 def split(word: str, namespace: str, *, known: set[str] | None = None) -> tuple[str, str, str]:
-    """Kind (or nothing), name and namespace of what somebody typed. `known`: what is certainly a namespace; a name may
-    have dots of its own."""
+    """Return kind, name and namespace of a typed `word`; kind and namespace may be empty. `known` holds the existing
+    namespaces: the part after the last dot is a namespace only if it is one of them, because names may contain dots.
+    Without `known`, that part is always a namespace."""
     before, slash, name = word.rpartition("/")
     kind = KINDS.get(before.lower(), "") if slash else ""
     if slash and not kind:
@@ -51,15 +53,15 @@ def split(word: str, namespace: str, *, known: set[str] | None = None) -> tuple[
 
 
 def within(namespace: str, names: Iterable[tuple[str, str]]) -> list[str]:
-    """NAME.NAMESPACE; or those of one namespace, by their names alone."""
+    """Return the names as NAME.NAMESPACE; or, if `namespace` is given, only the names in that namespace, without it."""
     if namespace:
         return [name for name, place in names if place == namespace]
     return [f"{name}.{place}" for name, place in names]
 
 
 def service_names(page: bytes, namespace: str) -> list[str]:
-    """Out of the page `registryz`, as `within`."""
+    """Return the names of the services on the debug page `registryz`, formatted by `within`."""
     import msgspec
 
-    known = [each["Attributes"] for each in msgspec.json.decode(page)]
-    return within(namespace, [(each["Name"], each["Namespace"]) for each in known])
+    services = [each["Attributes"] for each in msgspec.json.decode(page)]
+    return within(namespace, [(each["Name"], each["Namespace"]) for each in services])

@@ -1,1 +1,1 @@
-"""What commands read besides a running mesh: YAML files, programs and certificates on this machine, access logs."""
+"""Input of commands other than a running mesh: YAML files, programs and certificates on this machine, access logs."""

@@ -1,5 +1,5 @@
-"""Whether the files that a DestinationRule's `tls` names are there. On one machine the proxies see what its user sees;
-a document comes in, warnings leave."""
+"""Warns about files that a DestinationRule's `tls` names and that do not exist or cannot be read. On one machine the
+proxies see the same files as the user."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ _FILES = ("clientCertificate", "privateKey", "caCertificates", "caCrl")
 
 
 def problems_of(document: Document) -> Iterator[Problem]:
-    """Warnings: the file may yet come, and Envoy looks for it again."""
+    """Yield a warning for each certificate or key file of `document` that is missing or unreadable. Not an error: the
+    file may be created later, and Envoy retries."""
     from weft.base.problem import Problem, Severity
 
     for path, file in _named(document.body.get("spec"), ("spec",)):
         what = _against(Path(file))
         if what:
-            hint = f"calls by this rule fail until it is there: ls -l {shlex.quote(file)}"
+            hint = f"calls by this rule fail until the file exists and is readable: ls -l {shlex.quote(file)}"
             yield Problem(document.where(path), f"`{path[-1]}`: {what}", hint, Severity.WARNING, "WFT0214")
 
 
 def _named(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
-    """Every absolute path below a `tls`; others are refused where they are read."""
+    """Yield every absolute path below a `tls` field, with the path of its field. Relative paths are rejected by the
+    parser."""
     if isinstance(value, Mapping):
-        for name, held in value.items():
-            if name in _FILES and path[-1] == "tls" and isinstance(held, str) and held.startswith("/"):
-                yield (*path, name), held
+        for name, item in value.items():
+            if name in _FILES and path[-1] == "tls" and isinstance(item, str) and item.startswith("/"):
+                yield (*path, name), item
             else:
-                yield from _named(held, (*path, str(name)))
+                yield from _named(item, (*path, str(name)))
     elif isinstance(value, list):
-        for index, held in enumerate(value):
-            yield from _named(held, (*path, index))
+        for index, item in enumerate(value):
+            yield from _named(item, (*path, index))
 
 
 def _against(file: Path) -> str:
@@ -47,6 +49,6 @@ def _against(file: Path) -> str:
             return f"{file} does not exist"
         if not file.is_file():
             return f"{file} is not a file"
-        return "" if os.access(file, os.R_OK) else f"{file} cannot be read by you"
+        return "" if os.access(file, os.R_OK) else f"{file} is not readable for you"
     except (OSError, ValueError) as error:
-        return f"{file} cannot be looked at: {error}"
+        return f"{file} cannot be checked: {error}"

@@ -1,4 +1,4 @@
-"""What of a cluster's inventory an examination of its objects needs: which revisions are installed, and the settings of
+"""Extracts from a cluster's inventory what the checks of its objects need: the installed revisions, and the settings of
 each injector."""
 
 from __future__ import annotations

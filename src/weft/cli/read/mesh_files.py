@@ -1,5 +1,5 @@
-"""The meshes that are written in files: paths from a command line come in, documents and what is wrong with the files
-leave. A directory is a mesh of its own; files, and standard input, are together one."""
+"""Reads meshes from the files and directories of a command line: their documents, and the problems of the files. A
+directory is one mesh. All single files and standard input together are another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def meshes_in(paths: Sequence[Path]) -> Iterator[tuple[list[Document], list[Problem], bool]]:
-    """Each with its documents, what is wrong with its files, and whether it is surely a whole one."""
+    """Yield every mesh in `paths`: its documents, the problems of its files, and whether the mesh is certainly
+    complete. A directory is; single files may be a part of a mesh."""
     import msgspec
 
     from weft.files.directory import Directory
@@ -68,7 +69,7 @@ def _of_file(path: Path) -> tuple[str, Content]:
         fail(f"{shown} does not exist", "give a file, a directory, or - for standard input")
     if path.is_file():
         return shown, scan.read(str(path.absolute().parent), path.name, scan.shown(path.parent))
-    with path.open("rb") as pipe:  # such as a shell's <(…)
+    with path.open("rb") as pipe:  # a pipe, such as a shell's <(…)
         return shown, pipe.read(MOST_BYTES + 1)
 
 
@@ -81,7 +82,8 @@ def _standard_input() -> bytes:
 
 
 class FileAdmission:
-    """Services get their addresses as in a running mesh: without one, some would take a whole port."""
+    """Assigns addresses to the services of files, as in a running mesh. Without an address, some services would occupy
+    their port on all addresses."""
 
     def __init__(self) -> None:
         from weft.local.addresses import Addresses

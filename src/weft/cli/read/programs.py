@@ -1,4 +1,5 @@
-"""Whether a Workload's command could be started: its directory and program, looked up as its pod would."""
+"""Checks whether a Workload's command can be started: looks up its working directory and its program in the same way as
+its pod."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def problem_of(workload: Workload, document: Document) -> Problem | None:
     from weft.base.problem import Problem, Severity
 
     if workload.gateway:
-        return None  # there is no program
+        return None  # a gateway has no program
     directory = Path(workload.working_directory or "/")
     if not directory.is_dir():
         there = "is not a directory" if directory.exists() else "does not exist"
@@ -32,7 +33,7 @@ def problem_of(workload: Workload, document: Document) -> Problem | None:
 
 
 def _against(workload: Workload, directory: Path) -> tuple[str, str]:
-    """What is wrong with the program, and a hint; empty if nothing."""
+    """Return what is wrong with the workload's program, and a hint; both are empty if nothing is wrong."""
     name = workload.command[0]
     if "/" in name:
         program = Path(os.path.normpath(directory / name))

@@ -1,5 +1,5 @@
-"""Where recent traffic is found: in the access logs of callers' proxies and of gateways, if the mesh has them written
-to their standard output. They are read when somebody asks; nothing is kept for it, and no request costs more."""
+"""Reads recent requests from the access logs of callers' proxies and of gateways, if the mesh writes access logs to
+standard output. The logs are read on demand: nothing else is stored, and requests do not become slower."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from weft.kube.objects import PodObject
     from weft.local.status import MeshStatus
 
-LINES = 2_000  # of each proxy, the last
-MOST_PROXIES = 200  # of a cluster
-_BYTES = 1 << 20  # of each proxy on a cluster
+LINES = 2_000  # the last lines of each proxy's log
+MOST_PROXIES = 200  # the most proxies of a cluster whose logs are read
+_BYTES = 1 << 20  # the most of each proxy's log on a cluster
 _AT_ONCE = 8
 
 NOT_RECORDED = (
-    "no traffic is recorded here: with an access log of those who call, as a Telemetry (but for mode: SERVER) or "
-    "accessLogFile: /dev/stdout asks for, what was really called is judged too"
+    "recent traffic is not compared, because it is not recorded: enable the access log of callers' proxies with "
+    "accessLogFile: /dev/stdout, or with a Telemetry without mode: SERVER"
 )
 
 
 def seen_here(status: MeshStatus) -> tuple[SeenRequest, ...]:
-    """Of a mesh that runs on this machine. A pod that is gone has taken its log along."""
+    """Return the recent requests of a mesh on this machine. The logs of pods that have ended are gone."""
     from contextlib import suppress
 
     from weft.inspect.compare.recent_traffic import Recent
@@ -32,7 +32,7 @@ def seen_here(status: MeshStatus) -> tuple[SeenRequest, ...]:
 
     recent = Recent()
     inside = {address for pod in status.pods if pod.sync.value != "-" for address in pod.addresses}
-    for pod in sorted(status.pods, key=lambda each: each.gateway):  # strangers last: theirs may be of very many kinds
+    for pod in sorted(status.pods, key=lambda each: each.gateway):  # gateways last: outside callers may send many kinds
         if pod.sync.value != "-":
             with suppress(LocalError):
                 lines = read_logs(status.name, f"{pod.namespace}/{pod.name}", proxy=True, lines=LINES)
@@ -45,7 +45,7 @@ def seen_here(status: MeshStatus) -> tuple[SeenRequest, ...]:
 
 
 async def seen_on_cluster(client: Client) -> tuple[SeenRequest, ...]:
-    """With the rights of whoever asks: it takes the right to get pods/log."""
+    """Return the recent requests of a cluster's mesh. The user needs the permission to get pods/log."""
     import asyncio
 
     from weft.cli.print.output import say
@@ -75,12 +75,12 @@ async def seen_on_cluster(client: Client) -> tuple[SeenRequest, ...]:
     recent = Recent()
     inside = {address for pod in meshed for address in record_of(pod).addresses}
     looked_at = sorted(meshed[:MOST_PROXIES], key=_is_gateway)
-    for pod, found in zip(looked_at, await asyncio.gather(*map(lines, looked_at)), strict=True):
+    for pod, log_lines in zip(looked_at, await asyncio.gather(*map(lines, looked_at)), strict=True):
         name = f"{workload_of(pod)}.{pod.metadata.namespace}"
         if _is_gateway(pod):
-            recent.add_gateway(name, inside, found)
+            recent.add_gateway(name, inside, log_lines)
         else:
-            recent.add(name, record_of(pod).addresses, found)
+            recent.add(name, record_of(pod).addresses, log_lines)
     if refused:
         say(f"the logs of {len(refused)} of {len(looked_at)} proxies could not be read: {refused[0]}")
     if len(meshed) > MOST_PROXIES:

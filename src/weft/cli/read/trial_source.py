@@ -1,5 +1,5 @@
-"""What `weft test`, `weft diff` and `weft explain -f` try requests upon: files, files laid over what runs here or on a
-cluster, and the RequestTests among them."""
+"""Provides the mesh on which `weft test`, `weft diff` and `weft explain -f` try requests: from files, or from files
+applied over a running mesh on this machine or on a cluster; and the RequestTests among the files."""
 
 from __future__ import annotations
 
@@ -23,43 +23,44 @@ if TYPE_CHECKING:
 
 
 class GivenFiles(NamedTuple):
-    documents: list[Document]  # of the mesh
+    documents: list[Document]  # objects of the mesh, without RequestTests
     cases: list[RequestCase]
-    problems: list[Problem]  # of the files, and of the tests
+    problems: list[Problem]  # problems of the files and of the RequestTests
 
 
 class Base(NamedTuple):
-    """What is there before a change."""
+    """The mesh before a change."""
 
     name: str
     documents: list[Document]
     cases: list[RequestCase]
-    running: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] | None = None  # a cluster's pods, and who answers there
+    running: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] | None = None  # a cluster's pods and EndpointSlices
     recent: tuple[SeenRequest, ...] = ()
-    problems: tuple[Problem, ...] = ()  # of its files, and of objects whose last good state is among the documents
+    problems: tuple[Problem, ...] = ()  # of its files, and of objects replaced by their last valid version
     runs: bool = False
 
 
 def read(paths: Sequence[Path]) -> GivenFiles:
-    """All that is given, together."""
+    """Read all `paths` as one mesh, and the RequestTests among its files."""
     from weft.api.request_test import KIND, read_request_test
     from weft.cli.read.mesh_files import meshes_in
 
-    found = GivenFiles([], [], [])
+    given = GivenFiles([], [], [])
     for documents, problems, _ in meshes_in(paths):
-        found.problems.extend(problems)
+        given.problems.extend(problems)
         for document in documents:
             if document.key.kind != KIND:
-                found.documents.append(document)
+                given.documents.append(document)
                 continue
             cases, wrong = read_request_test(document)
-            found.cases.extend(cases)
-            found.problems.extend(wrong)
-    return found
+            given.cases.extend(cases)
+            given.problems.extend(wrong)
+    return given
 
 
 def check(problems: Iterable[Problem]) -> None:
-    """Errors end the command: what is asked about would not be there."""
+    """Print the errors among `problems`, and end the command if there is one: the result would lack the rejected
+    objects."""
     errors = list(dict.fromkeys(map(coded, filter(is_error, problems))))
     for problem in errors:
         say(str(problem))
@@ -69,7 +70,8 @@ def check(problems: Iterable[Problem]) -> None:
 
 
 def warn(problems: Iterable[Problem]) -> None:
-    """What is refused is not there, as a control plane would have it, and whatever else there is can be tried."""
+    """Print the errors among `problems` and continue. As in a control plane, rejected objects are left out and the
+    others are used."""
     errors = list(dict.fromkeys(map(coded, filter(is_error, problems))))
     for problem in errors:
         say(str(problem))
@@ -81,16 +83,16 @@ def warn(problems: Iterable[Problem]) -> None:
 
 
 def warn_of_base(name: str, problems: Iterable[Problem], *, runs: bool) -> None:
-    """Of what nobody has given now, in one line."""
+    """Print one warning for all errors of the base mesh, whose files are not among those given now."""
     errors = sorted({coded(each) for each in problems if is_error(each)}, key=lambda each: (str(each.where), each.what))
     if errors:
         count = f"{len(errors)} errors" if len(errors) > 1 else "an error"
-        counts = "the last good state of these objects counts" if runs else "these objects are left out"
+        counts = "the last valid version of these objects is used" if runs else "these objects are left out"
         say(f"warning: {name} has {count}, and {counts}; the first: {errors[0]}")
 
 
 def stage_of(documents: list[Document], read: Reading | None = None) -> Stage:
-    """Of what is given. What in it would be refused is told."""
+    """Return the stage of the given documents, and print a warning for the rejected ones."""
     stage, refused = staged(documents, read)
     warn(refused)
     return stage
@@ -101,14 +103,15 @@ def staged(
     read: Reading | None = None,
     running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None,
 ) -> tuple[Stage, tuple[Problem, ...]]:
-    """With the errors of whatever is refused. `read`: if others look at the same documents too."""
+    """Return the stage of the given documents, and the errors of the rejected ones. `read` is a parse cache, for
+    documents that are parsed more than once. `running` holds a cluster's pods and EndpointSlices."""
     from weft.api.parse_cache import Reading
     from weft.cli.read.mesh_files import FileAdmission
     from weft.inspect.rehearse.mesh_from_files import written_mesh
     from weft.inspect.stage import Stage
 
-    written = written_mesh(documents, admit=FileAdmission(), running=running, read=read or Reading())
-    return Stage(written.mesh), written.problems
+    parsed = written_mesh(documents, admit=FileAdmission(), running=running, read=read or Reading())
+    return Stage(parsed.mesh), parsed.problems
 
 
 def is_error(problem: Problem) -> bool:
@@ -136,36 +139,36 @@ def base_of(
     context: str | None,
     system: str,
 ) -> Base:
-    """A directory, the mesh that runs here, or a cluster."""
+    """Return the mesh before the change: the directory `against`, the mesh on this machine, or a cluster."""
     refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if against is not None:
-        found = read([against])
-        if not found.documents:
-            check(found.problems)
-        return Base(str(against), found.documents, found.cases, problems=tuple(found.problems))
-    meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, or_files="--against DIR")
-    if meant is None:
+        given = read([against])
+        if not given.documents:
+            check(given.problems)
+        return Base(str(against), given.documents, given.cases, problems=tuple(given.problems))
+    chosen = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, or_files="--against DIR")
+    if chosen is None:
         return _cluster(kubeconfig, context, system)
-    if isinstance(meant, Path):
+    if isinstance(chosen, Path):
         from weft.cli.reach.control import ControlReach
 
-        found = _served(meant)
-        documents, refused = in_force(found.documents, ControlReach(meant).ask("configz"))
-        problems = (*found.problems, *refused)
-        return Base(f"weft control at {meant}", documents, found.cases, problems=problems, runs=True)
+        given = _served(chosen)
+        documents, refused = in_force(given.documents, ControlReach(chosen).ask("configz"))
+        problems = (*given.problems, *refused)
+        return Base(f"weft control at {chosen}", documents, given.cases, problems=problems, runs=True)
     from weft.cli.read.recent_traffic import seen_here
     from weft.local.client import fetch_debug, fetch_status
 
-    status = fetch_status(meant)
-    found = read([Path(status.directory)])
-    documents, refused = in_force(found.documents, fetch_debug(meant, "configz"))
-    problems = (*found.problems, *refused)
-    return Base(f"mesh {meant}", documents, found.cases, recent=seen_here(status), problems=problems, runs=True)
+    status = fetch_status(chosen)
+    given = read([Path(status.directory)])
+    documents, refused = in_force(given.documents, fetch_debug(chosen, "configz"))
+    problems = (*given.problems, *refused)
+    return Base(f"mesh {chosen}", documents, given.cases, recent=seen_here(status), problems=problems, runs=True)
 
 
 def in_force(documents: list[Document], configz: bytes) -> tuple[list[Document], list[Problem]]:
-    """What a mesh runs on: its files, and in the place of what is refused there what was good before, as far as
-    anything was. With the errors of what has such a place taken."""
+    """Return the documents that a running mesh uses, and the errors of the replaced ones. A document with an error is
+    replaced by the last valid version of the object, from the debug page `configz`, if there was one."""
     import msgspec
 
     from weft.api.kinds import key_kind
@@ -175,21 +178,21 @@ def in_force(documents: list[Document], configz: bytes) -> tuple[list[Document],
     from weft.model.names import ObjectKey
 
     good: dict[ObjectKey, Document] = {}
-    for said in msgspec.json.decode(configz):
-        said.pop("origin", None)
-        metadata = said.get("metadata") or {}
-        kind = key_kind(str(said.get("apiVersion", "")), str(said.get("kind", "")))
+    for body in msgspec.json.decode(configz):
+        body.pop("origin", None)
+        metadata = body.get("metadata") or {}
+        kind = key_kind(str(body.get("apiVersion", "")), str(body.get("kind", "")))
         key = ObjectKey(kind, str(metadata.get("namespace", "")), str(metadata.get("name", "")))
-        if (document := document_of(key, Said(msgspec.json.encode(said).decode(), "", 0))) is not None:
+        if (document := document_of(key, Said(msgspec.json.encode(body).decode(), "", 0))) is not None:
             good[key] = document
-    found, problems = {**good}, []
+    used, problems = {**good}, []
     for document in documents:
         errors = [each for each in parse(document).problems if is_error(each)]
         if errors and document.key in good:
             problems += errors
         else:
-            found[document.key] = document
-    return list(found.values()), problems
+            used[document.key] = document
+    return list(used.values()), problems
 
 
 def _served(place: Path) -> GivenFiles:
@@ -218,18 +221,19 @@ def _cluster(kubeconfig: Path | None, context: str | None, system: str) -> Base:
 def declared_and_seen(
     mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None, system: str
 ) -> tuple[list[RequestCase], tuple[SeenRequest, ...]]:
-    """The requests by which the past of a mesh is judged: RequestTests beside its YAML, and recent traffic."""
+    """Return the requests that `weft diff` tries on two moments of a mesh's history: the RequestTests beside its YAML,
+    and recent traffic."""
     import asyncio
 
     from weft.cli.read.recent_traffic import seen_here, seen_on_cluster
 
-    meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
-    if isinstance(meant, Path):
-        return _served(meant).cases, ()
-    if meant is not None:
+    chosen = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
+    if isinstance(chosen, Path):
+        return _served(chosen).cases, ()
+    if chosen is not None:
         from weft.local.client import fetch_status
 
-        status = fetch_status(meant)
+        status = fetch_status(chosen)
         return read([Path(status.directory)]).cases, seen_here(status)
     from weft.cli.reach.cluster import client
 

@@ -1,5 +1,6 @@
-"""A mesh in the background: `weft up` started as a process of its own, watched until its pods are ready, and left.
-What it prints goes to a file beside its run directory, for root only, which goes when the mesh goes."""
+"""Runs a mesh in the background: starts `weft up` as a separate process, and waits until its pods are ready. The output
+of `weft up` is written to a file beside the run directory, readable by root only, which is removed when the mesh
+ends."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _WELL = (PodPhase.READY, PodPhase.COMPLETED)
 def run_background(
     directory: Path, *, name: str, patience: float, trust: Trust | None = None, history: Path | None = None
 ) -> None:
-    """Return once all pods are ready, or fail after so many seconds; the mesh runs on in either case."""
+    """Start the mesh and return once all pods are ready. After `patience` seconds, fail. The mesh continues to run in
+    both cases."""
     record = find(name)
     if record is not None and record.running:
         fail(f"a mesh named `{name}` is running already", f"end it with: weft down {name}\nor give another --name")
@@ -47,16 +49,16 @@ def run_background(
     if status is None:
         fail(f"the mesh has not answered after {patience:g} s; it continues to run", hint)
     wrong = _what_is_wrong(status, patience)
-    found = _found(status)
+    problems = _problem_counts(status)
     if wrong:
         for what in wrong[:-1]:
             say(f"error: {what}")
-        fail(f"{wrong[-1]}; the mesh continues to run", "\n".join((hint, found)))
+        fail(f"{wrong[-1]}; the mesh continues to run", "\n".join((hint, problems)))
     if not status.objects:
         say(no_objects(status))
     say(f"mesh {name} runs (pid {process.pid}): weft status, weft logs, weft exec; weft down {name} ends it")
-    if found:
-        say(found)
+    if problems:
+        say(problems)
 
 
 def _flags(trust: Trust, history: Path | None = None) -> list[str]:
@@ -69,22 +71,23 @@ def _open_log(name: str) -> FileIO:
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         base_directory().mkdir(mode=0o755, parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # the last mesh that ended has just removed the directory
+        with contextlib.suppress(FileNotFoundError):  # the last running mesh may just have removed the directory
             file = os.fdopen(os.open(output_file(name), flags, 0o600), "r+b", buffering=0)
             os.fchmod(file.fileno(), 0o600)
             return file
 
 
 def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: FileIO) -> MeshStatus | None:
-    """Until every pod has come to where it stays, saying what happens meanwhile."""
+    """Wait until every pod has reached a final phase, and print what happens meanwhile. Returns the last status; None
+    if the mesh has not responded."""
     status: MeshStatus | None = None
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         if process.poll() is not None:
             output_file(name).unlink(missing_ok=True)
-            log.seek(0)  # ours is still open, whoever has removed the file
+            log.seek(0)  # this file descriptor stays valid after the file is removed
             words = log.read().decode(errors="replace").strip()
-            if words.startswith("error: "):  # it says itself what kept it from starting
+            if words.startswith("error: "):  # `weft up` has printed why it could not start
                 say(words)
                 raise Exit(1)
             hint = "watch it start: weft up without --detach"
@@ -103,14 +106,15 @@ def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: Fil
 
 
 def _is_over(status: MeshStatus) -> bool:
-    """The files are read and looked at, and nothing of what they want is still on its way; a failed job is not. Nor is
-    the news, to the proxies of those who may call it, that a pod is ready."""
+    """Return whether the mesh has settled: the files are read and checked, all pods exist, none is still starting, and
+    the proxies of callers have acknowledged their config. A failed job counts as settled."""
     here = all(len(workload.pods) >= workload.replicas for workload in status.workloads)
     return status.objects is not None and status.is_checked and here and not _unready(status) and status.is_told
 
 
 def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
-    """Pods that have failed for good, each apart from those that only need longer."""
+    """Return what is wrong, one line each: failed pods, files not read, missing pods, and in one line all pods that are
+    not ready yet."""
     failed = [pod for pod in status.pods if pod.phase is PodPhase.FAILED]
     wrong = [f"{pod.name} failed: {pod.message}" for pod in failed]
     if status.objects is None:
@@ -131,8 +135,9 @@ def _state(pod: PodStatus) -> str:
     return f"{pod.name} ({pod.phase}{pod.message and f': {pod.message}'})"
 
 
-def _found(status: MeshStatus) -> str:
-    """How many problems there are, which have been said line by line, and may have scrolled away."""
+def _problem_counts(status: MeshStatus) -> str:
+    """Return the number of errors and warnings of the mesh as text. They were printed one by one, but may have scrolled
+    out of view."""
     severities = [problem.severity for problem in status.problems]
     errors, warnings = severities.count(Severity.ERROR), severities.count(Severity.WARNING)
     parts = [f"{n} {word}{'s' * (n != 1)}" for n, word in ((errors, "error"), (warnings, "warning")) if n]

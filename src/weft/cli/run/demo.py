@@ -1,4 +1,5 @@
-"""`weft demo`: the example shop, copied to where it can be edited, and run. `--check` does it unattended and judges."""
+"""`weft demo`: copies the example shop to a directory where it can be edited, and runs it. With `--check` it runs
+unattended and checks the results."""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ from weft.cli.print.output import fail, print_table, say
     default=Path("weft-demo"),
     help="The directory to copy the shop to, by default weft-demo; an existing one is used as it is.",
 )
-@click.option("--check", is_flag=True, help="Run it unattended, check it, and exit with 0 or 1.")
+@click.option("--check", is_flag=True, help="Run the shop unattended, check it, and exit with 0 or 1.")
 @click.option("--name", "own_name", help="The mesh's name, for a second demo beside the first.")
 @click.option("--no-live", is_flag=True, help="Plain lines instead of the live view.")
 def demo(directory: Path, check: bool, own_name: str | None, no_live: bool) -> None:
     """Run the example shop and watch its traffic.
 
-    Nine small workloads, three protocols, two versions behind one name, a job, and steady requests. All of it is mutual
-    TLS, with certificates that live for seconds, and one of the nine is denied by policy. The shop is copied to where
-    you can edit it, and four things to try are shown.
+    Nine small workloads, three protocols, two versions behind one name, a job, and steady requests. All traffic uses
+    mutual TLS, with certificates that are valid for seconds, and a policy denies one of the nine workloads. The shop is
+    copied to a directory where you can edit it, and four things to try are shown.
 
     \b
     Example: weft demo
@@ -38,7 +39,7 @@ def demo(directory: Path, check: bool, own_name: str | None, no_live: bool) -> N
     from weft.local.run_directory import find
     from weft.local.status import MeshStatus
 
-    # Before anything is copied: a copy that is never run would only be in the way of the next demo.
+    # Before the shop is copied: a copy that was never run would get in the way of the next demo.
     refuse_without_privileges()
     name = own_name or ("demo" if not check else f"check-{os.getpid()}")
     record = find(name)
@@ -56,7 +57,7 @@ def demo(directory: Path, check: bool, own_name: str | None, no_live: bool) -> N
         try:
             shop.copy_to(directory)
         except OSError as error:
-            fail(f"the shop cannot be copied to {directory}: {error}", "give another place: weft demo DIRECTORY")
+            fail(f"the shop cannot be copied to {directory}: {error}", "give another directory: weft demo DIRECTORY")
         say(f"copied the shop to {directory}; edit it while it runs")
 
     def tips(status: MeshStatus) -> list[tuple[str, list[str]]]:
@@ -68,7 +69,7 @@ def demo(directory: Path, check: bool, own_name: str | None, no_live: bool) -> N
 
 
 def _check(name: str) -> int:
-    """Exit code 0 if everything was seen as promised."""
+    """Run the check and return the exit code: 0 if every step passed."""
     import sys
 
     from weft.cli.print.demo_steps import is_one_place, steps_table
@@ -76,7 +77,8 @@ def _check(name: str) -> int:
 
     report = run(name, say)
     count = len(report.steps)
-    # Each step has been said on standard error. Who sees both streams needs no table of the same.
+    # Each step was printed on standard error. If standard output is the same terminal or file, a table would repeat
+    # them.
     if is_one_place(sys.stdout, sys.stderr):
         say(f"{count - report.failed} of {count} steps passed")
     else:

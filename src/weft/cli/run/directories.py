@@ -1,4 +1,4 @@
-"""Directories that are given to `weft up` and `weft control`: the YAML of a mesh, and where its history is kept."""
+"""Checks the directories given to `weft up` and `weft control`: the YAML of a mesh, and where its history is kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def refuse_without_directory(directory: Path) -> None:
 
 
 def past_directory(directory: Path | None) -> Path | None:
-    """A directory for it that is its owner's alone."""
+    """Create the directory for the history, accessible only to its owner, and return its absolute path. None if none is
+    given."""
     from weft.base.private_directory import NotPrivate, make_private
 
     if directory is None:
@@ -27,7 +28,7 @@ def past_directory(directory: Path | None) -> Path | None:
 
 
 def name_of(directory: Path) -> str:
-    """The directory's own name, as far as it can be a mesh's."""
+    """Return a name for a mesh, derived from the name of its directory."""
     import re
 
     plain = re.sub(r"[^a-z0-9]+", "-", directory.absolute().resolve().name.lower()).strip("-")

@@ -1,4 +1,4 @@
-"""`weft down`: end a running mesh and wait until it is gone; clean up behind one that was killed."""
+"""`weft down`: ends a running mesh and waits until it has ended. Also cleans up after a mesh that was killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.cli.print.output import fail, say
 if TYPE_CHECKING:
     from weft.local.run_directory import MeshRecord
 
-PATIENCE = 30.0  # seconds; a mesh gives its pods a few seconds to finish what they do
+PATIENCE = 30.0  # seconds; a mesh gives its pods a few seconds to finish their requests
 
 
 @click.command()
@@ -22,7 +22,7 @@ PATIENCE = 30.0  # seconds; a mesh gives its pods a few seconds to finish what t
     help="The mesh's name; optional if there is only one.",
     shell_complete=completions.meshes,
 )
-@click.option("--all", "everything", is_flag=True, help="All meshes of this machine.")
+@click.option("--all", "everything", is_flag=True, help="End all meshes of this machine.")
 def down(name: str | None, everything: bool) -> None:
     """End a mesh: its pods, proxies, namespaces and files. Also cleans up after a mesh that was killed.
 

@@ -1,4 +1,5 @@
-"""`weft exec`: run a command in a pod, as its app runs: the same network, user, files and environment."""
+"""`weft exec`: runs a command in a pod in the same way as its application: with the same network, user, files and
+environment."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from weft.cli.flags import completions, shared
 @click.argument(
     "target", metavar="TARGET", help="A pod, or a workload: one of its ready pods.", shell_complete=completions.pods
 )
-@click.argument("command", metavar="[COMMAND]", nargs=-1, help="After two dashes; `sh` if none is given.")
+@click.argument("command", metavar="[COMMAND]", nargs=-1, help="The command, after `--`; default: `sh`.")
 @shared.mesh
 def exec_(target: str, command: tuple[str, ...], mesh: str | None) -> None:
-    """Run a command in a pod. Its input, output, terminal and exit code are passed through; 127 if it cannot start.
+    """Run a command in a pod. Its input, output, terminal and exit code are passed through. If it cannot start: 127.
 
     \b
     Example: weft exec frontend -- python3 ask.py http://payments/pay 100 --summary
@@ -28,7 +29,7 @@ def exec_(target: str, command: tuple[str, ...], mesh: str | None) -> None:
     from weft.local.client import fetch_entrance, fetch_status
     from weft.local.error import CannotStart
 
-    # Options after the target are the command's own; the two dashes that say so are not.
+    # Options after the target belong to the command. The `--` before them does not.
     words = list(command or ())
     if words and words[0].startswith("-") and words[0] != "--":
         fail(f"`{words[0]}` cannot be a command", "options go before the target: weft exec --mesh NAME TARGET", code=2)
@@ -42,5 +43,5 @@ def exec_(target: str, command: tuple[str, ...], mesh: str | None) -> None:
     environment = entrance.environment
     if sys.stdin.isatty() and "TERM" in os.environ:
         environment = {"TERM": os.environ["TERM"], **environment}
-    # Becoming the command, instead of starting it, passes signals, terminal and exit code on without a word of code.
+    # Replace this process with the command: signals, terminal and exit code then need no forwarding.
     os.execve(entrance.argv[0], entrance.argv, environment)  # noqa: S606

@@ -1,5 +1,5 @@
-"""A mesh in the foreground: started, shown until it is told to end, and ended. On a terminal the view is redrawn in
-place; elsewhere one line is printed per change. Whatever happens, the engine is stopped before this returns."""
+"""Runs a mesh in the foreground until a signal ends it. On a terminal the view is redrawn in place; elsewhere one line
+is printed per change. The engine is always stopped before this returns, also after an error."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Tips = Callable[[MeshStatus], list[tuple[str, list[str]]]]  # (what happens, the
 
 Show = Callable[[Engine, asyncio.Event, Tips | None], Coroutine[None, None, None]]
 
-REDRAW = 0.5  # seconds; the edges' figures move no faster
-FOOTER_LINES = 3  # with the line that a terminal keeps for its cursor
+REDRAW = 0.5  # seconds; the figures of the edges are not updated more often
+FOOTER_LINES = 3  # including the line that a terminal reserves for its cursor
 _FOOTER = Text("\nCtrl-C ends the mesh", "dim")
-LOOK = 0.1  # seconds between two looks for changes worth a line
+LOOK = 0.1  # seconds between two polls for changes to print
 
 
 def run_foreground(
@@ -51,7 +51,7 @@ def run_foreground(
     refuse_what_cannot_run(directory, trust)
     tell_of_killed(name)
     show = _draw if live and sys.stdout.isatty() else _print
-    # Problems are part of the status, which is shown; saying them in the log as well would be twice.
+    # Problems are part of the status, which is shown; the log would repeat them.
     log.configure("ERROR" if show is _draw else "INFO")
     for shown in ("weft.control.problems", "weft.ca.problems"):
         logging.getLogger(shown).setLevel(logging.CRITICAL)
@@ -59,7 +59,8 @@ def run_foreground(
 
 
 def refuse_what_cannot_run(directory: Path, trust: Trust | None = None) -> None:
-    """Before anything is made: is there a directory, may we make namespaces, is the CA good? Raises AuthorityError."""
+    """Fail before anything is created if the directory does not exist or the privileges are missing. Raises
+    AuthorityError if the CA cannot be used."""
     refuse_without_directory(directory)
     refuse_without_privileges()
     if trust is not None and trust.ca is not None:
@@ -70,9 +71,9 @@ def refuse_without_privileges() -> None:
     missing = missing_privileges()
     if missing:
         hints = dict.fromkeys(with_this_weft(problem.hint) for problem in missing if problem.hint)
-        said = (f"{problem.where}: {problem.what}" if problem.where.file else problem.what for problem in missing)
+        reasons = (f"{problem.where}: {problem.what}" if problem.where.file else problem.what for problem in missing)
         root = "root is needed: " if os.geteuid() else ""
-        fail(root + "\n       ".join(said), "\n".join(hints))
+        fail(root + "\n       ".join(reasons), "\n".join(hints))
 
 
 def tell_of_killed(name: str) -> None:
@@ -89,7 +90,7 @@ async def _run(engine: Engine, show: Show, tips: Tips | None) -> None:
     try:
         await asyncio.wait({starting, showing, *waits}, return_when=asyncio.FIRST_COMPLETED)
         if engine.failure is not None:
-            await asyncio.wait({starting})  # it could not start, and is cleaning up
+            await asyncio.wait({starting})  # the start failed and is cleaning up
         if starting.done() and starting.exception() is None:
             await asyncio.wait({showing, *waits}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -100,7 +101,7 @@ async def _run(engine: Engine, show: Show, tips: Tips | None) -> None:
         if starting.cancelled() or starting.exception() is None:
             _say_if_heard(f"ending mesh {engine.name} …")
         await engine.stop()
-    # The start's own failure is the one to tell; a closed pipe is a reader who has seen enough.
+    # Raise the failure of the start first. A closed pipe is not a failure: the reader has seen enough.
     for task in (starting, showing):
         if not task.cancelled() and not isinstance(task.exception(), BrokenPipeError):
             task.result()
@@ -110,11 +111,11 @@ async def _run(engine: Engine, show: Show, tips: Tips | None) -> None:
 
 
 def _say_if_heard(words: str) -> None:
-    """Somebody who has closed the pipe, or the terminal, must not keep the mesh from ending."""
+    """Print a message, and ignore a closed pipe or terminal, which must not keep the mesh from ending."""
     with contextlib.suppress(OSError):
         say(words)
         return
-    # What is still in the buffers would fail again when the process ends, and change its exit code.
+    # Buffered output would fail again when the process exits, and change its exit code.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(nowhere, stream.fileno())
@@ -128,22 +129,22 @@ def _ended_by_signal() -> asyncio.Event:
 
 
 async def _draw(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None:
-    """On a terminal: the whole view, again and again, in the same place."""
+    """Redraw the whole view in place on a terminal, until `ended` is set."""
     console = Console(highlight=False)
-    # Lines of the log are printed above the view, because Live stands in for standard error.
+    # Log lines are printed above the view, because Live replaces standard error.
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         log.configure("ERROR")
-        told = False
+        tips_shown = False
         while not await _passes(ended, REDRAW):
             status = engine.status()
             empty = [Text(f"\n{line}") for line in _still_empty(status)]
-            tip_lines = [] if told else _tip_lines(tips, status)
+            tip_lines = [] if tips_shown else _tip_lines(tips, status)
             whole = Group(mesh_view(status), *empty, *tip_lines, _FOOTER)
             if len(console.render_lines(whole)) < console.height:
                 live.update(whole, refresh=True)
                 continue
-            if tip_lines and is_settled(status):  # too much for this terminal: the tips scroll by, once and for all
-                told = True
+            if tip_lines and is_settled(status):  # the tips do not fit beside the view: print them once
+                tips_shown = True
                 console.print(*tip_lines, sep="\n")
             fitting = mesh_view(status, height=console.height - FOOTER_LINES - 2 * len(empty))
             live.update(Group(fitting, *empty, _FOOTER), refresh=True)
@@ -152,15 +153,15 @@ async def _draw(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None
 
 
 async def _print(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None:
-    """Elsewhere: one line per change."""
+    """Print one line per change, where there is no terminal, until `ended` is set."""
     before: MeshStatus | None = None
-    told = False
+    tips_shown = False
     while not await _passes(ended, LOOK):
         status = engine.status()
         for line in (*changes(before, status), *_newly_empty(before, status)):
             _line(line)
-        if tips is not None and not told and is_settled(status):
-            told = True
+        if tips is not None and not tips_shown and is_settled(status):
+            tips_shown = True
             for tip in _tip_lines(tips, status):
                 _line(tip.plain)
         before = status
@@ -179,7 +180,7 @@ def no_objects(status: MeshStatus) -> str:
 
 
 async def _passes(ended: asyncio.Event, seconds: float) -> bool:
-    """Whether the end came within so many seconds."""
+    """Wait for at most `seconds`, and return whether `ended` was set in that time."""
     try:
         async with asyncio.timeout(seconds):
             await ended.wait()
@@ -189,7 +190,8 @@ async def _passes(ended: asyncio.Event, seconds: float) -> bool:
 
 
 def _line(text: str) -> None:
-    # Flushed, so that a log file or a pipe shows it at once; a pipe that nobody reads is an error here, not at exit.
+    # Flush, so that a log file or a pipe shows the line at once, and a closed pipe raises an error here and not at
+    # exit.
     print(text, flush=True)
 
 

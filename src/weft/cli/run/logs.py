@@ -1,4 +1,4 @@
-"""`weft logs`: what a workload's app, or its proxy, has printed."""
+"""`weft logs`: prints the output of a workload's application or of its proxy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     "target", metavar="TARGET", help="A workload (all of its pods) or one pod.", shell_complete=completions.pods
 )
 @click.option("-f", "--follow", is_flag=True, help="Follow: print new lines until Ctrl-C.")
-@click.option("--proxy", is_flag=True, help="The log of the Envoy instead of the app's.")
-@click.option("--tail", type=click.IntRange(min=0), help="Only this many of the last lines.")
+@click.option("--proxy", is_flag=True, help="Print the log of the proxy instead of the application's.")
+@click.option("--tail", type=click.IntRange(min=0), help="Print only this many lines from the end.")
 @shared.mesh
 def logs(target: str, follow: bool, proxy: bool, tail: int | None, mesh: str | None) -> None:
     """Print the output of a workload or pod.
@@ -58,7 +58,7 @@ class _Reader:
 
 
 def _print_together(read: _Reader, pods: list[PodStatus]) -> None:
-    """Several pods at once, each line with its pod's name, until the last of them is gone."""
+    """Print the logs of several pods at once, each line with the name of its pod, until the last pod has ended."""
     from threading import Thread
 
     threads = [Thread(target=read.print, args=(pod, f"{pod.name}: "), daemon=True) for pod in pods]

@@ -1,4 +1,4 @@
-"""`weft status`: everything a mesh says of itself, once or again and again."""
+"""`weft status`: shows the whole status of a mesh, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from weft.cli.print.output import fail, is_data, print_data, print_table
     help="The mesh's name; optional if only one is running.",
     shell_complete=completions.meshes,
 )
-@click.option("--mesh", help="The same.", shell_complete=completions.meshes)
+@click.option("--mesh", help="The same as NAME.", shell_complete=completions.meshes)
 @shared.wide_table_or_data("table (wide is the same), json or yaml.")
-@click.option("-w", "--watch", is_flag=True, help="Keep showing it until Ctrl-C; the mesh continues to run.")
+@click.option("-w", "--watch", is_flag=True, help="Show the status until Ctrl-C; the mesh continues to run.")
 def status(name: str | None, mesh: str | None, output: str, watch: bool) -> None:
-    """Show workloads, traffic and problems. Everything that `weft up` shows, once, or with --watch as it changes.
+    """Show workloads, traffic and problems. The same view as of `weft up`, once, or with --watch as it changes.
 
     \b
     Example: weft status

@@ -1,4 +1,4 @@
-"""`weft up`: run the mesh of a directory, in the foreground with a live view or, detached, in the background."""
+"""`weft up`: runs the mesh of a directory, in the foreground with a live view, or in the background with `--detach`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 @click.option(
     "--ca",
     type=click.Path(path_type=Path),
-    help="A directory that keeps the mesh's CA, or contains one; by default the CA ends with the mesh.",
+    help="A directory that contains a CA, or in which one is created; by default the CA ends with the mesh.",
 )
-@click.option("--certificate-ttl", default="24h", show_default=True, help="How long a pod's certificate lives.")
+@click.option("--certificate-ttl", default="24h", show_default=True, help="The lifetime of a pod's certificate.")
 @click.option(
     "--history",
     type=click.Path(path_type=Path),
-    help="A directory that keeps the history across restarts; by default it ends with the mesh.",
+    help="A directory that keeps the history across restarts; by default the history ends with the mesh.",
 )
 def up(
     directory: Path,
@@ -45,7 +45,7 @@ def up(
     certificate_ttl: str,
     history: Path | None,
 ) -> None:
-    """Run the mesh of a directory. Files may be edited while it runs; Ctrl-C ends it and leaves nothing behind.
+    """Run the mesh of a directory. Files may be edited while the mesh runs. Ctrl-C ends it and leaves nothing behind.
 
     \b
     Example: weft up examples/shop
@@ -54,7 +54,7 @@ def up(
     """
     from weft.cli.run.directories import name_of, past_directory, refuse_without_directory
 
-    refuse_without_directory(directory)  # at once: the rest takes a second to load
+    refuse_without_directory(directory)  # first, because the imports below take a second
     from weft.cli.run.foreground import refuse_what_cannot_run, run_foreground
 
     name = name or name_of(directory)
@@ -76,5 +76,5 @@ def _trust(ca: Path | None, certificate_ttl: str) -> Trust:
     ttl = duration_of(certificate_ttl, "--certificate-ttl 24h")
     if not SHORTEST_TTL <= ttl <= LONGEST_TTL:
         hint = "for example: --certificate-ttl 24h"
-        fail(f"a certificate lives from {SHORTEST_TTL.seconds} s to {LONGEST_TTL.days} days", hint, code=2)
+        fail(f"a certificate is valid for {SHORTEST_TTL.seconds} s to {LONGEST_TTL.days} days", hint, code=2)
     return Trust(ca.absolute() if ca else None, ttl)

@@ -1,5 +1,5 @@
-"""The live view of a mesh that runs elsewhere, until Ctrl-C or the mesh's own end. On a terminal it is redrawn in its
-place; elsewhere one line is printed per change. It only looks: the mesh runs on."""
+"""Shows the live view of a mesh that another process runs, until Ctrl-C or until the mesh ends. On a terminal the view
+is redrawn in place; elsewhere one line is printed per change. The mesh is not affected."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from weft.local.client import fetch_status
 from weft.local.error import LocalError
 from weft.local.status import MeshStatus
 
-REDRAW = 0.5  # seconds; the edges' figures move no faster
+REDRAW = 0.5  # seconds; the figures of the edges are not updated more often
 _FOOTER = Text("\nCtrl-C ends this view; the mesh runs on", "dim")
-_FOOTER_LINES = 3  # with the line that a terminal keeps for its cursor
+_FOOTER_LINES = 3  # including the line that a terminal reserves for its cursor
 
 
 def watch_mesh(name: str) -> None:
@@ -37,7 +37,7 @@ def watch_mesh(name: str) -> None:
 
 
 def _statuses(name: str) -> Iterator[MeshStatus]:
-    """Until the mesh is gone; that it cannot be asked at all is an error."""
+    """Yield the status of the mesh repeatedly until the mesh has ended. Raises LocalError if the first query fails."""
     yield fetch_status(name)
     while True:
         time.sleep(REDRAW)

@@ -1,4 +1,4 @@
-"""How an audit is shown, and what it exits with."""
+"""The output of an audit, and its exit codes."""
 
 import json
 
@@ -11,7 +11,7 @@ from weft.inspect.audit.report import AuditReport, Section
 pytestmark = pytest.mark.root
 
 
-def test_plaintext_that_is_accepted_ends_with_1_and_says_what_to_do(weft, mesh):
+def test_accepted_plaintext_exits_with_1_and_has_a_hint(weft, mesh):
     done = weft("audit", "--mesh", mesh)
     assert done.returncode == 1, done.stderr
     assert (
@@ -41,16 +41,16 @@ def test_a_namespace_with_nothing_in_it_needs_nothing(weft, mesh):
     assert (done.returncode, done.stdout.count("nothing found")) == (0, 6)
 
 
-def test_a_mesh_and_a_cluster_at_once_make_no_sense(weft, mesh):
+def test_a_mesh_and_a_cluster_at_once_are_a_usage_error(weft, mesh):
     assert weft("audit", "--mesh", mesh, "--kubernetes").returncode == 2
 
 
-def test_the_table_of_memory_says_where_each_figure_is_from():
+def test_the_table_of_memory_has_the_source_of_each_figure():
     rows = costs([PodMemory("web", "shop", "a", 40_000_000, "request", None, "no limit")])
     text = "\n".join(_lines(AuditReport("x", (Section("memory", "Memory", (AMBIENT,)),), rows)))
     assert "40.0 MB (request)" in text and "no limit" in text and "not measured" in text
     assert _bytes(None, "") == "-"
 
 
-def test_a_share_that_is_many_times_is_told_as_such():
+def test_a_large_share_is_shown_as_a_factor():
     assert [_share(each) for each in (None, 0.2, 1.5, 172.15)] == ["-", "20%", "150%", "172 ×"]

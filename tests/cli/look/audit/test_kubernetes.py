@@ -1,4 +1,4 @@
-"""A cluster looked over: a real API server, which makes pods without a proxy because its webhook does not answer."""
+"""An audit of a cluster: a real API server, which creates pods without a proxy because its webhook does not respond."""
 
 import itertools
 import json
@@ -86,7 +86,11 @@ def test_pods_made_while_an_ignored_webhook_was_down_are_found(cluster_cli, plac
     done = cluster_cli("audit", "-n", place)
     assert done.returncode == 1, done.stderr
     bare = next(line for line in done.stdout.splitlines() if f"Pod {place}/bare-7d9-x" in line)
-    assert "WFT0804" in bare and f"webhook {WEBHOOK} has failurePolicy Ignore" in bare and "not now, either" in bare
+    assert (
+        "WFT0804" in bare
+        and f"webhook {WEBHOOK} has failurePolicy Ignore" in bare
+        and "it still does not respond" in bare
+    )
     assert f"next: kubectl rollout restart deployment/bare -n {place}" in done.stdout
     assert f"Pod {place}/web-a" not in done.stdout
     assert f"{place}: injects (istio-injection: enabled, istio.io/rev: canary); 1 of 2 pods with a proxy" in done.stdout
@@ -100,7 +104,7 @@ def test_memory_that_cannot_be_measured_is_what_is_written(cluster_cli, place):
     assert (row["workload"], row["proxy"], row["application"], row["share"]) == ("web-a", 128 << 20, 256 << 20, 0.5)
     assert (row["proxy_from"], row["application_from"]) == ("request; limit 1073.7 MB", "limit")
     certificates = next(each for each in said["sections"] if each["name"] == "certificates")
-    assert "1 of 1 proxies could not be asked" in certificates["findings"][0]["what"]
+    assert "1 of 1 proxies could not be queried" in certificates["findings"][0]["what"]
 
 
 def test_a_root_that_ends_soon_is_found():
@@ -114,7 +118,7 @@ def test_a_root_that_ends_soon_is_found():
 
 
 def test_a_root_that_a_cluster_has_published_is_looked_at(cluster_cli, place):
-    """As far as its control plane's namespace is: here that of the test."""
+    """The root is read from the control plane's namespace, here the namespace of the test."""
     data = {"root-cert.pem": "no certificate"}
     body = {"metadata": {"name": ROOT_CONFIG_MAP}, "data": data}
     cluster_cli.server.request("POST", f"/api/v1/namespaces/{place}/configmaps", body)
@@ -122,7 +126,7 @@ def test_a_root_that_a_cluster_has_published_is_looked_at(cluster_cli, place):
     assert done.returncode == 1 and "error: CA: the published roots are not certificates" in done.stdout
 
 
-def test_what_its_envoy_says_wins_over_what_is_written():
+def test_the_measured_memory_is_preferred_over_the_request():
     body = pod("web", container("app", limit="100M"), container("istio-proxy", request="50M"))
     template = template_of(Document(ObjectKey("Pod", "shop", "web"), "v1", body))
     found = memory_of(template, ProxyReadings(memory=30_000_000))

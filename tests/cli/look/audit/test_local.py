@@ -1,4 +1,4 @@
-"""What is read from this machine."""
+"""The part of an audit that reads this machine."""
 
 import subprocess
 import sys

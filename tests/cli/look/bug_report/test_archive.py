@@ -72,7 +72,7 @@ def test_a_long_file_keeps_its_beginning_and_a_log_its_end(monkeypatch):
     assert files["report/a"] == b"[weft: 6 bytes are left out here]\n6789abcdef"
 
 
-def test_the_whole_is_bounded_and_says_what_is_missing(monkeypatch):
+def test_the_archive_is_bounded_and_lists_what_is_missing(monkeypatch):
     monkeypatch.setattr(archives, "MOST_TOTAL", 10)
     bundle, files = bundled(("a", b"x" * 8), ("b", b"x" * 8), ("c", b"x"))
     assert set(files) == {"report/a", "report/c", "report/left-out.txt"}

@@ -1,4 +1,4 @@
-"""A report of a real mesh, searched for what may not be in it."""
+"""A report of a real mesh, searched for secrets that must not be in it."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.root
 
 
 def contents(path):
-    """By name, without the archive's own directory."""
+    """Return the files of the archive by name, without the archive's own directory."""
     with tarfile.open(path) as archive:
         return {each.name.partition("/")[2]: archive.extractfile(each).read() for each in archive}
 
@@ -28,7 +28,7 @@ def made(weft, mesh, tmp_path_factory):
     return done, path
 
 
-def test_it_says_where_the_report_is_and_tells_its_progress_apart(made):
+def test_the_path_is_on_stdout_and_the_progress_on_stderr(made):
     done, path = made
     assert done.stdout == f"{path}\n"
     assert "proxy 1 of 2: talker-0.shop" in done.stderr and "check it before you share it" in done.stderr
@@ -73,14 +73,16 @@ def test_what_applications_print_stays_theirs(made):
     assert not [name for name, data in contents(made[1]).items() if b"talker-0 speaks" in data]
 
 
-def test_a_namespace_without_a_proxy_is_told(weft, mesh, tmp_path):
+def test_a_namespace_without_a_proxy_is_reported(weft, mesh, tmp_path):
     done = weft("bug-report", "-n", "shp", "-o", tmp_path / "report.tar.gz", "--mesh", mesh)
-    assert "no proxy is in namespace shp: the report has none\nhint: there are some in shop\n" in done.stderr
+    assert (
+        "no proxy is in namespace shp, so the report has no proxies\nhint: there are proxies in shop\n" in done.stderr
+    )
     with tarfile.open(tmp_path / "report.tar.gz") as archive:
         assert not [name for name in archive.getnames() if "/proxies/" in name]
 
 
-def test_a_file_that_is_there_is_not_written_over(weft, mesh, made):
+def test_an_existing_file_is_not_overwritten(weft, mesh, made):
     done = weft("bug-report", "-o", made[1], "--mesh", mesh)
     assert (done.returncode, done.stdout) == (1, "") and "File exists" in done.stderr
 
@@ -158,5 +160,5 @@ def test_what_virtual_services_say_of_secret_headers_is_not_in_it(weft, tmp_path
         weft("down", name)
     files = contents(tmp_path / "report.tar.gz")
     dump = files["proxies/web-0.shop/config_dump.json"]
-    assert b"x-client-secret" in dump and b"shown" in dump  # it is there, without its value
+    assert b"x-client-secret" in dump and b"shown" in dump  # the header is there, without its value
     assert {where for where, data in files.items() if b"hidden-" in data} == set()

@@ -87,7 +87,7 @@ def test_lines_of_a_log_lose_queries_and_headers(line, left):
 
 
 def test_settings_that_refer_to_themselves_take_no_time():
-    """Written out, they would be larger than any memory."""
+    """With the aliases expanded, the document would be larger than any memory."""
     lines = ["l0: &l0 {token: x}", *(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 30))]
     assert "[redacted]" in redacted({"data": {"mesh": "\n".join(lines)}})["data"]["mesh"]
 
@@ -115,8 +115,8 @@ def test_settings_with_values_that_are_none_stay_as_they_are(value):
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("part", ["\n", "key", "-", "- ", "/", "a.b-", "a://", "?", "'key", "eyJ", "authorization: "])
-def test_who_writes_long_lines_does_not_hold_up_a_report(part):
-    """Each of these took minutes: a caller chooses what stands in an access log."""
+def test_long_lines_in_a_log_are_redacted_quickly(part):
+    """Each of these lines once took minutes. A caller can choose the content of an access log."""
     text = part * (240_000 // len(part)) + "\n"
     assert redacted({"said": text})["said"]
     assert without_secrets(text.encode())

@@ -1,4 +1,4 @@
-"""Which webhook injects, compared with whom a real API server asks."""
+"""Which webhook injects a pod, compared with the webhook that a real API server calls."""
 
 import itertools
 import json
@@ -15,13 +15,13 @@ from weft.install.namespace import config_maps
 from weft.install.values import Values
 from weft.install.webhooks import injector
 
-_numbers = itertools.count()  # a namespace that was removed takes its time
+_numbers = itertools.count()  # a deleted namespace takes a while to go away
 INJECT = "sidecar.istio.io/inject"
 
 
 @pytest.mark.root
 @pytest.mark.parametrize("command", [("check-inject",), ("x", "check-inject")])
-def test_a_workload_of_this_machine_says_it_itself(weft, mesh, command):
+def test_a_workload_of_this_machine_decides_for_itself(weft, mesh, command):
     done = weft(*command, "talker-0.shop", "--mesh", mesh)
     assert done.returncode == 0, done.stderr
     head, row = [re.split(r" {2,}", line) for line in done.stdout.splitlines()]
@@ -32,7 +32,7 @@ def test_a_workload_of_this_machine_says_it_itself(weft, mesh, command):
 
 
 @pytest.mark.parametrize("arguments", [[], ["web", "-l", "a=b"], ["web", "--file", "x.yaml"]])
-def test_exactly_one_is_asked_about(weft, arguments):
+def test_exactly_one_pod_must_be_given(weft, arguments):
     done = weft("check-inject", *arguments)
     assert done.returncode == 2
     assert "no pod is given, or more than one" in done.stderr
@@ -82,11 +82,11 @@ def test_files_need_neither_a_cluster_nor_a_mesh(alone, tmp_path):
     assert [(row[0], row[1].rpartition("/")[2], *row[3:]) for row in rows] == [
         (
             *("Deployment shop/web", "web.yaml:6", "default", "✔"),
-            "its namespace or its revision label asks for it, and nothing says otherwise",
+            "a label of its namespace or its revision label enables injection",
         ),
         (
             *("Pod default/old", "web.yaml:14", "default", "✘"),
-            "neither namespace default nor the pod has a label that asks for it",
+            "neither namespace default nor the pod has a label that enables injection",
         ),
     ]
     assert done.stderr == (
@@ -113,7 +113,7 @@ def test_files_are_of_no_mesh(alone, tmp_path):
     assert alone("-f", tmp_path, "--mesh", "shop", "--kubernetes").exit_code == 2
 
 
-def test_a_pod_that_is_not_as_it_would_be_made_now_is_told(capsys):
+def test_a_running_pod_that_differs_from_a_new_one_is_reported(capsys):
     from weft.cli.look.check_inject.webhooks import InjectionVerdict
 
     yes, no = InjectionVerdict("a", "default", True, ""), InjectionVerdict("b", "default", False, "")
@@ -121,8 +121,8 @@ def test_a_pod_that_is_not_as_it_would_be_made_now_is_told(capsys):
     meshed = {**bare, "spec": {"containers": [{"name": "istio-proxy"}]}}
     for pod, verdicts, said in (
         (bare, [yes], "has no proxy: it was created before"),
-        (meshed, [no], "has a proxy: it was created when"),
-        (meshed, [yes, yes], "several webhooks inject it: a, a"),
+        (meshed, [no], "has a proxy: it was created while"),
+        (meshed, [yes, yes], "several webhooks inject this pod: a, a"),
     ):
         check_inject._tell(pod, verdicts)
         assert said in capsys.readouterr().err
@@ -133,7 +133,7 @@ def test_a_pod_that_is_not_as_it_would_be_made_now_is_told(capsys):
 
 @pytest.fixture
 def webhooks(cluster_cli):
-    """Two revisions, of which nobody answers."""
+    """The webhooks of two revisions, without servers that respond."""
     server = cluster_cli.server
     path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
     system = server.make_namespace(f"inject-system-{next(_numbers)}")
@@ -147,7 +147,7 @@ def webhooks(cluster_cli):
         server.request("DELETE", f"{path}/{each['metadata']['name']}")
 
 
-def test_the_webhooks_that_are_said_to_inject_are_those_that_the_api_server_asks(cluster_cli, webhooks):
+def test_the_webhooks_in_the_verdict_are_those_that_the_api_server_calls(cluster_cli, webhooks):
     server = cluster_cli.server
     spaces = {
         "inject-plain": {},
@@ -167,7 +167,7 @@ def test_the_webhooks_that_are_said_to_inject_are_those_that_the_api_server_asks
 
 
 def asked(server, namespace, labels):
-    """Who stands in the way of a pod that is made, because nobody answers."""
+    """Return the webhook that rejects a new pod, because it does not respond."""
     pod = {
         "metadata": {"name": "tried", "labels": labels},
         "spec": {"containers": [{"name": "app", "image": "x"}]},
@@ -181,7 +181,7 @@ def asked(server, namespace, labels):
     return set()
 
 
-def test_a_workload_of_a_cluster_is_asked_about_by_its_name(cluster_cli, webhooks):
+def test_a_workload_of_a_cluster_is_found_by_its_name(cluster_cli, webhooks):
     server = cluster_cli.server
     server.make_namespace("inject-named", {"istio-injection": "enabled"})
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "app", "image": "x"}]}}

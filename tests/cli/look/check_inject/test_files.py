@@ -1,4 +1,4 @@
-"""Pods that are only written, wherever they stand."""
+"""Pod templates in files, in every place where they can occur."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_the_labels_of_a_namespace_count_wherever_it_is_written(written, tmp_pat
         (", labels: {sidecar.istio.io/inject: 'true'}", True, "its label sidecar.istio.io/inject is true"),
     ],
 )
-def test_a_workload_of_one_machine_says_it_itself(written, metadata, has, reason):
+def test_a_workload_of_one_machine_decides_for_itself(written, metadata, has, reason):
     found = written(f"kind: Workload\nmetadata: {{name: a{metadata}}}\nspec: {{command: [x]}}\n")
     (told,) = verdicts(found, InjectionSettings())
     assert (told.injected, told.reason, told.revision) == (has, reason, "-")
@@ -70,13 +70,13 @@ def test_without_a_pod_there_is_nothing_to_say(written, text, capsys):
     assert "no pod and no workload in these files\nhint: " in capsys.readouterr().err
 
 
-def test_what_is_no_yaml_is_told_with_its_line(written, capsys):
+def test_invalid_yaml_is_an_error_with_its_line(written, capsys):
     with pytest.raises(click.exceptions.Exit):
         written("kind: Pod\n---\na: {\n")
     assert "web.yaml:" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there_is_told(capsys):
+def test_a_missing_file_is_an_error(capsys):
     with pytest.raises(click.exceptions.Exit):
         read([Path("/nowhere/at/all.yaml")], "")
     assert "cannot be read: No such file or directory\nhint: " in capsys.readouterr().err

@@ -85,15 +85,15 @@ def test_the_injector_may_still_leave_a_pod_alone():
     injected, reason = said({}, {ENABLED: "enabled"}, annotations={INJECT: "false"})
     assert not injected
     assert reason.startswith(
-        "Namespace label istio-injection=enabled matches, but the injector leaves it alone: its annot"
+        "Namespace label istio-injection=enabled matches, but the injector does not inject it: its annot"
     )
     assert not said({}, {ENABLED: "enabled"}, settings=InjectionSettings(auto_inject=False))[0]
 
 
-def test_a_namespace_that_is_left_alone_says_so():
+def test_an_excluded_namespace_is_the_reason():
     assert said({}, {ENABLED: "enabled"}, namespace="kube-system") == (
         False,
-        "Namespace kube-system is left alone by this webhook",
+        "Namespace kube-system is excluded by this webhook",
     )
 
 

@@ -9,7 +9,7 @@ from weft.cli.main import app
 @pytest.mark.parametrize(
     "given", [["--file", "x"], ["talker", "--level", "info", "--reset"], ["talker", "-l", "app=x"], []]
 )
-def test_what_makes_no_sense_is_a_usage_error(given):
+def test_invalid_arguments_are_a_usage_error(given):
     assert CliRunner().invoke(app, ["pc", "log", *given], prog_name="weft").exit_code == 2
 
 

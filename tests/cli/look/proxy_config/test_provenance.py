@@ -22,13 +22,13 @@ ANSWERS = [
 ]
 
 
-def test_a_part_is_told_on_one_line_with_objects_before_rules():
+def test_a_part_is_one_line_with_objects_before_rules():
     assert words({"sources": [], "rules": [RULE]}) == "default: no-limits"
     assert words({"sources": ["A", "B"], "rules": [RULE]}) == "A; B [no-limits]"
     assert words({"sources": ["A"], "rules": []}) == "A"
 
 
-def test_a_part_is_found_by_place_or_by_address_and_else_its_resource_is_told():
+def test_a_part_is_found_by_path_or_address_else_the_whole_resource_is_used():
     made = Provenance(ANSWERS)
     pod = "Workload shop/a (a.yaml:9); Service shop/a (a.yaml:1) [no-limits]"
     assert made.words("outbound|80||a", "endpoints[0].lb_endpoints[3]") == pod
@@ -43,7 +43,7 @@ def test_whole_resources_have_their_parts_beside_them():
     assert own["why"][0]["rules"][0]["name"] == "bootstrap"
 
 
-def test_the_control_plane_is_asked_about_each_kind():
+def test_the_control_plane_is_queried_for_each_kind():
     class Source:
         file, proxy = None, "web-0.shop"
 
@@ -61,7 +61,7 @@ def test_the_control_plane_is_asked_about_each_kind():
 
 
 @pytest.mark.root
-def test_each_row_of_a_running_proxy_is_told(weft, mesh):
+def test_each_row_of_a_running_proxy_has_its_provenance(weft, mesh):
     for command in ("listeners", "routes", "clusters", "endpoints", "secret"):
         done = weft("pc", command, "talker", "--why", "--mesh", mesh)
         assert done.returncode == 0, done.stderr
@@ -72,7 +72,7 @@ def test_each_row_of_a_running_proxy_is_told(weft, mesh):
 
 
 @pytest.mark.root
-def test_all_tables_of_a_running_proxy_are_told(weft, mesh):
+def test_all_tables_of_a_running_proxy_have_provenance(weft, mesh):
     done = weft("pc", "all", "talker", "--why", "--mesh", mesh)
     assert done.returncode == 0, done.stderr
     tables = [part.splitlines() for part in done.stdout.split("\n\n")[1:]]

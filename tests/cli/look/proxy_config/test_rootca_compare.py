@@ -11,7 +11,7 @@ OLD, NEW = (f"-----BEGIN CERTIFICATE-----\n{each}\n-----END CERTIFICATE-----\n" 
 
 
 class Reached:
-    """Pods with what they trust."""
+    """A connection to pods with given trusted roots."""
 
     def __init__(self, **roots):
         self._roots = roots
@@ -42,14 +42,14 @@ def test_one_root_in_common_is_enough(compared):
     assert (done.exit_code, done.stdout) == (0, said)
 
 
-def test_none_in_common_is_told_with_where_to_look(compared):
+def test_no_common_root_is_an_error_with_a_hint(compared):
     done = compared("old", "new")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "have the non identical ROOTCA, theoretically the connectivity between them is unavailable" in done.stderr
     assert "hint: see what each trusts: weft proxy-config secret old.shop, and new.shop" in done.stderr
 
 
-def test_who_has_no_root_is_told_of(compared):
+def test_a_proxy_without_a_root_is_an_error(compared):
     done = compared("old", "nothing")
     assert done.exit_code == 1 and "nothing.shop has no root certificate yet" in done.stderr
 

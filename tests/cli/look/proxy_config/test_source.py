@@ -25,14 +25,14 @@ def source(**given):
 
 
 @pytest.mark.parametrize("given", [{}, {"target": "web", "file": "dump.json"}])
-def test_a_pod_or_a_file_is_asked_and_not_both(given, capsys):
+def test_either_a_pod_or_a_file_is_read(given, capsys):
     with pytest.raises(click.exceptions.Exit) as refused:
         source(**given).check()
     assert refused.value.exit_code == 2
     assert "--file DUMP" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there_is_said_with_its_name(capsys):
+def test_a_missing_file_is_an_error_with_its_name(capsys):
     with pytest.raises(click.exceptions.Exit):
         source(file="/nowhere/dump.json").everything()
     assert "/nowhere/dump.json cannot be read: No such file" in capsys.readouterr().err

@@ -37,7 +37,7 @@ def run(*arguments, **options):
 
 
 @pytest.mark.parametrize(("name", "aliases"), ALIASES.items())
-def test_each_command_goes_by_all_of_istioctls_names(name, aliases):
+def test_each_command_has_all_of_istioctls_names(name, aliases):
     for each in (name, *aliases):
         for group in ("proxy-config", "pc"):
             result = run(group, each, "--help")
@@ -84,14 +84,14 @@ def test_filters_reach_the_reader(dump):
     assert yaml.safe_load(run("pc", "c", "--file", dump, "--fqdn", "xds", "-o", "yaml").stdout)[0]["name"] == "xds"
 
 
-def test_endpoints_of_a_whole_dump_are_those_that_the_proxy_was_told(dump):
+def test_endpoints_of_a_whole_dump_are_those_that_the_proxy_was_sent(dump):
     assert "endpoint/10.0.0.2:80" in run("pc", "ep", "--file", dump).stdout
     assert json.loads(run("pc", "ep", "--file", dump, "--port", "80", "-o", "json").stdout) == [ASSIGNMENT]
     none = run("pc", "ep", "--file", dump, "--port", "81", "-o", "json")
     assert (none.stdout, none.stderr) == ("[]\n", "there is no such endpoint\n")
 
 
-def test_nothing_found_is_said_beside_the_data(dump):
+def test_an_empty_result_is_reported_on_stderr(dump):
     result = run("pc", "c", "--file", dump, "--port", "1", "-o", "json")
     assert (result.exit_code, json.loads(result.stdout)) == (0, [])
     assert result.stderr == "there is no such cluster\n"
@@ -104,7 +104,7 @@ def test_no_command_shows_a_key(dump, command):
     assert "default" in result.stdout and "secret!" not in result.output
 
 
-def test_headers_come_when_asked_for(dump):
+def test_headings_are_printed_if_requested(dump):
     shown = run("pc", "all", "--file", dump, "--with-headers").stdout
     titles = [line.split()[1] for line in shown.splitlines() if line.startswith("------")]
     assert titles == ["BOOTSTRAP", "CLUSTER", "LISTENER", "ROUTE", "SECRET", "ENDPOINTS"]
@@ -114,16 +114,16 @@ def test_standard_input_is_a_file_too(dump):
     assert "xds" in run("pc", "c", "--file", "-", input=dump.read_text()).stdout
 
 
-def test_a_file_that_is_no_dump_is_said_in_words(tmp_path):
+def test_a_file_that_is_not_a_dump_is_an_error(tmp_path):
     (tmp_path / "x").write_text("no")
     result = run("pc", "clusters", "--file", tmp_path / "x")
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: {tmp_path / 'x'}: this is not JSON") and "hint: " in result.stderr
+    assert result.stderr.startswith(f"error: {tmp_path / 'x'}: the dump is not JSON") and "hint: " in result.stderr
 
 
 @pytest.mark.parametrize("command", ["listeners", "routes", "clusters", "endpoints", "secret"])
 def test_a_dump_has_no_provenance_and_that_is_a_usage_error(dump, command):
     result = run("pc", command, "--file", dump, "--why")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "a dump says what Envoy has, and not why" in result.stderr
+    assert "a dump contains Envoy's config, but not the objects behind it" in result.stderr
     assert "hint: leave out --why, or name a pod" in result.stderr

@@ -1,5 +1,5 @@
-"""`weft audit`: a mesh looked over, section by section, with the next command for whatever should be acted upon. Reads,
-and changes nothing; what could not be read is told and stops nothing else."""
+"""`weft audit`: checks a whole mesh, section by section, and prints the next command for each finding that needs
+action. It changes nothing. What cannot be read is reported, and the other sections continue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weft.inspect.audit.report import AuditReport
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
-_MANY = 10  # times the application's memory: more than can be read as a percentage
+_MANY = 10  # a share of at least 10 times the application's memory is shown as a factor, not as a percentage
 
 
 @click.command()
@@ -39,8 +39,8 @@ def audit(
     system: str,
     revision: str,
 ) -> None:
-    """Check a whole mesh for what needs action. Rejected objects, injection, workloads without a proxy, plaintext that
-    is still accepted, certificates near expiry, policies that match nothing, and the memory of the proxies.
+    """Check a whole mesh for what needs action. It reports rejected objects, injection, workloads without a proxy,
+    plaintext that is still accepted, certificates near expiry, policies that match nothing, and the memory of proxies.
 
     \b
     Exit codes: 0 nothing to do, 1 something to do, 2 an invalid command line.

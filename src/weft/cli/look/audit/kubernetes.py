@@ -1,5 +1,5 @@
-"""What an audit reads of a cluster, with the credentials of whoever runs it: namespaces, webhooks, pods and everything
-that a mesh is made of from the API server; certificates and memory from each pod's Envoy, where it can be reached."""
+"""The part of an audit that reads a cluster, with the user's credentials: namespaces, webhooks, pods and the mesh's
+objects from the API server; certificates and memory from each pod's Envoy, if it can be reached."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from weft.kube.client import Client
 
-MOST_ASKED = 200  # proxies: each is a connection through the API server
+MOST_ASKED = 200  # the most proxies to query: each query is a connection through the API server
 _AT_ONCE = 8
 _PATIENCE = 10.0  # seconds for one proxy
-_NOTICE = timedelta(days=30)  # before a root ends
-_INJECTORS = ".sidecar-injector.istio.io"  # how the names of webhooks end that put proxies into pods
+_NOTICE = timedelta(days=30)  # how long before a root expires it is reported
+_INJECTORS = ".sidecar-injector.istio.io"  # suffix of the names of webhooks that inject proxies
 _PROXY = "istio-proxy"
 
 
@@ -60,21 +60,21 @@ def look_over(
             inventory = await take(cluster, root_namespace=system, revision=revision)
             webhooks = await injecting(cluster)
             pods = [each for each in _pods(inventory, namespace) if each.proxy is not None]
-            asked = await _ask(cluster, pods[:MOST_ASKED])
-            return inventory, webhooks, asked, await _roots(cluster, system), cluster.connection.server
+            readings = await _ask(cluster, pods[:MOST_ASKED])
+            return inventory, webhooks, readings, await _roots(cluster, system), cluster.connection.server
 
-    inventory, webhooks, asked, roots, server = asyncio.run(read())
+    inventory, webhooks, readings, roots, server = asyncio.run(read())
     examined = examine(inventory.documents, running=running(inventory))
     problems = [each for each in examined.problems if _is_in(each, namespace)]
     pods = _pods(inventory, namespace)
-    costs = audit_memory.costs(memory_of(pod, asked.get(_named(pod))) for pod in pods if pod.proxy is not None)
+    costs = audit_memory.costs(memory_of(pod, readings.get(_named(pod))) for pod in pods if pod.proxy is not None)
     plaintext = audit.plaintext(examined.facts, namespace) if examined.facts is not None else None
     sections = (
         audit.errors(problems),
         _namespaces(inventory, pods, webhooks, problems, namespace),
         without_proxy(pods, webhooks, problems),
         *((plaintext,) if plaintext is not None else ()),
-        _certificates(asked, sum(pod.proxy is not None for pod in pods), roots),
+        _certificates(readings, sum(pod.proxy is not None for pod in pods), roots),
         audit.policies(problems),
         audit.Section(
             "memory",
@@ -87,8 +87,8 @@ def look_over(
 
 
 async def injecting(client: Client) -> list[InjectingWebhook]:
-    """The webhooks that put proxies into pods, whoever installed them. None if they may not be read: that is told as
-    part of the inventory."""
+    """Return the webhooks that inject proxies, of any installation. The list is empty if the user may not read them,
+    which is reported with the inventory."""
     try:
         configurations = (await client.list(MUTATING_WEBHOOKS, dict)).items
     except KubeError:
@@ -106,7 +106,8 @@ async def injecting(client: Client) -> list[InjectingWebhook]:
 def without_proxy(
     pods: Iterable[PodTemplate], webhooks: list[InjectingWebhook], problems: list[Problem]
 ) -> audit.Section:
-    """Pods that should have one, with the likely reason; and how to make them anew."""
+    """Return the section about pods that should have a proxy and have none: the likely reason, and the command that
+    creates the pod again."""
     by_name = {str(pod.document.key): pod for pod in pods}
     ignoring = sorted({each.configuration for each in webhooks if each.failure_policy == "Ignore"})
     silent = {each.where.object for each in problems if each.code == "WFT0815"}
@@ -114,36 +115,38 @@ def without_proxy(
     for problem in audit.of_codes(problems, audit.OF_PROXIES):
         pod = by_name.get(problem.where.object)
         if problem.code == "WFT0804" and pod is not None:
-            why = "it is older than the label or the webhook"
+            why = "the pod is older than the label or the webhook"
             if ignoring:
                 down = [name for name in ignoring if f"MutatingWebhookConfiguration {name}" in silent]
-                why = f"webhook {ignoring[0]} has failurePolicy Ignore, and did not answer when it was made"
-                why += "; it does not now, either" if down else ", or it is older than the label"
-            what = f"it runs without a proxy, and a pod like it would get one now. Likely {why}"
+                why = f"webhook {ignoring[0]} has failurePolicy Ignore, and did not respond when the pod was created"
+                why += "; it still does not respond" if down else ", or the pod is older than the label"
+            what = f"it runs without a proxy, although a new pod would get one. Likely reason: {why}"
             problem = msgspec.structs.replace(problem, what=what, hint=_restart(pod))
         findings.append(problem)
     return audit.Section("without-proxy", "Workloads without a proxy", findings=tuple(findings))
 
 
-def memory_of(pod: PodTemplate, asked: ProxyReadings | None) -> audit_memory.PodMemory:
-    """The proxy's as it is, where its Envoy was asked; else what it may have. The application's is its limit."""
+def memory_of(pod: PodTemplate, readings: ProxyReadings | None) -> audit_memory.PodMemory:
+    """Return the memory of a pod: of its proxy as measured by Envoy, or else its request or limit; of its application,
+    its limit or request."""
     spec = pod.body().get("spec") or {}
     stay = [*(spec.get("containers") or ()), *(each for each in spec.get("initContainers") or () if _stays(each))]
     proxies = [each for each in stay if each.get("name") == _PROXY]
     applications = [each for each in stay if each.get("name") != _PROXY]
-    measured = asked.memory if asked is not None else None
-    proxy, proxy_from = (measured, "measured") if measured else _written(proxies, ("request", "limit"))
-    limit, is_limit = _written(proxies, ("limit",))
+    measured = readings.memory if readings is not None else None
+    proxy, proxy_from = (measured, "measured") if measured else _declared_memory(proxies, ("request", "limit"))
+    limit, is_limit = _declared_memory(proxies, ("limit",))
     if proxy_from == "request" and limit is not None:
         proxy_from = f"request; {is_limit} {limit / 1e6:.1f} MB"
-    application, application_from = _written(applications, ("limit", "request"))
+    application, application_from = _declared_memory(applications, ("limit", "request"))
     return audit_memory.PodMemory(
         _workload(pod), pod.namespace, str(spec.get("nodeName", "")), proxy, proxy_from, application, application_from
     )
 
 
-def _written(containers: list[Mapping[str, Any]], kinds: tuple[str, ...]) -> tuple[int | None, str]:
-    """The first kind that all of the containers have."""
+def _declared_memory(containers: list[Mapping[str, Any]], kinds: tuple[str, ...]) -> tuple[int | None, str]:
+    """Return the total memory of the containers, and which kind it is (request or limit): the first of `kinds` that
+    every container has."""
     for kind in kinds:
         amounts = [
             amount(str(((each.get("resources") or {}).get(f"{kind}s") or {}).get("memory", ""))) for each in containers
@@ -164,16 +167,16 @@ def _namespaces(
     for pod in pods:
         counted[pod.namespace].append(pod.proxy is not None)
     policies = sorted({(each.configuration, each.failure_policy) for each in webhooks})
-    told = [f"webhook {name}: failurePolicy {policy}" for name, policy in policies]
-    told = told or ["no webhook puts proxies into pods"]
+    notes = [f"webhook {name}: failurePolicy {policy}" for name, policy in policies]
+    notes = notes or ["no webhook injects proxies"]
     for document in sorted(inventory.documents, key=lambda each: each.key.name):
         name = document.key.name
         if document.key.kind != "Namespace" or (namespace and name != namespace):
             continue
         labels = (document.body.get("metadata") or {}).get("labels") or {}
-        held = counted.get(name, [])
-        if held or INJECTION_LABEL in labels or REVISION_LABEL in labels:
-            told.append(f"{name}: {_says(labels)}; {sum(held)} of {len(held)} pods with a proxy")
+        with_proxy = counted.get(name, [])
+        if with_proxy or INJECTION_LABEL in labels or REVISION_LABEL in labels:
+            notes.append(f"{name}: {_injection(labels)}; {sum(with_proxy)} of {len(with_proxy)} pods with a proxy")
     ignored = [
         Problem(
             Where(object=f"MutatingWebhookConfiguration {name}"),
@@ -184,17 +187,18 @@ def _namespaces(
         for name in sorted({each.configuration for each in webhooks if each.failure_policy == "Ignore"})
     ]
     findings = (*audit.of_codes(problems, audit.OF_NAMESPACES), *ignored)
-    return audit.Section("namespaces", "Webhooks and namespaces", tuple(told), findings)
+    return audit.Section("namespaces", "Webhooks and namespaces", tuple(notes), findings)
 
 
-def _says(labels: Mapping[str, str]) -> str:
-    said = [f"{label}: {labels[label]}" for label in (INJECTION_LABEL, REVISION_LABEL) if label in labels]
+def _injection(labels: Mapping[str, str]) -> str:
+    present = [f"{label}: {labels[label]}" for label in (INJECTION_LABEL, REVISION_LABEL) if label in labels]
     injects = labels[INJECTION_LABEL] == "enabled" if INJECTION_LABEL in labels else REVISION_LABEL in labels
-    return f"{'injects' if injects else 'does not inject'} ({', '.join(said) or 'no label'})"
+    return f"{'injects' if injects else 'does not inject'} ({', '.join(present) or 'no label'})"
 
 
 async def _roots(client: Client, system: str) -> list[Problem]:
-    """What of the roots that everybody trusts ends soon; nothing where none are published, or may be read."""
+    """Return the problems of the published roots that expire soon. Empty if no roots are published or the user may not
+    read them."""
     try:
         published = await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=system)
     except KubeError:
@@ -205,7 +209,7 @@ async def _roots(client: Client, system: str) -> list[Problem]:
 def ending_roots(pem: str, now: datetime) -> list[Problem]:
     from cryptography.x509 import load_pem_x509_certificates
 
-    where, found = Where(object="CA"), []
+    where, problems = Where(object="CA"), []
     try:
         roots = load_pem_x509_certificates(pem.encode()) if pem else []
     except ValueError as error:
@@ -215,36 +219,37 @@ def ending_roots(pem: str, now: datetime) -> list[Problem]:
         if ends - now < _NOTICE:
             severity = Severity.ERROR if ends <= now else Severity.WARNING
             named = f"root {each.subject.rfc4514_string()!a}"
-            what = f"{named} ends at {ends:%Y-%m-%d %H:%M:%S} UTC, and no certificate outlives it"
-            found.append(Problem(where, what, "weft ca rotate --kubernetes", severity))
-    return found
+            what = f"{named} expires at {ends:%Y-%m-%d %H:%M:%S} UTC, and no certificate is valid longer than its root"
+            problems.append(Problem(where, what, "weft ca rotate --kubernetes", severity))
+    return problems
 
 
-def _certificates(asked: Mapping[str, ProxyReadings], proxies: int, roots: list[Problem]) -> audit.Section:
-    held = [certificate for each in asked.values() for certificate in each.certificates]
-    silent = sorted(name for name, each in asked.items() if each.error)
+def _certificates(readings: Mapping[str, ProxyReadings], proxies: int, roots: list[Problem]) -> audit.Section:
+    certificates = [certificate for each in readings.values() for certificate in each.certificates]
+    silent = sorted(name for name, each in readings.items() if each.error)
     findings = [*roots]
     if silent:
-        what = f"{len(silent)} of {proxies} proxies could not be asked, the first of them: {asked[silent[0]].error}"
-        hint = "it takes the right to create pods/portforward: kubectl auth can-i create pods/portforward"
+        what = f"{len(silent)} of {proxies} proxies could not be queried; the first error: {readings[silent[0]].error}"
+        hint = "this needs the permission to create pods/portforward; see: kubectl auth can-i create pods/portforward"
         findings.append(Problem(Where(object=f"Proxy {silent[0]}"), what, hint, Severity.INFO))
-    if proxies > len(asked):
-        what = f"only {len(asked)} of {proxies} proxies were asked"
-        findings.append(Problem(Where(), what, "one namespace at a time: weft audit -n NAMESPACE", Severity.INFO))
-    return audit.certificates(held, findings)
+    if proxies > len(readings):
+        what = f"only {len(readings)} of {proxies} proxies were queried"
+        hint = "audit one namespace at a time: weft audit -n NAMESPACE"
+        findings.append(Problem(Where(), what, hint, Severity.INFO))
+    return audit.certificates(certificates, findings)
 
 
 async def _ask(client: Client, pods: list[PodTemplate]) -> dict[str, ProxyReadings]:
     places = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(pod: PodTemplate) -> tuple[str, ProxyReadings]:
+    async def read(pod: PodTemplate) -> tuple[str, ProxyReadings]:
         async with places:
-            return _named(pod), await _asked(client, pod)
+            return _named(pod), await _readings(client, pod)
 
-    return dict(await asyncio.gather(*map(one, pods)))
+    return dict(await asyncio.gather(*map(read, pods)))
 
 
-async def _asked(client: Client, pod: PodTemplate) -> ProxyReadings:
+async def _readings(client: Client, pod: PodTemplate) -> ProxyReadings:
     try:
         async with asyncio.timeout(_PATIENCE):
             certs = await port_forward.ask(client, pod.namespace, pod.name, ADMIN_PORT, "/certs")
@@ -253,22 +258,22 @@ async def _asked(client: Client, pod: PodTemplate) -> ProxyReadings:
     except KubeError as error:
         return ProxyReadings(error=error.problem.what)
     except TimeoutError:
-        return ProxyReadings(error=f"no answer within {_PATIENCE:g} s")
+        return ProxyReadings(error=f"no response within {_PATIENCE:g} s")
     except (OSError, ValueError) as error:
         return ProxyReadings(error=str(error))
 
 
 def _envoys_memory(answer: bytes) -> int | None:
-    """What it has from the kernel, of what its own allocator counts."""
-    said = msgspec.json.decode(answer, type=dict[str, str])
-    found = said.get("total_physical_bytes") or said.get("heap_size") or ""
-    return int(found) if found.isdigit() else None
+    """Return the memory that Envoy's allocator holds from the kernel, out of the response of /memory."""
+    figures = msgspec.json.decode(answer, type=dict[str, str])
+    size = figures.get("total_physical_bytes") or figures.get("heap_size") or ""
+    return int(size) if size.isdigit() else None
 
 
 def _pods(inventory: Inventory, namespace: str) -> list[PodTemplate]:
-    """Those that are there and not over."""
-    found = [template_of(each) for each in inventory.documents if each.key.kind == "Pod"]
-    return [pod for pod in found if pod and pod.runs and not pod.over and (not namespace or pod.namespace == namespace)]
+    """Return the pods that run and have not ended, in `namespace` or in all namespaces."""
+    pods = [template_of(each) for each in inventory.documents if each.key.kind == "Pod"]
+    return [pod for pod in pods if pod and pod.runs and not pod.over and (not namespace or pod.namespace == namespace)]
 
 
 def _workload(pod: PodTemplate) -> str:
@@ -281,7 +286,7 @@ def _restart(pod: PodTemplate) -> str:
     kind = "deployment" if pod.owner[0] == "ReplicaSet" else pod.owner[0].lower()
     if kind in ("deployment", "statefulset", "daemonset"):
         return f"kubectl rollout restart {kind}/{_workload(pod)} -n {pod.namespace}"
-    return f"kubectl delete pod {pod.name} -n {pod.namespace}, and make it again"
+    return f"kubectl delete pod {pod.name} -n {pod.namespace}, and create it again"
 
 
 def _named(pod: PodTemplate) -> str:

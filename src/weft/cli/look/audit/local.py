@@ -1,5 +1,5 @@
-"""What an audit reads of a mesh on this machine: its status, what its control plane and each Envoy say, and from the
-kernel how much memory proxies and applications have for themselves."""
+"""The part of an audit that reads a mesh on this machine: its status, its control plane's audit page, the certificates
+of each Envoy, and from the kernel the memory of proxies and applications."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def look_over(reached: LocalReach, namespace: str = "") -> audit.AuditReport:
 
     status = fetch_status(reached.mesh)
     pods = [pod for pod in status.pods if (not namespace or pod.namespace == namespace) and not _is_over(pod)]
-    asked = {"namespace": namespace} if namespace else {}
-    looked = msgspec.json.decode(reached.ask("audit", asked), type=audit.LookedOver)
+    query = {"namespace": namespace} if namespace else {}
+    looked = msgspec.json.decode(reached.ask("audit", query), type=audit.LookedOver)
     problems = [each for each in looked.problems if _is_in(each, namespace)]
     costs = audit_memory.costs(map(_memory, filter(_has_proxy, pods)))
-    told = [each for each in status.problems if _is_in(each, namespace)]
+    reported = [each for each in status.problems if _is_in(each, namespace)]
     sections = (
-        audit.errors(told),
+        audit.errors(reported),
         _namespaces(pods, problems),
         _without_proxy(pods),
         looked.plaintext,
         _certificates(reached, pods, [each for each in status.problems if each.where.object == "CA"]),
-        audit.policies((*told, *problems)),
+        audit.policies((*reported, *problems)),
         audit.Section(
             "memory",
             "Memory of proxies (the 20 % rule)",
@@ -51,12 +51,12 @@ def _namespaces(pods: list[PodStatus], problems: list[Problem]) -> audit.Section
     counted: dict[str, list[bool]] = defaultdict(list)
     for pod in pods:
         counted[pod.namespace].append(_has_proxy(pod))
-    told = [
-        f"{namespace}: {sum(held)} of {len(held)} pods with a proxy; there is no webhook, each Workload decides"
-        for namespace, held in sorted(counted.items())
+    notes = [
+        f"{namespace}: {sum(with_proxy)} of {len(with_proxy)} pods with a proxy; no webhook, each Workload decides"
+        for namespace, with_proxy in sorted(counted.items())
     ]
     return audit.Section(
-        "namespaces", "Webhooks and namespaces", tuple(told), audit.of_codes(problems, audit.OF_NAMESPACES)
+        "namespaces", "Webhooks and namespaces", tuple(notes), audit.of_codes(problems, audit.OF_NAMESPACES)
     )
 
 
@@ -65,8 +65,8 @@ def _without_proxy(pods: list[PodStatus]) -> audit.Section:
     findings = [
         Problem(
             Where(object=f"Workload {namespace}/{name}"),
-            "it runs without a proxy because of sidecar.istio.io/inject: no identity, and no policy is enforced there",
-            "remove that label or annotation unless it is intended",
+            "it has no proxy, because sidecar.istio.io/inject is false: it has no identity and enforces no policy",
+            "unless this is intended, remove the label or annotation sidecar.istio.io/inject",
             Severity.INFO,
         )
         for namespace, name in workloads
@@ -78,21 +78,21 @@ def _certificates(reached: LocalReach, pods: list[PodStatus], authority: list[Pr
     from weft.cli.reach.interface import PodProxy
     from weft.local.error import LocalError
 
-    held: list[audit.Certificate] = []
+    certificates: list[audit.Certificate] = []
     silent: list[Problem] = []
     for pod in filter(_has_proxy, pods):
         proxy = PodProxy(pod.name, pod.namespace)
         try:
-            held += audit.certificates_of(str(proxy), reached.admin(proxy, "/certs"))
+            certificates += audit.certificates_of(str(proxy), reached.admin(proxy, "/certs"))
         except (LocalError, ValueError) as error:
-            hint = f"see what it says: weft logs {pod.namespace}/{pod.name} --proxy"
-            what = f"its Envoy does not answer: {_words(error)}"
+            hint = f"see its log: weft logs {pod.namespace}/{pod.name} --proxy"
+            what = f"its Envoy does not respond: {_words(error)}"
             silent.append(Problem(Where(object=f"Proxy {proxy}"), what, hint))
-    return audit.certificates(held, (*authority, *silent))
+    return audit.certificates(certificates, (*authority, *silent))
 
 
 def _words(error: Exception) -> str:
-    """Without a place and a hint of its own, where it stands in a problem that has both."""
+    """Return the message of an error without its place and hint, for use inside a problem that has its own."""
     problem = getattr(error, "problem", None)
     return problem.what if isinstance(problem, Problem) else str(error)
 
@@ -111,7 +111,8 @@ def _memory(pod: PodStatus) -> audit_memory.PodMemory:
 
 
 def _private(pid: int) -> int:
-    """Bytes that are its alone, as the proxy's are counted: what processes share is paid for once."""
+    """Return the bytes that only this process uses. The proxy's memory is counted in the same way: shared memory is not
+    counted for each process."""
     try:
         lines = [line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()]
     except OSError:
@@ -120,7 +121,7 @@ def _private(pid: int) -> int:
 
 
 def _family(pid: int) -> Iterator[int]:
-    """A process and all that it has started, as far as they are there."""
+    """Yield a process and all of its descendants that still run."""
     if not pid:
         return
     yield pid

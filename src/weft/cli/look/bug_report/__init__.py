@@ -1,1 +1,1 @@
-"""`weft bug-report`: the command, the archive it writes, and the removal of secrets from it."""
+"""`weft bug-report`: the command, the archive it writes, and the redaction of secrets."""

@@ -1,8 +1,8 @@
-"""An archive of what was collected, that can be given to others: names and bytes come in, and whatever is a key, a
-token or a password goes out of them before they are written. Bounded: a file that is too long loses its beginning or
-its end, and once the whole is full, what comes later is only named.
+"""The archive of a bug report, which can be shared: keys, tokens and passwords are redacted from each file before it is
+written. The size is bounded: a file that is too long loses its beginning or its end, and once the archive is full,
+further files are only listed.
 
-Rule: what still looks like a private key after that is not written at all.
+Rule: a file that still looks like a private key after redaction is not written.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from weft.base.key_search import kinds_of_keys
 from weft.cli.look.bug_report.redact import without_named_secrets
 
 MOST_FILE = 8 << 20
-MOST_TOTAL = 256 << 20  # before compression, which takes nine tenths of it
+MOST_TOTAL = 256 << 20  # before compression, which saves about 90 %
 REDACTED = b"[redacted]"
 
 _PRIVATE = rb"[A-Z0-9 ]*PRIVATE KEY-----"
 _OF_TOKENS = rb"[A-Za-z0-9_-]"
 _SECRETS = (
-    # Whole keys in PEM, also where JSON has written their line ends, or where a log has cut off what follows.
+    # Whole PEM keys, also with the line ends escaped in JSON, or cut off at the end of a log.
     (re.compile(rb"-----BEGIN %s.*?(?:-----END %s|\Z)" % (_PRIVATE, _PRIVATE), re.DOTALL), b""),
-    # JSON Web Tokens, which service accounts have too. Each word is looked at once, however often it says `eyJ`.
+    # JSON Web Tokens, also those of service accounts. The pattern scans each word once, however often the word contains
+    # `eyJ`.
     (re.compile(rb"(?<!%s)(?=%s*?eyJ%s{8})%s++\.%s{8,}+\.%s*+" % ((_OF_TOKENS,) * 6)), b""),
     (re.compile(rb"(?i)(authorization\\?[\"']?\s*[:=]\s*\\?[\"']?(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]+"), b"\\1"),
     (re.compile(rb"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]{16,}"), b"\\1"),
-    # Symmetric keys among JSON Web Keys.
+    # Symmetric keys in JSON Web Key sets.
     (re.compile(rb"(\\?\"k\\?\"\s*:\s*\\?\")[A-Za-z0-9_=-]{16,}"), b"\\1"),
 )
 
 
 class ReportArchive:
-    """Use it as a context: with its end the archive is whole."""
+    """A context manager that writes redacted files to an archive. The archive is complete when the context ends."""
 
     def __init__(self, file: IO[bytes], root: str) -> None:
         self._root = root
@@ -45,13 +46,14 @@ class ReportArchive:
         self.names: list[str] = []
 
     def add(self, name: str, data: bytes, *, tail: bool = False) -> None:
-        """`tail`: of what is too long, the end is kept: logs."""
+        """Redact `data` and write it as `name`. If it is too long, its beginning is kept, or with `tail`, as for logs,
+        its end."""
         data = without_secrets(data)
         if len(data) > MOST_FILE:
             note = f"[weft: {len(data) - MOST_FILE} bytes are left out here]\n".encode()
             data = note + data[-MOST_FILE:] if tail else data[:MOST_FILE] + note
         if kinds := kinds_of_keys(data):
-            self.left_out.append(f"{name}: it would hold a private key ({', '.join(kinds)})")
+            self.left_out.append(f"{name}: it contains a private key ({', '.join(kinds)})")
             return
         if self._size + len(data) > MOST_TOTAL:
             self.left_out.append(f"{name}: the report is full")

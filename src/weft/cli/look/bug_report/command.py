@@ -1,7 +1,7 @@
-"""`weft bug-report`: what somebody needs to see what is wrong with a mesh, in one archive: versions, status, problems,
-what each proxy has, logs, and the machine. Rule: Secrets, keys, tokens, environments and what applications print are
-not read; what others say is searched for them before it is written (`archive.py`); what cannot be had is
-named."""
+"""`weft bug-report`: collects what is needed to diagnose a mesh into one archive: versions, status, problems, the
+config and logs of each proxy, and facts about the machine. Rule: Secrets, keys, tokens, environments and the output
+of applications are not read. All other text is searched for secrets before it is written (`archive.py`). What cannot
+be collected is listed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from weft.cli.reach.interface import MeshReach, PodProxy
 
 MOST_PROXIES = 100
-LOG_LINES = 2_000  # of each proxy
+LOG_LINES = 2_000  # the last lines of each proxy's log
 _PAGES = ("syncz", "adsz", "registryz", "endpointz", "configz", "history", "audit", "version")
 _ADMIN = ("certs", "clusters", "listeners", "memory", "server_info", "stats", "runtime")
 _PROXY_CONTAINER, _CONTROL_LABEL = "istio-proxy", "app=istiod"
-# What the redirect and the proxies depend on.
+# Kernel settings that the redirect and the proxies depend on.
 _KERNEL = (
     *("net/ipv4/ip_forward", "net/ipv4/ip_local_port_range", "net/ipv6/conf/all/disable_ipv6", "net/core/somaxconn"),
     *("fs/file-max", "fs/inotify/max_user_watches", "fs/inotify/max_user_instances"),
@@ -66,7 +66,7 @@ def bug_report(
     context: str | None,
     system: str,
 ) -> None:
-    """Collect what is needed to diagnose a mesh, without secrets. An archive (.tar.gz) with versions, status and
+    """Collect what is needed to diagnose a mesh, without secrets. Writes an archive (.tar.gz) with versions, status,
     problems, the config and logs of every proxy, the control plane's debug pages, and facts about this machine.
 
     \b
@@ -91,13 +91,13 @@ def bug_report(
         file = path.open("xb")
     except OSError as error:
         fail(f"{path}: {error.strerror}", "give another file: -o FILE")
-    with file, ReportArchive(file, path.name.removesuffix(".gz").removesuffix(".tar")) as bundle, progress() as told:
+    with file, ReportArchive(file, path.name.removesuffix(".gz").removesuffix(".tar")) as bundle, progress() as shown:
         path.chmod(0o600)
-        _of_machine(bundle, told)
+        _of_machine(bundle, shown)
         if reached is not None:
             try:
-                _of_mesh(reached, bundle, told, namespace)
-                _of_place(reached, bundle, told, namespace, (kubeconfig, context, system))
+                _of_mesh(reached, bundle, shown, namespace)
+                _of_place(reached, bundle, shown, namespace, (kubeconfig, context, system))
             finally:
                 reached.close()
     for line in bundle.left_out:
@@ -107,11 +107,11 @@ def bug_report(
 
 
 def _attempt(bundle: ReportArchive, name: str, get: Callable[[], bytes], *, tail: bool = False) -> bytes:
-    """What cannot be had is named, and stops nothing else."""
+    """Add the result of `get` to the archive and return it. If `get` fails, list `name` as left out."""
     try:
-        said = get()
+        data = get()
     except Exit:
-        bundle.left_out.append(f"{name}: could not be asked for")
+        bundle.left_out.append(f"{name}: could not be read")
         return b""
     except Exception as error:
         problem = getattr(error, "problem", None)
@@ -119,16 +119,16 @@ def _attempt(bundle: ReportArchive, name: str, get: Callable[[], bytes], *, tail
             raise
         bundle.left_out.append(f"{name}: {problem.what if problem is not None else error}")
         return b""
-    bundle.add(name, said, tail=tail)
-    return said
+    bundle.add(name, data, tail=tail)
+    return data
 
 
-def _of_machine(bundle: ReportArchive, told: Progress) -> None:
+def _of_machine(bundle: ReportArchive, shown: Progress) -> None:
     import msgspec
 
     from weft.cli.reach.local_versions import here
 
-    told.now("this machine")
+    shown.now("this machine")
     bundle.add("versions.json", msgspec.json.format(msgspec.json.encode(here()), indent=2))
     for command in _COMMANDS:
         _attempt(bundle, f"machine/{'-'.join(command)}.txt", partial(_output, *command))
@@ -139,27 +139,27 @@ def _of_machine(bundle: ReportArchive, told: Progress) -> None:
     bundle.add("machine/sysctl.txt", "\n".join([*lines, ""]).encode())
 
 
-def _of_mesh(reached: MeshReach, bundle: ReportArchive, told: Progress, namespace: str) -> None:
-    """What is asked for in the same way wherever the mesh is."""
+def _of_mesh(reached: MeshReach, bundle: ReportArchive, shown: Progress, namespace: str) -> None:
+    """Add what every kind of mesh has: the control plane's debug pages, and the config of each proxy."""
     import msgspec
 
     from weft.cli.reach.interface import PodProxy
 
-    said: dict[str, bytes] = {}
+    pages: dict[str, bytes] = {}
     for page in _PAGES:
-        told.now(f"the control plane's {page}")
-        _attempt(bundle, f"control/{page}.json", partial(_joined, reached, said, page))
-    known = [each for answer in [said.get("syncz", b"")] if answer for each in msgspec.json.decode(answer).values()]
-    names = {str(proxy["proxy"]) for each in known for proxy in each}
+        shown.now(f"the control plane's {page}")
+        _attempt(bundle, f"control/{page}.json", partial(_joined, reached, pages, page))
+    replicas = [each for answer in [pages.get("syncz", b"")] if answer for each in msgspec.json.decode(answer).values()]
+    names = {str(proxy["proxy"]) for each in replicas for proxy in each}
     proxies = [PodProxy(*name.rpartition(".")[::2]) for name in sorted(names)]
     chosen = [proxy for proxy in proxies if not namespace or proxy.namespace == namespace]
     if namespace and proxies and not chosen:
         others = ", ".join(sorted({proxy.namespace for proxy in proxies}))
-        say(f"no proxy is in namespace {namespace}: the report has none\nhint: there are some in {others}")
+        say(f"no proxy is in namespace {namespace}, so the report has no proxies\nhint: there are proxies in {others}")
     for number, proxy in enumerate(chosen[:MOST_PROXIES], start=1):
-        told.now(f"proxy {number} of {len(chosen)}: {proxy}")
+        shown.now(f"proxy {number} of {len(chosen)}: {proxy}")
         _of_proxy(reached, bundle, proxy)
-    bundle.left_out += [f"proxies/{proxy}: there are too many" for proxy in chosen[MOST_PROXIES:]]
+    bundle.left_out += [f"proxies/{proxy}: there are too many proxies" for proxy in chosen[MOST_PROXIES:]]
 
 
 def _of_proxy(reached: MeshReach, bundle: ReportArchive, proxy: PodProxy) -> None:
@@ -171,7 +171,7 @@ def _of_proxy(reached: MeshReach, bundle: ReportArchive, proxy: PodProxy) -> Non
         return msgspec.json.encode(read(reached.admin(proxy, "/config_dump", {"include_eds": "true"})).document)
 
     if not _attempt(bundle, f"proxies/{proxy}/config_dump.json", dump):
-        return  # who does not answer this answers nothing
+        return  # an Envoy that does not respond to this query responds to none
     for page in _ADMIN:
         _attempt(bundle, f"proxies/{proxy}/{page}.txt", partial(reached.admin, proxy, f"/{page}"))
 
@@ -179,27 +179,27 @@ def _of_proxy(reached: MeshReach, bundle: ReportArchive, proxy: PodProxy) -> Non
 def _of_place(
     reached: MeshReach,
     bundle: ReportArchive,
-    told: Progress,
+    shown: Progress,
     namespace: str,
     cluster: tuple[Path | None, str | None, str],
 ) -> None:
-    """What only one kind of place has: processes and their logs here, pods and theirs there."""
+    """Add what only one kind of mesh has: status and logs of pods on this machine, or those of a cluster."""
     from weft.cli.reach.control import ControlReach
     from weft.cli.reach.local import LocalReach
 
     if isinstance(reached, LocalReach):
-        _of_pods_here(reached.mesh, bundle, told, namespace)
+        _of_pods_here(reached.mesh, bundle, shown, namespace)
     elif not isinstance(reached, ControlReach):
-        _of_cluster(bundle, told, namespace, *cluster)
+        _of_cluster(bundle, shown, namespace, *cluster)
 
 
-def _of_pods_here(mesh: str, bundle: ReportArchive, told: Progress, namespace: str) -> None:
+def _of_pods_here(mesh: str, bundle: ReportArchive, shown: Progress, namespace: str) -> None:
     import msgspec
 
     from weft.local.client import fetch_problems, fetch_status, read_logs
     from weft.local.run_directory import output_file
 
-    told.now("status and logs")
+    shown.now("status and logs")
     status = fetch_status(mesh)
     bundle.add("status.json", msgspec.json.format(msgspec.json.encode(status), indent=2))
     bundle.add("problems.txt", "".join(f"{each}\n" for each in fetch_problems(mesh)).encode())
@@ -217,9 +217,10 @@ def _of_pods_here(mesh: str, bundle: ReportArchive, told: Progress, namespace: s
 
 
 def _of_cluster(
-    bundle: ReportArchive, told: Progress, namespace: str, kubeconfig: Path | None, context: str | None, system: str
+    bundle: ReportArchive, shown: Progress, namespace: str, kubeconfig: Path | None, context: str | None, system: str
 ) -> None:
-    """Pods are told by where they are and how they do, without what is written in them: that may hold secrets."""
+    """Add the list of pods with their state, and the logs of control planes and proxies. The pods' specs are not added:
+    they may contain secrets."""
     import asyncio
 
     from weft.cli.reach.cluster import client
@@ -236,17 +237,17 @@ def _of_cluster(
                 *((each, _PROXY_CONTAINER) for each in meshed[:MOST_PROXIES]),
             ):
                 place, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-                told.now(f"the log of {place}/{name}")
+                shown.now(f"the log of {place}/{name}")
                 query = {"container": container, "tailLines": str(LOG_LINES)}
                 try:
-                    said = await cluster.raw("GET", PODS.path(place, name, "log"), query=query)
+                    log = await cluster.raw("GET", PODS.path(place, name, "log"), query=query)
                 except Exception as error:
                     problem = getattr(error, "problem", None)
                     if problem is None:
                         raise
                     bundle.left_out.append(f"logs/{name}.{place}.log: {problem.what}")
                 else:
-                    bundle.add(f"logs/{name}.{place}.log", said, tail=True)
+                    bundle.add(f"logs/{name}.{place}.log", log, tail=True)
 
     try:
         asyncio.run(logs())
@@ -274,13 +275,13 @@ def _text(lines: Iterable[str]) -> bytes:
     return "".join(f"{each}\n" for each in lines).encode()
 
 
-def _joined(reached: MeshReach, said: dict[str, bytes], page: str) -> bytes:
-    """What each replica has said, by its name."""
+def _joined(reached: MeshReach, pages: dict[str, bytes], page: str) -> bytes:
+    """Return a debug page of all replicas as one JSON object, by the replica's name. Also stores it in `said`."""
     import msgspec
 
     answers = {name: msgspec.json.decode(answer) for name, answer in reached.ask_all(page).items()}
-    said[page] = msgspec.json.encode(answers)
-    return said[page]
+    pages[page] = msgspec.json.encode(answers)
+    return pages[page]
 
 
 def _output(*command: str) -> bytes:
@@ -289,7 +290,7 @@ def _output(*command: str) -> bytes:
     try:
         done = subprocess.run(command, capture_output=True, timeout=10, check=False)
     except subprocess.TimeoutExpired:
-        return b"no answer within 10 s"
+        return b"no output within 10 s"
     return done.stdout + done.stderr
 
 

@@ -1,8 +1,8 @@
-"""What a name says about its value: documents come in as plain data, and leave without the values of whatever is called
-a password, a token, a cookie or a key; lines of logs too, and without queries. `archive.py` asks.
+"""Redacts secrets by their names: removes from a document the values of fields called password, token, cookie, key and
+the like. Log lines are redacted in the same way, and lose the query strings of URLs. `archive.py` calls this.
 
-Rule: names decide, not how a value looks; Envoy's pairs `{"key": …, "value": …}` have their name in a value. Of URLs,
-queries go whatever they are called, and users with their passwords.
+Rule: the name decides, not the look of a value. In Envoy's pairs `{"key": …, "value": …}` the name is itself a value.
+In URLs, every query string is removed, and the user with the password.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import msgspec
 import yaml
 
 REDACTED = "[redacted]"
-DEEPEST = 200  # of a document; what is deeper is not shown
+DEEPEST = 200  # levels of a document; deeper values are redacted
 
-# `key` only as the end of a name of several words: `x-api-key`, `privateKey`, and not `key`, `keys` or `keepalive`.
+# `key` counts only at the end of a longer name: `x-api-key`, `privateKey`, but not `key`, `keys` or `keepalive`.
 _SECRET = re.compile(
     r"(?i:authorization|cookie|token|secret|passw|passphrase|pwd|credential|bearer|session[-_]?id|signature|dsn$|(?:^|[-_])auth$)"
     r"|(?i:[a-z0-9][-_./ ]?key$|apikey)"
 )
-# What is called so and is no secret: names of objects and of files, settings, and what Kubernetes and Istio write.
+# Names that match _SECRET and are not secret: names of objects and files, settings, and fields of Kubernetes and Istio.
 _OPEN = re.compile(
     r"(?i)(name|names|namespace|path|file|filename|type|url|uri|specifier|config|configs|ttl|duration|source|sources"
     r"|params|headers?|prefix|prefixes|location|locations|count|audience|audiences|policy|rules?)$"
@@ -29,7 +29,8 @@ _OPEN = re.compile(
     r"|(?i:^(object|primary|foreign|sort)[-_]?key$)"
 )
 _NAMES = ("key", "name", "header_name", "headerName")
-# Under which a value stands beside its name, or under it: also Envoy's and Istio's matches, and Envoy's data sources.
+# Fields that hold the value of a named pair, or the value below a secret name: also matchers of Envoy and Istio, and
+# Envoy's data sources.
 _VALUES = frozenset(
     (
         *("value", "raw_value", "rawValue", "string_value", "stringValue", "inline_string", "inline_bytes"),
@@ -38,25 +39,25 @@ _VALUES = frozenset(
         *("exact_match", "prefix_match", "suffix_match", "contains_match", "safe_regex_match"),
     )
 )
-# Strangers write what is in a log: each of these looks at a letter a few times, however long the line is.
-# A query, in a path or in a URL within a line; what precedes is a path's or a host's.
+# Outsiders can write to a log. So each of these patterns looks at a letter only a few times, however long the line is.
+# This one finds a query string after the path or host of a URL.
 _QUERY = re.compile(rb"(?<![^\s\"'?\\<>])(?=[^\s\"'?\\<>/]*/)([^\s\"'?\\<>]*+\?)[^\s\"'\\<>]+")
-# Before the host of a URL; in a path, an @ is none.
+# Userinfo before the host of a URL. An @ in a path does not match.
 _USER = re.compile(rb"(://)[^\s/?#\"'\\<>]+@")
 
-# In lines, a name before its value: 'x-api-key', 'abc' is how Envoy's log has headers when it says much; people write
-# x-api-key: abc, and programs password=abc. Of a name with dots before it, such as a statistic's, none is a secret.
+# Names before their values in log lines: Envoy logs headers as 'x-api-key', 'abc' at debug level; people write
+# x-api-key: abc, and programs password=abc. A name after a dot, as in a statistic, is not a secret.
 _SCHEME = rb"(?:basic|bearer|digest) "
 _TELLING = rb"(?=[\w-]*?(?:auth|cookie|token|secret|pass|pwd|credential|bearer|session|signature|dsn|key))[\w-]++"
 _QUOTED = re.compile(rb"(?i)('(%s)'[,:] ?')([^'\r\n]+)" % _TELLING)
 _LINE = re.compile(rb"(?i)((?<![\w./-])(%s)[\"']?(?:=|:) *[\"']?)(?!%s)([^\s\"',;&]+)" % (_TELLING, _SCHEME))
-# Which have several words.
+# Headers whose values contain spaces.
 _WHOLE = re.compile(
     rb"(?i)((?<![\w./-])(?:(?:proxy-)?authorization: *(?:%s)?|(?:set-)?cookie: *))([^\r\n\"']+)" % _SCHEME
 )
 _YAML = re.compile(r"^[ \t]*(?:- +)*[\w.\"'/-]+:(?:\s|$)", re.MULTILINE)
-_REFERRED = re.compile(r"(?:^|[\s\[{,])\*[^\s*]")  # in YAML, to another part of it
-_Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # takes every value for text: nothing in it can be wrong
+_REFERRED = re.compile(r"(?:^|[\s\[{,])\*[^\s*]")  # a YAML alias
+_Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # reads every value as text, so no value is invalid
 
 
 def is_secret(name: str) -> bool:
@@ -64,7 +65,7 @@ def is_secret(name: str) -> bool:
 
 
 def redacted(value: Any, depth: int = 0) -> Any:
-    """The same document; nothing in it is changed in place."""
+    """Return a copy of the document without secrets. `value` itself is not changed."""
     if depth > DEEPEST:
         return REDACTED
     if isinstance(value, list):
@@ -81,7 +82,7 @@ def redacted(value: Any, depth: int = 0) -> Any:
 
 
 def without_named_secrets(data: bytes) -> bytes:
-    """A JSON document, a log whose lines are some, or any other text."""
+    """Return the text without secrets: a JSON document, a log with JSON or other lines, or any other text."""
     if data[:1] in (b"{", b"["):
         try:
             document = msgspec.json.decode(data)
@@ -109,15 +110,15 @@ def _line(data: bytes) -> bytes:
 
 
 def _without_url_secrets(data: bytes) -> bytes:
-    """What follows `?` in paths and URLs, and who somebody says to be in one."""
+    """Redact query strings and userinfo (`user:password@`)."""
     return _USER.sub(rb"\1" + REDACTED.encode() + b"@", _QUERY.sub(rb"\1" + REDACTED.encode(), data))
 
 
 def _of_name(name: str, value: Any, depth: int) -> Any:
-    """A structure under such a name (`tokenParams`, a reference to a Secret) has names of its own; of a list of words
-    every one is a secret."""
+    """Return `value` without secrets, given the name of its field. Below a secret name, a string and a list of strings
+    are redacted. An object there (`tokenParams`, a reference to a Secret) is redacted by its own names."""
     if name in ("regex", "safe_regex") and isinstance(value, str):
-        return value  # in which `?` is no query
+        return value  # in a regular expression, `?` does not begin a query
     if is_secret(name):
         if isinstance(value, str) or (isinstance(value, list) and all(isinstance(each, str) for each in value)):
             return _blank(value)
@@ -128,13 +129,15 @@ def _of_name(name: str, value: Any, depth: int) -> Any:
 
 
 def _is_secret_pair(value: dict[str, Any]) -> bool:
-    """Of headers and variables, whatever else their names say: nobody misses the value of one that is none."""
-    # A condition of a policy has its header's name in brackets: request.headers[x-api-key].
+    """Return whether the object is a pair of a secret name and a value, such as a header or a variable. The exceptions
+    in _OPEN do not count here: a value redacted by mistake does no harm."""
+    # In a condition of a policy, the header's name is in brackets: request.headers[x-api-key].
     return any(isinstance(value.get(name), str) and _SECRET.search(value[name].rstrip("]")) for name in _NAMES)
 
 
 def _blank(value: Any) -> Any:
-    """Its shape stays, for a reader who asks whether something was set at all."""
+    """Return the value with every string redacted. The structure is kept, so that a reader sees whether a field was
+    set."""
     if isinstance(value, dict):
         return {name: _blank(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -143,7 +146,7 @@ def _blank(value: Any) -> Any:
 
 
 def _text(text: str, depth: int) -> str:
-    if text[:1] in ("{", "["):  # a document within a document: JSON Web Keys, annotations
+    if text[:1] in ("{", "["):  # JSON inside a string: JSON Web Keys, annotations
         try:
             document = msgspec.json.decode(text)
         except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -159,8 +162,8 @@ def _text(text: str, depth: int) -> str:
 
 
 def _settings(text: str) -> list[Any]:
-    """The documents of YAML; none if it is something else."""
-    # One that refers to parts of itself could be very large.
+    """Return the YAML documents in a text; empty if the text is not YAML."""
+    # Aliases could expand to a very large document.
     if "\n" not in text or not _YAML.search(text) or _REFERRED.search(text):
         return []
     try:

@@ -1,5 +1,5 @@
-"""`weft check-inject`: whether a pod gets a proxy, by which webhook and revision, and why. On one machine the Workload
-itself says so; on a cluster its webhooks, the namespace and the pod do, read with the rights of whoever asks."""
+"""`weft check-inject`: shows whether a pod gets a proxy, from which webhook and revision, and why. On one machine the
+Workload decides; on a cluster the webhooks, the namespace and the pod, read with the user's permissions."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def check_inject(
     context: str | None,
     revision: str,
 ) -> None:
-    """Show which webhook injects a pod, and why. Labels count when a pod is created: if a running pod was created
-    before they changed, the output says so.
+    """Show which webhook injects a pod, and why. Labels take effect when a pod is created. If a running pod is
+    older than a change of its labels, a message reports that.
 
     Files need neither a cluster nor a mesh: a default installation is assumed, and a namespace has the labels that the
     files give it.
@@ -82,7 +82,7 @@ def check_inject(
     if file:
         refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
         named = kubernetes or kubeconfig is not None or context is not None
-        ask = (lambda found: _of_files_there(found, kubeconfig, context)) if named else None
+        ask = (lambda pods: _of_files_there(pods, kubeconfig, context)) if named else None
         _print_of_files(_of_files(file, namespace, revision, ask), output)
         return
     from weft.cli.reach.connect import reach
@@ -105,7 +105,7 @@ def check_inject(
         async with client(kubeconfig, context) as cluster:
             within = namespace or cluster.connection.namespace
             if target is not None:
-                pod, within = await _found(cluster, target, namespace)
+                pod, within = await _pod_or_template(cluster, target, namespace)
             else:
                 pod = {"metadata": {"labels": _labels(labels)}}
             return await _of_cluster(cluster, pod, within)
@@ -131,12 +131,12 @@ async def _of_cluster(cluster: Client, pod: dict[str, Any], namespace: str) -> l
     from weft.kube.resource import MUTATING_WEBHOOKS, NAMESPACES
 
     try:
-        found = await cluster.get(NAMESPACES, namespace)
+        document = await cluster.get(NAMESPACES, namespace)
     except ApiError as error:
         if not error.not_found:
             raise
         fail(f"there is no namespace {namespace}", "kubectl get namespaces lists them; another one: -n NAMESPACE")
-    labels = found["metadata"].get("labels") or {}
+    labels = document["metadata"].get("labels") or {}
     webhooks = configurations((await cluster.list(MUTATING_WEBHOOKS, dict)).items)
     if not webhooks:
         say(
@@ -150,7 +150,7 @@ async def _of_cluster(cluster: Client, pod: dict[str, Any], namespace: str) -> l
 
 
 async def _tell_unanswered(cluster: Client) -> None:
-    """Of weft's own webhooks, those from which the API server gets no answer: no pod of theirs can be made."""
+    """Print weft's own webhooks that do not respond to the API server: no pod that they select can be created."""
     from weft.kube.error import ApiError
     from weft.kube.webhooks import unanswered
 
@@ -165,7 +165,8 @@ async def _tell_unanswered(cluster: Client) -> None:
 
 
 async def _settings(cluster: Client, configuration: Configuration) -> InjectionSettings:
-    """Those of the injector that would be asked; Istio's defaults where nobody may read them."""
+    """Return the settings of the injector that the webhook calls; Istio's defaults if the user may not read them, or if
+    they belong to another mesh."""
     from weft.inject.settings import InjectionSettings, SettingsError, read
     from weft.install.names import InstallationNames
     from weft.kube.error import ApiError
@@ -174,10 +175,10 @@ async def _settings(cluster: Client, configuration: Configuration) -> InjectionS
     names = InstallationNames(configuration.revision, configuration.namespace)
     where = f"ConfigMap {names.namespace}/{names.injector}"
     try:
-        found = await cluster.get(CONFIG_MAPS, names.injector, namespace=names.namespace or "default")
-        return read((found.get("data") or {}).get("values", "{}"), where)
+        config_map = await cluster.get(CONFIG_MAPS, names.injector, namespace=names.namespace or "default")
+        return read((config_map.get("data") or {}).get("values", "{}"), where)
     except SettingsError:
-        return InjectionSettings()  # of another mesh
+        return InjectionSettings()  # settings of another mesh
     except ApiError as error:
         if error.forbidden:
             say(f"you may not read {where}: the injector's default settings are assumed")
@@ -186,14 +187,14 @@ async def _settings(cluster: Client, configuration: Configuration) -> InjectionS
         return InjectionSettings()
 
 
-async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, Any], str]:
-    """A pod, or what a workload would make, and its namespace."""
+async def _pod_or_template(cluster: Client, word: str, namespace: str) -> tuple[dict[str, Any], str]:
+    """Return the pod that `word` names, or the pod template of the workload, and its namespace."""
     from weft.cli.reach.names import split
     from weft.kube import resource
     from weft.kube.error import ApiError
 
-    kind, name, said = split(word, namespace)
-    within = said or cluster.connection.namespace
+    kind, name, given = split(word, namespace)
+    within = given or cluster.connection.namespace
     resources: dict[str, ResourceKind] = {
         "pod": resource.PODS,
         "deployment": resource.DEPLOYMENTS,
@@ -206,12 +207,12 @@ async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, 
         fail(f"`{word}` is not a workload", "name one of its pods, or deploy/NAME")
     for each in (kind,) if kind else ("pod", "deployment", "statefulset", "daemonset"):
         try:
-            found = await cluster.get(resources[each], name, namespace=within)
+            document = await cluster.get(resources[each], name, namespace=within)
         except ApiError as error:
             if not error.not_found:
                 raise
             continue
-        return (found if each == "pod" else found["spec"]["template"]), within
+        return (document if each == "pod" else document["spec"]["template"]), within
     return fail(
         f"there is no {kind or 'pod or workload'} `{name}` in namespace {within}", f"kubectl get pods -n {within}"
     )
@@ -225,21 +226,19 @@ def _of_files(
     from weft.cli.look.check_inject.files import read, verdicts
     from weft.inject.settings import InjectionSettings
 
-    written = read(paths, namespace or "default")
+    pods = read(paths, namespace or "default")
     if ask is not None:
-        return ask(written)
-    unknown = sorted(
-        {each.namespace for each in written.templates if each.kind != "Workload"} - written.namespaces.keys()
-    )
+        return ask(pods)
+    unknown = sorted({each.namespace for each in pods.templates if each.kind != "Workload"} - pods.namespaces.keys())
     for name in unknown:
         say(f"namespace {name} is not in the files: it is assumed to have no labels")
     if unknown:
         say("hint: give its Namespace too, or use a cluster: --kubernetes")
-    return verdicts(written, msgspec.structs.replace(InjectionSettings(), revision=revision))
+    return verdicts(pods, msgspec.structs.replace(InjectionSettings(), revision=revision))
 
 
 def _of_files_there(written: WrittenPods, kubeconfig: Path | None, context: str | None) -> list[FileVerdict]:
-    """As a cluster's webhooks would have it."""
+    """Return the verdicts of a cluster's webhooks on the pods in files."""
     import asyncio
 
     from weft.cli.look.check_inject.files import FileVerdict
@@ -248,9 +247,11 @@ def _of_files_there(written: WrittenPods, kubeconfig: Path | None, context: str 
     async def asked() -> list[FileVerdict]:
         async with client(kubeconfig, context) as cluster:
             return [
-                FileVerdict(each.object, each.where, told.webhook, told.revision, told.injected, told.reason)
+                FileVerdict(
+                    each.object, each.where, verdict.webhook, verdict.revision, verdict.injected, verdict.reason
+                )
                 for each in written.templates
-                for told in await _of_cluster(cluster, dict(each.pod), each.namespace)
+                for verdict in await _of_cluster(cluster, dict(each.pod), each.namespace)
             ]
 
     return asyncio.run(asked())
@@ -259,24 +260,27 @@ def _of_files_there(written: WrittenPods, kubeconfig: Path | None, context: str 
 def _labels(text: str) -> dict[str, str]:
     pairs = [each.partition("=") for each in text.split(",") if each.strip()]
     if not pairs or any(not equals or not name.strip() for name, equals, _ in pairs):
-        fail(f"`{text}` are not labels", "for example: -l app=web,version=v1", code=2)
+        fail(f"`{text}` is not a list of labels", "for example: -l app=web,version=v1", code=2)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _tell(pod: Mapping[str, Any], verdicts: Iterable[InjectionVerdict]) -> None:
-    """What the table does not say: two that inject, and a pod that is not as it would be made now."""
+    """Print what the table does not show: several webhooks inject the pod, or the running pod differs from one created
+    now."""
     injecting = [each.webhook for each in verdicts if each.injected]
     if len(injecting) > 1:
-        say(f"warning: several webhooks inject it: {', '.join(injecting)}\nhint: remove one revision's label")
+        say(f"warning: several webhooks inject this pod: {', '.join(injecting)}\nhint: remove one revision's label")
     if not (pod.get("status") or {}).get("phase"):
         return
     from weft.cli.reach.kubernetes import has_proxy
 
     if has_proxy(dict(pod)) and not injecting:
-        say("the running pod has a proxy: it was created when it was injected\nhint: the next restart removes it")
+        say(
+            "the running pod has a proxy: it was created while a webhook injected it\nhint: a restart removes the proxy"
+        )
     if injecting and not has_proxy(dict(pod)):
         say(
-            "the running pod has no proxy: it was created before\n"
+            "the running pod has no proxy: it was created before a webhook injected it\n"
             "hint: create it again: kubectl rollout restart, or delete it"
         )
 

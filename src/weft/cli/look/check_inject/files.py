@@ -1,6 +1,6 @@
-"""Pods that are only written: every pod template in files and directories, with its place and the labels of its
-namespace where the files say them. Whether each would get a proxy is decided without a cluster, as the API server and
-the injector of a default installation would."""
+"""Reads every pod template in files and directories, with file, line, and the labels of its namespace if the files
+contain them. Decides without a cluster whether each pod would get a proxy, as the API server and the injector of a
+default installation would."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from weft.inject.settings import InjectionSettings
 from weft.inject.webhooks import DEFAULT_REVISION, INJECT_LABEL
 
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
-_WORKLOAD = "Workload"  # of one machine: it says by itself whether it has a proxy
+_WORKLOAD = "Workload"  # a Workload of `weft up` decides for itself whether it has a proxy
 
 
 class Template(msgspec.Struct, frozen=True):
-    """What a pod will be made from."""
+    """The template from which a pod is created."""
 
-    object: str  # Deployment shop/web
+    object: str  # such as `Deployment shop/web`
     kind: str
     namespace: str
     file: str
@@ -38,7 +38,7 @@ class Template(msgspec.Struct, frozen=True):
 
 class WrittenPods(msgspec.Struct, frozen=True):
     templates: tuple[Template, ...]
-    namespaces: Mapping[str, Mapping[str, str]]  # the labels of those that are written too
+    namespaces: Mapping[str, Mapping[str, str]]  # labels of the Namespaces in the files
 
 
 class FileVerdict(msgspec.Struct, frozen=True):
@@ -51,7 +51,8 @@ class FileVerdict(msgspec.Struct, frozen=True):
 
 
 def read(paths: Sequence[Path], namespace: str) -> WrittenPods:
-    """`namespace` is of objects that name none. Ends the command if a file is no YAML, or if nothing makes pods."""
+    """Return all pod templates and Namespaces in `paths`. `namespace` is used for objects that name none. The command
+    ends if a file is not YAML, or if no object creates pods."""
     templates: list[Template] = []
     namespaces: dict[str, Mapping[str, str]] = {}
     for file in _files(paths):
@@ -72,30 +73,32 @@ def read(paths: Sequence[Path], namespace: str) -> WrittenPods:
 
 
 def verdicts(written: WrittenPods, settings: InjectionSettings) -> list[FileVerdict]:
-    """As an injector with these settings, and the webhooks that come with it, would have it."""
+    """Return for each template whether an injector with these settings, called by the webhooks of its installation,
+    would inject it."""
     revision = settings.revision or DEFAULT_REVISION
-    found = []
+    result = []
     for each in written.templates:
         if each.kind == _WORKLOAD:
             has, reason = _by_itself(each.pod)
-            found.append(FileVerdict(each.object, each.where, "-", "-", has, reason))
+            result.append(FileVerdict(each.object, each.where, "-", "-", has, reason))
             continue
         decision = decide(each.pod, each.namespace, written.namespaces.get(each.namespace, {}), settings)
-        found.append(FileVerdict(each.object, each.where, "-", revision, decision.inject, decision.reason))
-    return found
+        result.append(FileVerdict(each.object, each.where, "-", revision, decision.inject, decision.reason))
+    return result
 
 
 def _by_itself(workload: Mapping[str, Any]) -> tuple[bool, str]:
-    """In the words of `inspect/describe/pods_and_services.py`, which has it from a mesh that runs."""
+    """Return whether a Workload has a proxy, and why, in the same words as `inspect/describe/pods_and_services.py` for
+    a running mesh."""
     for place in ("label", "annotation"):
-        said = _mapping(_mapping(workload, "metadata"), f"{place}s").get(INJECT_LABEL)
-        if said is not None:
-            return str(said).lower() != "false", f"its {place} {INJECT_LABEL} is {said}"
+        value = _mapping(_mapping(workload, "metadata"), f"{place}s").get(INJECT_LABEL)
+        if value is not None:
+            return str(value).lower() != "false", f"its {place} {INJECT_LABEL} is {value}"
     return True, "a Workload has one by default"
 
 
 def pod_of(document: Any) -> dict[str, Any] | None:
-    """The pod that an object is, or makes."""
+    """Return the pod, or the pod template, of an object; None if the object creates no pods."""
     if not isinstance(document, dict):
         return None
     if document.get("kind") in ("Pod", _WORKLOAD):
@@ -104,7 +107,7 @@ def pod_of(document: Any) -> dict[str, Any] | None:
     if document.get("kind") == "CronJob":
         spec = _mapping(_mapping(spec, "jobTemplate"), "spec")
     template = spec.get("template")
-    # A RequestTest, a Certificate and others have templates too, and no containers in them.
+    # A RequestTest, a Certificate and other kinds have templates without containers.
     return template if isinstance(template, dict) and isinstance(template.get("spec"), dict) else None
 
 
@@ -120,7 +123,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _objects(file: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each with its line; those of a List one by one."""
+    """Yield each object of a file with its line. The items of a List are yielded one by one."""
     from weft.api.yaml_text import YamlError, compose
 
     line = 1
@@ -148,5 +151,5 @@ def _text(file: Path) -> str:
 
 
 def _mapping(body: Any, field: str) -> Mapping[str, Any]:
-    found = body.get(field) if isinstance(body, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    value = body.get(field) if isinstance(body, Mapping) else None
+    return value if isinstance(value, Mapping) else {}

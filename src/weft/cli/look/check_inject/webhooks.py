@@ -1,7 +1,8 @@
-"""Which webhook of a cluster injects a pod, and why, in istioctl's words. Webhook configurations, a namespace's labels
-and a pod come in; a verdict for each configuration leaves.
+"""Decides which webhook of a cluster injects a pod, and why, in istioctl's words. Input: the webhook configurations,
+the labels of a namespace, and a pod. Output: a verdict for each configuration.
 
-Rule: two decide. The API server, by the selectors, whether the injector is asked; then the injector, by its settings.
+Rule: first the API server decides by the selectors whether it calls the injector. Then the injector decides by its
+settings.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from weft.inject.selector import Selector, SelectorRequirement
 from weft.inject.settings import InjectionSettings
 from weft.inject.webhooks import DEFAULT_REVISION, REVISION_LABEL
 
-_NAMESPACE_NAME = "kubernetes.io/metadata.name"  # of every namespace: it says whom nobody is asked about
+_NAMESPACE_NAME = "kubernetes.io/metadata.name"  # a label of every namespace; webhooks use it to exclude namespaces
 
 
 class InjectionVerdict(msgspec.Struct, frozen=True):
@@ -36,18 +37,20 @@ class Configuration(msgspec.Struct, frozen=True):
     name: str
     revision: str
     webhooks: tuple[WebhookSelectors, ...]
-    namespace: str = ""  # of the service that is asked
+    namespace: str = ""  # the namespace of the webhook's Service
 
 
 def configurations(documents: Iterable[Mapping[str, Any]]) -> list[Configuration]:
-    """Those that inject sidecars, of any mesh that does it as Istio does."""
-    found = []
+    """Return the webhook configurations that inject sidecars, of any mesh with Istio's names."""
+    result = []
     for each in documents:
-        webhooks = [one for one in each.get("webhooks") or () if str(one.get("name", "")).endswith("istio.io")]
+        webhooks = [
+            webhook for webhook in each.get("webhooks") or () if str(webhook.get("name", "")).endswith("istio.io")
+        ]
         if webhooks:
             metadata = each["metadata"]
             service = (webhooks[0].get("clientConfig") or {}).get("service") or {}
-            found.append(
+            result.append(
                 Configuration(
                     name=metadata["name"],
                     revision=(metadata.get("labels") or {}).get(REVISION_LABEL, DEFAULT_REVISION),
@@ -55,7 +58,7 @@ def configurations(documents: Iterable[Mapping[str, Any]]) -> list[Configuration
                     namespace=service.get("namespace", ""),
                 )
             )
-    return sorted(found, key=lambda each: each.name)
+    return sorted(result, key=lambda each: each.name)
 
 
 def verdict(
@@ -65,18 +68,19 @@ def verdict(
     labels: Mapping[str, str],
     settings: InjectionSettings,
 ) -> InjectionVerdict:
-    """`labels` are the namespace's; `settings`, those of the injector that would be asked."""
+    """Return whether the webhooks of `configuration` inject the pod, and why. `labels` are the namespace's labels;
+    `settings` are those of the injector that the webhooks call."""
     namespace_labels = {**labels, _NAMESPACE_NAME: namespace}
     pod_labels = (pod.get("metadata") or {}).get("labels") or {}
-    injected, reason = _asked(configuration.webhooks, namespace, namespace_labels, pod_labels)
+    injected, reason = _selected(configuration.webhooks, namespace, namespace_labels, pod_labels)
     if injected:
         decision = required(pod, namespace, settings)
         if not decision.inject:
-            injected, reason = False, f"{reason}, but the injector leaves it alone: {decision.reason}"
+            injected, reason = False, f"{reason}, but the injector does not inject it: {decision.reason}"
     return InjectionVerdict(configuration.name, configuration.revision, injected, reason)
 
 
-def _asked(
+def _selected(
     webhooks: Iterable[WebhookSelectors],
     namespace: str,
     namespace_labels: Mapping[str, str],
@@ -86,7 +90,7 @@ def _asked(
     for each in webhooks:
         in_namespace, of_pod = each.namespaces.selects(namespace_labels), each.objects.selects(pod_labels)
         if in_namespace and of_pod:
-            told = [
+            matches = [
                 f"{whose} label {label} matches"
                 for whose, label in (
                     ("Namespace", _matching(each.namespaces, namespace_labels)),
@@ -94,7 +98,7 @@ def _asked(
                 )
                 if label
             ]
-            reason = ", and ".join(told) or "Neither namespace nor pod has a label, which this webhook asks for"
+            reason = ", and ".join(matches) or "Neither the namespace nor the pod has a label, as this webhook requires"
             return True, reason[0].upper() + reason[1:]
         if in_namespace:
             prevented = prevented or _preventing("Pod", each.objects, pod_labels)
@@ -107,16 +111,16 @@ def _asked(
 
 
 def _matching(selector: Selector, labels: Mapping[str, str]) -> str:
-    """What it asks for and finds."""
+    """Return the labels that the selector requires and that are present."""
     return ", ".join(f"{each.key}={labels[each.key]}" for each in selector.requirements if each.operator == "In")
 
 
 def _preventing(whose: str, selector: Selector, labels: Mapping[str, str]) -> str:
-    """A label that keeps it out, rather than one that is missing."""
+    """Return a reason if a present label excludes the pod or namespace; empty if a label is only missing."""
     for each in sorted(selector.requirements, key=lambda each: each.key != _NAMESPACE_NAME):
         if each.operator in ("NotIn", "DoesNotExist") and not each.fits(labels):
             if each.key == _NAMESPACE_NAME:
-                return f"{whose} is left alone by this webhook"
+                return f"{whose} is excluded by this webhook"
             return f"{whose} has {each.key}={labels[each.key]} label, preventing injection"
     return ""
 

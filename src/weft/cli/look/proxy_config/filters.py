@@ -1,4 +1,4 @@
-"""Flags of `weft proxy-config` that choose what is shown: by address, port, name and others; and how it is printed."""
+"""Options of `weft proxy-config` that filter the output by address, port, name and so on, and the output format."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from weft.cli.flags.choices import HIGHEST_PORT, OneOf
 
 _TYPES = ("HTTP", "TCP", "HTTP+TCP", "UNKNOWN")
 _DIRECTIONS = ("inbound", "outbound")
-_STATUSES = ("healthy", "unhealthy", "draining", "timeout", "degraded", "unknown")  # Envoy's
+_STATUSES = ("healthy", "unhealthy", "draining", "timeout", "degraded", "unknown")  # Envoy's health statuses
 
-address = click.option("--address", default="", help="Only with this address.")
+address = click.option("--address", default="", help="Only listeners and endpoints with this address.")
 port = click.option(
-    "--port", type=click.IntRange(min=0, max=HIGHEST_PORT), default=0, show_default=True, help="Only with this port."
+    "--port",
+    type=click.IntRange(min=0, max=HIGHEST_PORT),
+    default=0,
+    show_default=True,
+    help="Only resources with this port; 0 for all.",
 )
 listener_type = click.option(
     "--type", "type_", default="", type=OneOf(*_TYPES), help="Only listeners of this type: HTTP, TCP, HTTP+TCP."
@@ -22,7 +26,7 @@ verbose = click.option(
     "--verbose/--brief",
     default=True,
     show_default=True,
-    help="One line for each filter chain or route; without, one for each listener or route configuration.",
+    help="--verbose: one line per filter chain or route; --brief: one line per listener or route configuration.",
 )
 name = click.option(
     "--name", default="", help="Only the route configuration of this name.", shell_complete=completions.routes
@@ -43,13 +47,13 @@ status = click.option(
     type=OneOf(*_STATUSES),
     help="Only endpoints of this status: healthy, unhealthy, draining, timeout, degraded, unknown.",
 )
-why = click.option("--why", is_flag=True, help="Show the objects, with file and line, and the rules behind each.")
-FORMS = ("short", "table", "json", "yaml")  # the first two are the same
+why = click.option("--why", is_flag=True, help="Show the objects, with file and line, and the rules behind each row.")
+FORMS = ("short", "table", "json", "yaml")  # short and table are equal
 output = click.option(
     "-o",
     "--output",
     type=click.Choice(FORMS),
     default="short",
     show_default=True,
-    help="short (table is the same): one line for each; json or yaml: everything that Envoy reports.",
+    help="short or table: one line per resource; json or yaml: everything that Envoy reports.",
 )

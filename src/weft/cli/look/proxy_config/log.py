@@ -1,4 +1,4 @@
-"""`weft proxy-config log`: how much a proxy logs, and to have it log more for a while."""
+"""`weft proxy-config log`: shows the log levels of a proxy, or changes them until it restarts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     "--level", default="", help="[LOGGER:]LEVEL,…, such as rbac:debug,info.", shell_complete=completions.levels
 )
 @shared.selector
-@click.option("-r", "--reset", is_flag=True, help="Reset to the levels that it was started with.")
+@click.option("-r", "--reset", is_flag=True, help="Reset to the levels that the proxy was started with.")
 @filters.output
 def log(source: ProxySource, level: str, selector: str, reset: bool, output: str) -> None:
-    """Show the log levels of a proxy, or change them until it restarts; for deploy/NAME or -l, of all pods.
+    """Show the log levels of a proxy, or change them until the proxy restarts. For deploy/NAME or -l: of all its pods.
 
-    Levels are trace, debug, info, warning, error, critical and off. Without a logger: all of them. Its log is
-    in `weft logs --proxy`, or on a cluster in `kubectl logs POD -c istio-proxy`.
+    Levels are trace, debug, info, warning, error, critical and off. A level without a logger applies to all loggers.
+    The proxy's log is in `weft logs --proxy`, or on a cluster in `kubectl logs POD -c istio-proxy`.
 
     \b
     Example: weft proxy-config log payments-v1 --level rbac:debug,info
@@ -39,7 +39,7 @@ def log(source: ProxySource, level: str, selector: str, reset: bool, output: str
     if source.file is not None:
         fail("a file has no log", "name a pod: weft proxy-config log POD", code=2)
     if selector and source.target:
-        fail("a pod and labels are given", "give one of them: POD, or -l app=payments", code=2)
+        fail("both a pod and labels are given", "give one of them: POD, or -l app=payments", code=2)
     if level and reset:
         fail("both --level and --reset are given", "leave one of them out", code=2)
     wanted = log_levels.parse(level) if level else []
@@ -48,7 +48,7 @@ def log(source: ProxySource, level: str, selector: str, reset: bool, output: str
         if selector
         else source.reach.find_all(source.target, source.namespace)
     )
-    for proxy in proxies:  # before any of them is changed
+    for proxy in proxies:  # check all proxies before any is changed
         log_levels.check(wanted, log_levels.read(_ask(source.reach, proxy)))
     answers = {str(proxy): _set(source.reach, proxy, wanted, reset=reset) for proxy in proxies}
     if is_data(output):

@@ -1,5 +1,5 @@
-"""`weft proxy-config … --why`: who made each row. The control plane is asked about the same proxy
-(`weft.inspect.ask.why`); what it knows nothing of is part of the proxy's bootstrap."""
+"""`weft proxy-config … --why`: adds to each row the objects and rules behind it, queried from the control plane
+(`weft.inspect.ask.why`). A resource that the control plane did not send is part of the proxy's bootstrap."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ _ENDPOINT = re.compile(r"endpoints\[\d+\]\.lb_endpoints\[(.+)\]")
 
 
 class Provenance:
-    """Of a proxy's resources of some kinds."""
+    """The objects and rules behind a proxy's resources of some kinds."""
 
     def __init__(self, answers: list[dict[str, Any]]) -> None:
         self._parts: dict[str, list[dict[str, Any]]] = {}
         self._words: dict[tuple[str, str], str] = {}
-        for answer in answers:  # of several resources of one name the last one is meant
+        for answer in answers:  # if several resources have the same name, the last one wins
             name = answer["name"]
             self._parts[name] = answer["parts"]
             for part in answer["parts"]:
-                told = words(part)
-                self._words[name, part["at"]] = told
+                line = words(part)
+                self._words[name, part["at"]] = line
                 if endpoint := _ENDPOINT.fullmatch(part["path"]):
-                    self._words[name, endpoint[1]] = told
+                    self._words[name, endpoint[1]] = line
 
     def words(self, name: str, at: str = "") -> str:
-        """Of a part of a resource; of the resource, if nothing more is known of the part."""
+        """Return the objects and rules behind the part `at` of a resource, as one line; those of the whole resource if
+        the part has none of its own."""
         return (
             self._words.get((name, at))
             or self._words.get((name, ""))
@@ -39,31 +40,32 @@ class Provenance:
         )
 
     def parts(self, name: str) -> list[dict[str, Any]]:
-        """All that is known of a resource."""
+        """Return all parts of a resource with the objects and rules behind them."""
         return self._parts.get(name) or [{"path": "", "at": "", "sources": [], "rules": [_bootstrap()]}]
 
-    def beside(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The same resources, each with its parts under `why`."""
-        return [{**each, "why": self.parts(str(each.get("name", "")))} for each in found]
+    def beside(self, resources: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the resources with their parts added under the key `why`."""
+        return [{**each, "why": self.parts(str(each.get("name", "")))} for each in resources]
 
 
 def provenance(source: ProxySource, *kinds: str) -> Provenance:
-    """Asks the control plane; of a file nobody knows it."""
+    """Query the control plane for the provenance of resources of these kinds. If the source is a file, the command
+    ends: a dump does not contain it."""
     import msgspec
 
     if source.file is not None:
-        what = "a dump says what Envoy has, and not why: only a control plane knows that"
+        what = "a dump contains Envoy's config, but not the objects behind it; only a control plane has those"
         fail(what, "leave out --why, or name a pod instead of --file", code=2)
     answers: list[dict[str, Any]] = []
     for kind in kinds:
         question = {"proxy": str(source.proxy), "kind": kind}
-        said = source.reach.ask("why", {"question": msgspec.json.encode(question).decode()})
-        answers += msgspec.json.decode(said)
+        page = source.reach.ask("why", {"question": msgspec.json.encode(question).decode()})
+        answers += msgspec.json.decode(page)
     return Provenance(answers)
 
 
 def words(part: Mapping[str, Any]) -> str:
-    """On one line: the objects, and the names of the rules."""
+    """Return one line with the objects and the names of the rules."""
     rules = ", ".join(rule["name"] for rule in part["rules"])
     if not part["sources"]:
         return f"default: {rules}"
@@ -75,5 +77,5 @@ def _bootstrap() -> dict[str, Any]:
 
     from weft.inspect.reasons.rules import BOOTSTRAP
 
-    made: dict[str, Any] = msgspec.to_builtins(BOOTSTRAP)
-    return made
+    rule: dict[str, Any] = msgspec.to_builtins(BOOTSTRAP)
+    return rule

@@ -1,4 +1,4 @@
-"""`weft proxy-config rootca-compare`: whether two proxies trust a root in common, in istioctl's words."""
+"""`weft proxy-config rootca-compare`: shows whether two proxies trust a common root, in istioctl's words."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("first", metavar="POD", help="One of them.", shell_complete=completions.pods)
-@click.argument("second", metavar="POD", help="The other.", shell_complete=completions.pods)
+@click.argument("first", metavar="POD", help="The first pod.", shell_complete=completions.pods)
+@click.argument("second", metavar="POD", help="The second pod.", shell_complete=completions.pods)
 @shared.namespace
 @shared.which_mesh
 @shared.system
@@ -30,7 +30,7 @@ def compare(
     context: str | None,
     system: str,
 ) -> None:
-    """Whether two pods trust a common root: without one, neither accepts the other's certificate.
+    """Check whether two pods trust a common root. Without one, neither pod accepts the other's certificate.
 
     \b
     Exit codes: 0 they do, 1 they do not.
@@ -57,7 +57,7 @@ def _roots(reached: MeshReach, proxy: PodProxy) -> frozenset[bytes]:
     from weft.envoy.dump import MASKS, SECRETS, read
     from weft.envoy.dump_secrets import roots, secrets
 
-    found = roots(secrets(read(reached.admin(proxy, "/config_dump", {"mask": MASKS[SECRETS]}), where=str(proxy))))
-    if not found:
+    trusted = roots(secrets(read(reached.admin(proxy, "/config_dump", {"mask": MASKS[SECRETS]}), where=str(proxy))))
+    if not trusted:
         fail(f"{proxy} has no root certificate yet", f"see what it has: weft proxy-config secret {proxy}")
-    return found
+    return trusted

@@ -1,5 +1,5 @@
-"""Whom `weft proxy-config` asks: a pod's Envoy, wherever its mesh is, or a file that somebody kept. Every command of
-the group has the same flags for that; it gets them as one `Source`."""
+"""The source that `weft proxy-config` reads: a pod's Envoy, on this machine or on a cluster, or a file with a dump.
+Every command of the group has the same options for that, and gets them as one `ProxySource`."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class ProxySource:
         self._system = system
 
     def check(self) -> None:
-        """That it says whom to ask."""
+        """End the command unless exactly one of a pod and a file is given."""
         if bool(self.target) == (self.file is not None):
-            what = "a pod is named, and a file" if self.target else "no pod is named"
+            what = "both a pod and a file are given" if self.target else "no pod is named"
             fail(what, "give one of them: weft proxy-config clusters POD, or --file DUMP", code=2)
 
     @cached_property
@@ -58,7 +58,8 @@ class ProxySource:
         return self.reach.find(self.target, self.namespace)
 
     def config(self, kind: str) -> Dump:
-        """One section of /config_dump. A file without it is another's, and not a proxy that has nothing."""
+        """Return one section of /config_dump. A file without that section is an error, because it is not a dump of a
+        proxy without such resources."""
         from weft.envoy.dump import MASKS
 
         dump = self._dump("/config_dump", {"mask": MASKS[kind]})
@@ -71,15 +72,15 @@ class ProxySource:
 
         dump = self._dump("/config_dump", {"include_eds": "true"})
         if self.file is not None and not dump.document.get("configs"):
-            dump.section(BOOTSTRAP)  # which every dump has
+            dump.section(BOOTSTRAP)  # every dump has this section
         return dump
 
     def clusters(self) -> Dump:
-        """What /clusters says of each endpoint."""
+        """Return Envoy's /clusters, which has the state of each endpoint."""
         return self._dump("/clusters", {"format": "json"})
 
     def close(self) -> None:
-        if "reach" in self.__dict__:  # somebody was asked
+        if "reach" in self.__dict__:  # a connection was opened
             self.reach.close()
 
     def _dump(self, path: str, query: Mapping[str, str]) -> Dump:
@@ -103,7 +104,7 @@ _file = click.option(
 
 
 def with_source(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command TARGET and the flags of a source before its own; it gets them as one `source`."""
+    """Add TARGET and the options of a source to a command, which gets them as one argument `source`."""
 
     @wraps(command)
     def run(
@@ -118,7 +119,7 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
         **arguments: Any,
     ) -> None:
         source = ProxySource(target, namespace, file, mesh, kubernetes, kubeconfig, context, system)
-        if not arguments.get("selector"):  # which is in the place of a pod
+        if not arguments.get("selector"):  # a selector replaces TARGET
             source.check()
         try:
             command(source=source, **arguments)

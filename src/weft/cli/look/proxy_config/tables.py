@@ -1,5 +1,5 @@
-"""`weft proxy-config`: what a pod's Envoy has, in the tables that istioctl's users know. Commands of the group go by
-istioctl's names and by all of its short ones."""
+"""`weft proxy-config`: shows the config of a pod's Envoy in the format of istioctl's tables. The commands have
+istioctl's names and all of its short names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.cli.look.proxy_config.provenance import provenance
 from weft.cli.look.proxy_config.source import ProxySource, print_rows, print_whole, with_source
 from weft.cli.print.output import fail, say
 
-_LISTENER_GAP = 1  # as istioctl has it: its rows are the longest
+_LISTENER_GAP = 1  # as in istioctl, because these rows are the longest
 ALIASES = {
     "listeners": ("listener", "l"),
     "routes": ("route", "r"),
@@ -26,7 +26,8 @@ ALIASES = {
     "rootca-compare": ("rc",),
     "all": ("a",),
 }
-# By table, whom the control plane is asked about: what it says of routes and of listeners may have the same names.
+# For each table, the kinds of resources to query the control plane for. The kinds are kept apart, because routes and
+# listeners may have equal names.
 _ASKED = {
     **{kind: (kind,) for kind in ("cluster", "listener", "route", "secret")},
     "endpoint": ("cluster", "endpoints"),
@@ -36,7 +37,7 @@ _LISTINGS = (
     Listing(
         "listeners",
         "look.proxy_config.tables:listeners",
-        "Listeners: what each filter chain matches, and where it goes.",
+        "Listeners: what each filter chain matches, and its destination.",
     ),
     Listing(
         "routes",
@@ -46,34 +47,36 @@ _LISTINGS = (
     Listing(
         "clusters",
         "look.proxy_config.tables:clusters",
-        "Clusters: the hosts it can call, and the DestinationRule behind each.",
+        "Clusters: the hosts that the proxy can call, and the DestinationRule behind each.",
     ),
     Listing(
         "endpoints",
         "look.proxy_config.tables:endpoints",
-        "Endpoints: every address behind its clusters, and its health.",
+        "Endpoints: every address behind the proxy's clusters, and its health.",
     ),
     Listing(
         "secret",
         "look.proxy_config.tables:secret",
-        "Certificates: its own and those it trusts, and how long each is valid.",
+        "Certificates: the proxy's own and those it trusts, and how long each is valid.",
     ),
-    Listing("bootstrap", "look.proxy_config.tables:bootstrap", "Bootstrap: the config that it was started with."),
+    Listing(
+        "bootstrap", "look.proxy_config.tables:bootstrap", "Bootstrap: the config that the proxy was started with."
+    ),
     Listing("ecds", "look.proxy_config.tables:ecds", "Filters sent by extension config discovery; weft sends none."),
     Listing(
         "log",
         "look.proxy_config.log:log",
-        "Show the log levels of a proxy, or change them until it restarts; for deploy/NAME or -l, of all pods.",
+        "Show the log levels of a proxy, or change them until the proxy restarts.",
     ),
     Listing(
         "rootca-compare",
         "look.proxy_config.rootca_compare:compare",
-        "Whether two pods trust a common root: without one, neither accepts the other's certificate.",
+        "Check whether two pods trust a common root.",
     ),
     Listing(
         "all",
         "look.proxy_config.tables:all_",
-        "All of the above; with -o json the whole dump.",
+        "All of these tables; with -o json, the whole config dump.",
     ),
 )
 
@@ -81,7 +84,7 @@ _LISTINGS = (
 def _group(name: str) -> LazyGroup:
     return LazyGroup(
         name,
-        help="Show the config of a pod's Envoy. Listeners, routes, clusters, endpoints, certificates; pc is the same.",
+        help="Show the config of a pod's Envoy. Tables of listeners, routes, clusters and so on; pc is short for this.",
         epilog="Example: weft proxy-config clusters payments-v1",
         listings={"Commands": _LISTINGS},
         aliases={alias: name for name, aliases in ALIASES.items() for alias in aliases},
@@ -100,7 +103,7 @@ GROUP, PC = _group("proxy-config"), _group("pc")
 @filters.why
 @filters.output
 def listeners(source: ProxySource, address: str, port: int, type_: str, verbose: bool, why: bool, output: str) -> None:
-    """Listeners: what each filter chain matches, and where it goes.
+    """Listeners: what each filter chain matches, and its destination.
 
     \b
     Example: weft proxy-config listeners deploy/payments --port 15006
@@ -109,16 +112,16 @@ def listeners(source: ProxySource, address: str, port: int, type_: str, verbose:
     from weft.envoy import dump_listeners
     from weft.envoy.dump import LISTENERS
 
-    made = provenance(source, "listener") if why else None
-    found = dump_listeners.listeners(
+    reasons = provenance(source, "listener") if why else None
+    shown = dump_listeners.listeners(
         source.config(LISTENERS), dump_listeners.ListenerFilter(address=address, port=port, type=type_)
     )
     if _is_table(output):
-        table = dump_listeners.table(found, verbose=verbose, why=made.words if made else None)
+        table = dump_listeners.table(shown, verbose=verbose, why=reasons.words if reasons else None)
         print_rows(table, gap=_LISTENER_GAP)
     else:
-        print_whole(made.beside(found) if made else found, output)
-    _tell_of_none(found, "listener")
+        print_whole(reasons.beside(shown) if reasons else shown, output)
+    _tell_of_none(shown, "listener")
 
 
 @click.command()
@@ -137,13 +140,13 @@ def routes(source: ProxySource, name: str, verbose: bool, why: bool, output: str
     from weft.envoy import dump_routes
     from weft.envoy.dump import ROUTES
 
-    made = provenance(source, "route") if why else None
-    found = dump_routes.routes(source.config(ROUTES), name)
+    reasons = provenance(source, "route") if why else None
+    shown = dump_routes.routes(source.config(ROUTES), name)
     if _is_table(output):
-        print_rows(dump_routes.table(found, verbose=verbose, why=made.words if made else None))
+        print_rows(dump_routes.table(shown, verbose=verbose, why=reasons.words if reasons else None))
     else:
-        print_whole(made.beside(found) if made else found, output)
-    _tell_of_none(found, "route configuration")
+        print_whole(reasons.beside(shown) if reasons else shown, output)
+    _tell_of_none(shown, "route configuration")
 
 
 @click.command()
@@ -155,7 +158,7 @@ def routes(source: ProxySource, name: str, verbose: bool, why: bool, output: str
 @filters.why
 @filters.output
 def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: str, why: bool, output: str) -> None:
-    """Clusters: the hosts it can call, and the DestinationRule behind each.
+    """Clusters: the hosts that the proxy can call, and the DestinationRule behind each.
 
     \b
     Example: weft proxy-config clusters frontend
@@ -164,16 +167,16 @@ def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: 
     from weft.envoy import dump_clusters
     from weft.envoy.dump import CLUSTERS
 
-    made = provenance(source, "cluster") if why else None
-    found = dump_clusters.clusters(
+    reasons = provenance(source, "cluster") if why else None
+    shown = dump_clusters.clusters(
         source.config(CLUSTERS),
         dump_clusters.ClusterFilter(fqdn=fqdn, port=port, subset=subset, direction=direction),
     )
     if _is_table(output):
-        print_rows(dump_clusters.table(found, why=made.words if made else None))
+        print_rows(dump_clusters.table(shown, why=reasons.words if reasons else None))
     else:
-        print_whole(made.beside(found) if made else found, output)
-    _tell_of_none(found, "cluster")
+        print_whole(reasons.beside(shown) if reasons else shown, output)
+    _tell_of_none(shown, "cluster")
 
 
 @click.command()
@@ -185,8 +188,8 @@ def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: 
 @filters.why
 @filters.output
 def endpoints(source: ProxySource, address: str, port: int, cluster: str, status: str, why: bool, output: str) -> None:
-    """Endpoints: every address behind its clusters, and its health. With --file: the output of /clusters?format=json;
-    for a whole dump (weft pc all POD -o json), the endpoints that the proxy was sent.
+    """Endpoints: every address behind the proxy's clusters, and its health. --file reads the output of
+    /clusters?format=json, or a whole dump (weft pc all POD -o json), which has the endpoints that the proxy was sent.
 
     \b
     Example: weft proxy-config endpoints frontend --status unhealthy
@@ -194,18 +197,18 @@ def endpoints(source: ProxySource, address: str, port: int, cluster: str, status
     """
     from weft.envoy import dump_endpoints
 
-    made = provenance(source, "cluster", "endpoints") if why else None
+    reasons = provenance(source, "cluster", "endpoints") if why else None
     wanted = dump_endpoints.EndpointFilter(address=address, port=port, cluster=cluster, status=status)
     dump = source.clusters()
-    words = made.words if made else None
+    words = reasons.words if reasons else None
     is_told = dump_endpoints.is_told(dump)
-    found = (dump_endpoints.assignments if is_told else dump_endpoints.clusters)(dump, wanted)
+    resources = (dump_endpoints.assignments if is_told else dump_endpoints.clusters)(dump, wanted)
     if _is_table(output):
-        shown = dump_endpoints.told(dump, wanted, why=words) if is_told else None
-        print_rows(shown or dump_endpoints.table(found, wanted, why=words))
+        sent = dump_endpoints.told(dump, wanted, why=words) if is_told else None
+        print_rows(sent or dump_endpoints.table(resources, wanted, why=words))
     else:
-        print_whole(made.beside(found) if made else found, output)
-    _tell_of_none(found, "endpoint")
+        print_whole(reasons.beside(resources) if reasons else resources, output)
+    _tell_of_none(resources, "endpoint")
 
 
 @click.command()
@@ -213,7 +216,7 @@ def endpoints(source: ProxySource, address: str, port: int, cluster: str, status
 @filters.why
 @filters.output
 def secret(source: ProxySource, why: bool, output: str) -> None:
-    """Certificates: its own and those it trusts, and how long each is valid. Never a key.
+    """Certificates: the proxy's own and those it trusts, and how long each is valid. Keys are not shown.
 
     \b
     Example: weft proxy-config secret payments-v1
@@ -221,17 +224,17 @@ def secret(source: ProxySource, why: bool, output: str) -> None:
     from weft.envoy import dump_secrets
     from weft.envoy.dump import SECRETS
 
-    made = provenance(source, "secret") if why else None
+    reasons = provenance(source, "secret") if why else None
     section = dump_secrets.secrets(source.config(SECRETS))
     if not _is_table(output):
-        told = (
-            {name: made.beside(each) if isinstance(each, list) else each for name, each in section.items()}
-            if made
+        with_reasons = (
+            {name: reasons.beside(each) if isinstance(each, list) else each for name, each in section.items()}
+            if reasons
             else {}
         )
-        print_whole(told or section, output)
+        print_whole(with_reasons or section, output)
         return
-    table = dump_secrets.table(section, why=made.words if made else None)
+    table = dump_secrets.table(section, why=reasons.words if reasons else None)
     print_rows(table)
     _tell_of_none(table.rows, "secret")
 
@@ -244,10 +247,10 @@ def secret(source: ProxySource, why: bool, output: str) -> None:
     type=click.Choice(filters.FORMS),
     default="json",
     show_default=True,
-    help="json, yaml, or short (table is the same): only the versions.",
+    help="json or yaml: the whole bootstrap config; short or table: only the versions of Istio and Envoy in it.",
 )
 def bootstrap(source: ProxySource, output: str) -> None:
-    """Bootstrap: the config that it was started with.
+    """Bootstrap: the config that the proxy was started with.
 
     \b
     Example: weft proxy-config bootstrap frontend -o short
@@ -273,7 +276,7 @@ def ecds(source: ProxySource, output: str) -> None:
     """
     from weft.envoy import dump_extensions
 
-    # Not this section alone: Envoy refuses to be asked for one that it does not have.
+    # Read the whole dump: Envoy returns an error for a section that it does not have.
     section = dump_extensions.extensions(source.everything())
     if not _is_table(output):
         print_whole(section, output)
@@ -293,7 +296,7 @@ def ecds(source: ProxySource, output: str) -> None:
 @filters.listener_type
 @filters.name
 @filters.verbose
-@click.option("--with-headers", is_flag=True, help="A heading before each table.")
+@click.option("--with-headers", is_flag=True, help="Print a heading before each table.")
 @filters.why
 @filters.output
 def all_(
@@ -310,7 +313,7 @@ def all_(
     why: bool,
     output: str,
 ) -> None:
-    """All of the above; with -o json the whole dump.
+    """All of these tables; with -o json, the whole config dump.
 
     \b
     Example: weft proxy-config all frontend --with-headers
@@ -319,9 +322,9 @@ def all_(
     from weft.envoy import dump_bootstrap, dump_clusters, dump_endpoints, dump_listeners, dump_routes, dump_secrets
 
     if why and not _is_table(output):
-        what = "the whole dump is Envoy's own, and has no place for who made what"
+        what = "--why cannot be added to the whole config dump, whose format is Envoy's"
         fail(what, "query one kind at a time: weft proxy-config clusters POD --why -o json", code=2)
-    told = {kind: provenance(source, *kinds).words if why else None for kind, kinds in _ASKED.items()}
+    reasons = {kind: provenance(source, *kinds).words if why else None for kind, kinds in _ASKED.items()}
     dump = source.everything()
     if not _is_table(output):
         print_whole(dump.document, output)
@@ -332,23 +335,23 @@ def all_(
     tables = [
         (
             "CLUSTER",
-            dump_clusters.table(dump_clusters.clusters(dump, by_cluster), named=True, why=told["cluster"]),
+            dump_clusters.table(dump_clusters.clusters(dump, by_cluster), named=True, why=reasons["cluster"]),
             None,
         ),
         (
             "LISTENER",
             dump_listeners.table(
-                dump_listeners.listeners(dump, by_listener), verbose=verbose, named=True, why=told["listener"]
+                dump_listeners.listeners(dump, by_listener), verbose=verbose, named=True, why=reasons["listener"]
             ),
             _LISTENER_GAP,
         ),
         (
             "ROUTE",
-            dump_routes.table(dump_routes.routes(dump, name), verbose=verbose, named=True, why=told["route"]),
+            dump_routes.table(dump_routes.routes(dump, name), verbose=verbose, named=True, why=reasons["route"]),
             None,
         ),
-        ("SECRET", dump_secrets.table(dump_secrets.secrets(dump), named=True, why=told["secret"]), None),
-        ("ENDPOINTS", dump_endpoints.told(dump, by_endpoint, why=told["endpoint"]), None),
+        ("SECRET", dump_secrets.table(dump_secrets.secrets(dump), named=True, why=reasons["secret"]), None),
+        ("ENDPOINTS", dump_endpoints.told(dump, by_endpoint, why=reasons["endpoint"]), None),
     ]
     _print_heading("BOOTSTRAP", shown=with_headers)
     _print_versions(dump_bootstrap.bootstrap(dump))
@@ -365,9 +368,9 @@ def _is_table(output: str) -> bool:
 def _print_versions(section: dict[str, Any]) -> None:
     from weft.envoy.dump_bootstrap import versions
 
-    found = versions(section)
-    width = max((len(title) for title, _ in found), default=0) + 1
-    for title, version in found:
+    rows = versions(section)
+    width = max((len(title) for title, _ in rows), default=0) + 1
+    for title, version in rows:
         click.echo(f"{title:<{width}}{version}")
 
 
@@ -376,6 +379,6 @@ def _print_heading(title: str, *, shown: bool) -> None:
         click.echo(f"------ {title} INFO ------\n")
 
 
-def _tell_of_none(found: Any, what: str) -> None:
-    if not found:
+def _tell_of_none(shown: Any, what: str) -> None:
+    if not shown:
         say(f"there is no such {what}")
