@@ -1,7 +1,6 @@
-"""The network filters before the terminal filter of a chain, at a workload or a gateway: RBAC policies and external
-authorizers for the connection. Input: a filter chain. Output: its terminal filter, or the verdict that stops the
-connection.
-"""
+"""Evaluates the network filters before the terminal filter of a chain, at a workload or a gateway: RBAC policies and
+external authorizers for the connection. Input: a filter chain. Output: its terminal filter, or the verdict that
+stops the connection."""
 
 from __future__ import annotations
 
