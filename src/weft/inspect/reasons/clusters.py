@@ -1,5 +1,5 @@
-"""Reasons for a cluster, field by field: the DestinationRule's setting and its level, the mesh's setting, or the
-default. It uses the functions by which translation itself decides."""
+"""Find the reasons for a cluster, field by field: the DestinationRule's setting and its level, the mesh's setting,
+or the default. The functions that decide are those of translation."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
 
 
 def level_rules(level: PolicyLevel | None, passed: PolicyLevel | None) -> tuple[DecisionRule, ...]:
-    """The rule by which this level overrides a wider one."""
+    """The rule by which the setting at `level` overrides the wider one at `passed`; () if it overrides none."""
     if passed is None:
         return ()
     if level in (PolicyLevel.HOST_PORT, PolicyLevel.SUBSET_PORT) or level is None or passed is PolicyLevel.SUBSET:
@@ -72,7 +72,7 @@ def level_rules(level: PolicyLevel | None, passed: PolicyLevel | None) -> tuple[
 
 
 class Policy:
-    """The setting of a traffic policy field for a port, and the object that sets it."""
+    """The traffic policy for a port and subset. `of` returns the object that sets one of its fields."""
 
     def __init__(
         self,
@@ -81,7 +81,8 @@ class Policy:
         subset: Subset | None,
         pool: tuple[ConnectionPool, tuple[ObjectSource, ...]] | None = None,
     ) -> None:
-        """`pool`: a Sidecar's connection pool, and the Sidecar."""
+        """`pool`: the connection pool of a Sidecar, which replaces the DestinationRule's, and the Sidecar as its
+        source."""
         self.rule, self._port, self._subset = rule, port, subset
         self.chosen: TrafficPolicy = policy.effective(rule, port, subset)
         self._pool_by: tuple[ObjectSource, ...] = ()
@@ -89,7 +90,8 @@ class Policy:
             self.chosen, self._pool_by = msgspec.structs.replace(self.chosen, connection_pool=pool[0]), pool[1]
 
     def of(self, field: str) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """No source: no object sets the field."""
+        """The object that sets the field, and the rules by which it decides. The sources are empty if no object sets
+        the field."""
         if field == _POOL and self._pool_by:
             return self._pool_by, (rules.POOL_OF_SIDECAR,)
         decided = decided_at(self.rule, self._port, field, self._subset)
@@ -104,7 +106,8 @@ class Policy:
 
 
 def secret(ground: Ground, name: str, asked_by: tuple[ObjectSource, ...]) -> Part:
-    """Secret for TLS origination, which is named after its cluster."""
+    """Reasons for a secret for TLS origination, which is named after its cluster. `asked_by`: the DestinationRules
+    of the cluster."""
     number, subset_name, host = name.rpartition("/")[0].split("|")[1:]
     view = ground.service(host)
     rule = view.rule if view is not None else None
@@ -126,7 +129,8 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     rule = view.rule if view is not None else None
     subset = next((each for each in rule.subsets if each.name == subset_name), None) if rule else None
     if view is None or view.service is None or port is None or bool(subset_name) != (subset is not None):
-        yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)  # the mesh has changed since
+        # The mesh has changed since the cluster was sent.
+        yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)
         return
     found = Policy(rule, number, subset)
     scoped, by_scope = ground.scope()
@@ -158,7 +162,7 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
 
 
 def _others(rule: DestinationRule, named: tuple[ObjectSource, ...]) -> Iterator[ObjectSource]:
-    """The DestinationRules that contribute to it, without those that are listed already."""
+    """The DestinationRules that were merged into `rule`, without those in `named`."""
     known = {(each.kind, each.namespace, each.name) for each in named}
     return (each for each in sources(*rule.origins) if (each.kind, each.namespace, each.name) not in known)
 
@@ -185,7 +189,8 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
 
 
 def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-    """The objects that name a port on which the workload is called."""
+    """The objects that declare a port on which the workload is called, and the rules that apply: Services, else the
+    Sidecar's ingress, else the workload."""
     if port.services:
         return sources(*(service.origin for service in port.services)), ()
     if ground.sidecar is not None and ground.sidecar.ingress:
@@ -194,7 +199,7 @@ def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[ObjectSource, ...
 
 
 def workloads(ground: Ground) -> tuple[ObjectSource, ...]:
-    """The objects whose pods are of the group."""
+    """The object that declares the pods of the group."""
     group = ground.group
     alike = [each for each in ground.mesh.instances(group.namespace) if each.labels == group.labels and each.meshed]
     return sources(*(each.origin for each in alike[:1]))
@@ -236,13 +241,14 @@ def _of_pool(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
 
 
 def _near(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
-    """The object that sets locality weights, if there are any."""
+    """The reason for locality-weighted load balancing, if the cluster uses it."""
     if cluster.common_lb_config.HasField("locality_weighted_lb_config"):
         yield _part("common_lb_config", *locality(ground, found))
 
 
 def locality(ground: Ground, found: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
-    """The object that sets the priorities of localities."""
+    """The object that configures locality load balancing, and the rule that applies: a DestinationRule, the mesh
+    settings, or else failover between localities."""
     balancer = found.chosen.load_balancer
     if balancer is not None and balancer.locality is not None:
         return found.of(_BALANCER)[0], rules.LOCALITY_BY_RULE

@@ -1,4 +1,5 @@
-"""Why a proxy has an endpoint in a cluster, or a secret: the objects and rules behind it."""
+"""Find the reasons for an endpoint in a cluster, and for a secret from the node's agent: the objects and rules
+behind them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from weft.translate.tls import ENDPOINT_METADATA
 
 
 def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
-    """For each endpoint, its pod or WorkloadEntry."""
+    """The reasons for an assignment: the Service and the rules that select endpoints, then for each endpoint its pod
+    or WorkloadEntry."""
     _, number, subset_name, host = (*assignment.cluster_name.split("|"), "", "", "", "")[:4]
     view = ground.service(host)
     service = view.service if view is not None else None
@@ -57,7 +59,7 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
 
 
 def secret(ground: Ground, name: str) -> Part:
-    """A secret from the node's agent: the proxy's own certificate, or the roots that it trusts."""
+    """The reason for a secret from the node's agent: the proxy's own certificate, or the roots that it trusts."""
     if name != CERTIFICATE:
         return Part("", "", (), (rules.MESH_ROOTS,))
     key = ObjectKey("ServiceAccount", ground.group.namespace, ground.group.service_account)

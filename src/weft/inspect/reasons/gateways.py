@@ -1,5 +1,5 @@
-"""Reasons for a gateway's resources: for each listener the servers of Gateways, for each filter chain its server, for
-each virtual host the VirtualServices that are merged into it, for each secret the object that holds it."""
+"""Find the reasons for a gateway's resources: for each listener the servers of Gateways, for each filter chain its
+server, for each virtual host the VirtualServices that are merged into it, for each secret the Secret object."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def secret_part(ground: Ground, name: str) -> Part:
 def _chain(
     ground: Ground, listener: Listener, chain: FilterChain
 ) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-    if not chain.name:  # plain HTTP of all servers of the port, or TCP
+    if not chain.name:  # the chain for plain HTTP of all servers of the port, or for TCP
         return (*sources_of(listener.metadata), *sources_of(chain.metadata)), (rules.FIRST_GATEWAY,)
     served = next((each for each in ground.view.servers if each.bound.route_name == chain.name), None)
     if served is None:
@@ -98,7 +98,8 @@ def _door(view: ServiceView | None, route_name: str) -> ServedName | None:
 
 
 def _secret(ground: Ground, namespace: str, name: str) -> tuple[ObjectSource, ...]:
-    """NAME-cacert may be a Secret of its own, or part of the Secret NAME."""
+    """The Secret that contains the credential `name`. A credential NAME-cacert may be a separate Secret, or part of
+    the Secret NAME."""
     for held in dict.fromkeys((name, name.removesuffix(AUTHORITIES))):
         key = ObjectKey("Secret", namespace, held)
         if values := ground.mesh.get(key):
