@@ -87,7 +87,7 @@ class ExplainedWorkload(msgspec.Struct, frozen=True, eq=False):
     resources: EnvoyResources | None = None  # None: no proxy
     # Ports on which its application listens. None: unknown, so all ports are assumed.
     ports: frozenset[int] | None = None
-    # Of a gateway: port that callers use -> port on which the proxy listens. None: not a gateway.
+    # Ports of a gateway: port that callers use -> port on which the proxy listens. None: not a gateway.
     doors: Mapping[int, int] | None = None
     closed: tuple[Closed, ...] = ()  # of a gateway: its servers that accept no connections
     published: Mapping[int, int] = {}  # of a gateway: port of the machine -> port on which the proxy listens
