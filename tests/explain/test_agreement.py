@@ -33,7 +33,7 @@ PATHS = (PathNormalization.BASE, *(each for each in PathNormalization if each is
 
 
 @pytest.mark.timeout(1800)
-async def test_envoys_do_what_explain_says():
+async def test_envoy_behaves_as_explained():
     services, told = drawn(cases(PER_SERVICE), -(-CASES // PER_SERVICE), SEED), []
     for number, start in enumerate(range(0, len(services), PER_BATCH)):
         normalization = PATHS[number % len(PATHS)]
@@ -63,7 +63,7 @@ async def test_a_route_to_another_headless_service_reaches_its_pods():
     assert len(reached) == 2  # with a proxy, and without
 
 
-async def test_a_request_that_cannot_be_read_ends_no_other():
+async def test_an_invalid_request_does_not_affect_other_requests():
     """An empty TE is allowed in HTTP/1 and not in HTTP/2, by which proxies share connections."""
     asked = [Asked(path="/a", headers=[("TE", "")] if number % 10 == 0 else []) for number in range(200)]
     told = await compare([Case([], asked, alone=True)])
@@ -72,7 +72,7 @@ async def test_a_request_that_cannot_be_read_ends_no_other():
     assert all(each.answer.app for each in told if not each.asked.headers)
 
 
-async def test_what_is_left_to_chance_happens_as_often_as_is_said():
+async def test_random_outcomes_occur_with_the_explained_odds():
     told = await compare([_by_chance(500)])
     assert not [described(each) for each in told if each.disagreement]
     assert surprise(told) < MOST_SURPRISE
@@ -90,7 +90,7 @@ async def test_what_is_left_to_chance_happens_as_often_as_is_said():
         assert abs(met - share) < MOST_SURPRISE * (share * (1 - share) / len(to_both)) ** 0.5
 
 
-async def test_wrong_odds_would_be_noticed():
+async def test_the_comparison_detects_wrong_odds():
     told = await compare([_by_chance(200)])
     outcomes = told[0].explanation.outcomes
     turned = [outcome.odds for outcome in reversed(outcomes)]
@@ -117,7 +117,7 @@ def _by_chance(number):
     return Case(documents, [Asked(path="/a") for _ in range(number)])
 
 
-async def test_a_wrong_word_would_be_noticed():
+async def test_the_comparison_detects_a_wrong_verdict():
     """The rig itself can fail: other resources than those that were explained give other answers."""
     (told,) = await compare([Case([], [Asked(path="/a")])])
     assert not told.disagreement
@@ -125,7 +125,7 @@ async def test_a_wrong_word_would_be_noticed():
         assert _differs(told, field, wrong), field
 
 
-async def test_an_outcome_too_many_would_be_noticed():
+async def test_the_comparison_detects_an_extra_outcome():
     (told,) = await compare([Case([], [Asked(path="/a")], alone=True)])
     (only,) = told.explanation.outcomes
     assert not told.disagreement and most_ways(told) == 1

@@ -99,7 +99,7 @@ class Edge(Maker):
         return made
 
 
-async def test_gateways_do_what_explain_says(tmp_path):
+async def test_gateways_behave_as_explained(tmp_path):
     makers = [Edge(chance) for chance in drawn(st.randoms(use_true_random=True), HOSTS, SEED)]
     cases, checked = [each.outside() for each in makers], makers[0].checked()
     port, log = free_port(), tmp_path / "access.log"

@@ -83,7 +83,7 @@ async def rig():
         await made.close()
 
 
-async def test_an_account_of_the_control_planes_namespace_is_told_how_far_proxies_are(rig):
+async def test_a_service_account_of_the_control_planes_namespace_gets_the_sync_status(rig):
     async with channel(rig, *rig.certificate("istio-system", "default")) as to:
         istioctl = Istioctl(to)
         await istioctl.ask(SYNCZ)
@@ -99,7 +99,7 @@ async def test_an_account_of_the_control_planes_namespace_is_told_how_far_proxie
         assert len(rig.plane.proxies()) == 1  # who asks is no proxy
 
 
-async def test_a_dump_comes_as_the_sections_of_envoys_own(rig):
+async def test_a_config_dump_has_the_sections_of_envoys(rig):
     async with channel(rig, *rig.certificate("istio-system", "default")) as to:
         istioctl = Istioctl(to)
         await istioctl.ask(DUMP, "web-0.shop")
@@ -124,7 +124,7 @@ async def test_a_dump_comes_as_the_sections_of_envoys_own(rig):
         ("istio.io/debug/adsz", (), b'{"totalClients":1'),
     ],
 )
-async def test_every_page_can_be_asked_for(rig, type_url, names, begins):
+async def test_every_page_is_served_on_the_stream(rig, type_url, names, begins):
     async with channel(rig, *rig.certificate("istio-system", "default")) as to:
         istioctl = Istioctl(to)
         await istioctl.ask(type_url, *names)
@@ -132,7 +132,7 @@ async def test_every_page_can_be_asked_for(rig, type_url, names, begins):
         assert resource.type_url == "istio.io/debug" and resource.value.startswith(begins)
 
 
-async def test_a_workload_is_not_told(rig):
+async def test_a_workload_identity_is_denied(rig):
     async with channel(rig, *rig.certificate("shop", "web")) as to:
         for question in (SYNCZ, DUMP, "istio.io/debug"):
             istioctl = Istioctl(to)
@@ -144,7 +144,7 @@ async def test_a_workload_is_not_told(rig):
         assert await istioctl.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_nobody_is_not_told(rig):
+async def test_an_unauthenticated_client_is_denied(rig):
     async with channel(rig) as to:
         for token in ("", "rubbish"):
             istioctl = Istioctl(to, token)
@@ -196,7 +196,7 @@ def named_in_headers_of_a_proxy(rig):
         *(beside_anothers_certificate, named_in_headers_of_a_proxy),
     ],
 )
-async def test_whoever_pretends_to_be_of_the_control_plane_is_told_nothing(rig, shown):
+async def test_forged_identities_of_the_control_plane_are_rejected(rig, shown):
     pretended = shown(rig)
     async with channel(rig, *pretended.pop("certificate", ())) as to:
         for question in (SYNCZ, DUMP, "istio.io/debug", "istio.io/debug/configz"):
@@ -217,7 +217,7 @@ def certificates(rig):
         yield certificate_pem(leaf), key.secret_pem(), left
 
 
-async def test_a_certificate_that_is_over_or_of_another_root_does_not_even_get_in(rig):
+async def test_an_expired_certificate_or_one_of_another_root_cannot_connect(rig):
     for chain, key, left in certificates(rig):
         async with channel(rig, chain, key) as to:
             istioctl = Istioctl(to)
@@ -229,7 +229,7 @@ async def test_a_certificate_that_is_over_or_of_another_root_does_not_even_get_i
                 assert await istioctl.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_proxys_own_stream_is_told_nothing_when_it_asks_later(rig):
+async def test_debug_requests_on_a_proxys_stream_get_no_response(rig):
     """It has begun as a proxy, with its own certificate, and goes on with a question."""
     async with channel(rig, *rig.certificate("shop", "web")) as to:
         proxy = Istioctl(to)
@@ -246,7 +246,7 @@ async def test_a_proxys_own_stream_is_told_nothing_when_it_asks_later(rig):
         assert set(told) == {CLUSTER}
 
 
-async def test_nothing_is_told_where_nobody_proves_who_he_is(rig):
+async def test_debug_requests_on_a_plaintext_listener_are_denied(rig):
     bound = await rig.plane.listen("127.0.0.1:0")
     async with grpc.aio.insecure_channel(bound) as to:
         istioctl = Istioctl(to)
@@ -254,7 +254,7 @@ async def test_nothing_is_told_where_nobody_proves_who_he_is(rig):
         assert await istioctl.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_the_owner_of_the_machine_is_told_by_his_own_socket(rig, tmp_path):
+async def test_the_owners_unix_socket_serves_debug_pages(rig, tmp_path):
     bound = await rig.plane.listen(f"unix:{tmp_path}/owner.sock", owned=True)
     async with grpc.aio.insecure_channel(bound) as to:
         istioctl = Istioctl(to)
@@ -262,7 +262,7 @@ async def test_the_owner_of_the_machine_is_told_by_his_own_socket(rig, tmp_path)
         assert len((await istioctl.read()).resources) == 1
 
 
-async def test_a_control_plane_of_no_namespace_tells_no_identity():
+async def test_without_a_namespace_every_identity_is_denied():
     placed = Placed()
     made = Cluster(ControlPlane(placements=placed), placed)
     await made.open()
@@ -273,7 +273,7 @@ async def test_a_control_plane_of_no_namespace_tells_no_identity():
     await made.close()
 
 
-def test_states_are_those_of_envoys_own_service():
+def test_sync_states_map_to_envoys_config_status():
     sync = ProxySync(
         "web-0.shop",
         resources={
