@@ -233,7 +233,7 @@ class _Outbound:
         if isinstance(target, NoTarget):
             return _failed(walk, headers, target.why, target.flags, target.detail)
         place, server = target.place, target.workload
-        made = tls.offer(walk, self._resources, target.cluster, place, offers, self._caller.identity)
+        client_tls = tls.offer(walk, self._resources, target.cluster, place, offers, self._caller.identity)
         if server is None and (lacking := self._world.no_port(place.address, place.port)) is not None:
             return _no_port(walk, lacking, headers)
         if server is None:
@@ -245,21 +245,21 @@ class _Outbound:
                     walk, headers, "the service has no endpoints", "UF", "upstream_reset_before_response_started"
                 )
             place, server = sent, self._world.at(sent.address)
-        if made is not None and made.foreign and headers is None and request.speaks is Speaks.TLS:
-            return _in_another(walk, made, place)
+        if client_tls is not None and client_tls.foreign and headers is None and request.speaks is Speaks.TLS:
+            return _in_another(walk, client_tls, place)
         if server is None:
             return _passed_on(walk, place.address, place.port, headers)
         read = server.resources is not None and self._world.intercepts(server, place.address, place.port, inbound=True)
         if read and tls.announces(self._resources, target.cluster, place):
             raise Unsure(f"the proxy of {server.name} does not read PROXY headers, so the result cannot be predicted")
-        if made is not None and made.foreign:
+        if client_tls is not None and client_tls.foreign:
             raise Unsure(f"it depends on whether {server.name} presents a certificate that the caller's proxy trusts")
         http2 = request.speaks is Speaks.HTTP2
         if headers is not None:
             http2 = speaks_http2(self._resources, target.cluster, request.speaks)
-        if made is not None:
+        if client_tls is not None:
             arriving = IncomingConnection(
-                connection.source, place.address, place.port, Speaks.TLS, made.server_name, made.offers
+                connection.source, place.address, place.port, Speaks.TLS, client_tls.server_name, client_tls.offers
             )
         else:
             spoken = request.speaks if headers is None else _spoken(headers, Speaks.HTTP2 if http2 else Speaks.HTTP)
@@ -267,10 +267,10 @@ class _Outbound:
                 connection.source, place.address, place.port, spoken, connection.server_name, connection.offers
             )
         inner = headers if headers is not None else headers_of(request) if request.is_http else None
-        asked = walk.grpc
-        result = _arrive(walk, server, Arrival(arriving, inner, http2, made), request, self._world)
+        was_grpc = walk.grpc
+        result = _arrive(walk, server, Arrival(arriving, inner, http2, client_tls), request, self._world)
         if result.kind is Kind.CLOSED and headers is not None:
-            walk.grpc = asked  # restores what the server's proxy may have changed
+            walk.grpc = was_grpc  # restores what the server's proxy may have changed
             return _failed(walk, headers, result.why, result.flags, "upstream_reset_before_response_started")
         return result
 
@@ -301,10 +301,10 @@ def _no_port(walk: Walk, lacking: NoPort, headers: RequestHeaders | None) -> Ver
     return walk.end(Kind.FAILED, lacking.why, status=503, flags="UF", detail=detail)
 
 
-def _in_another(walk: Walk, made: tls.Offer, place: EndpointShare) -> Verdict:
+def _in_another(walk: Walk, client_tls: tls.Offer, place: EndpointShare) -> Verdict:
     """The verdict of a connection that is TLS already and that the cluster wraps in a second TLS: it is closed."""
     what = f"the connection is already TLS and is wrapped in another: {place.address}:{place.port} gets TLS in TLS"
-    walk.tell(DecisionStage.TLS, what, made.sources)
+    walk.tell(DecisionStage.TLS, what, client_tls.sources)
     return walk.end(
         Kind.CLOSED, "the caller's TLS handshake fails: the server that terminates the outer TLS expects no TLS inside"
     )

@@ -49,8 +49,8 @@ def preflight(
     walk: Walk, policy: CorsPolicy, headers: RequestHeaders, sources: tuple[ObjectSource, ...]
 ) -> Verdict | None:
     origin = headers.joined("origin")
-    asked = headers.joined("access-control-request-method")
-    if not origin or not asked or headers.value(":method") != "OPTIONS":
+    requested_method = headers.joined("access-control-request-method")
+    if not origin or not requested_method or headers.value(":method") != "OPTIONS":
         return None
     allowed = allowed_origin(policy, origin)
     if not allowed and policy.forward_not_matching_preflights.value:

@@ -113,41 +113,41 @@ def _taken(
     taking: Listener,
     arrival: Arrival,
     request: Request,
-    told: str,
+    what: str,
     send: Send,
     cluster: Tcp,
 ) -> Verdict:
-    resources, connection, made = gateway.resources, arrival.connection, arrival.offer
+    resources, connection, client_tls = gateway.resources, arrival.connection, arrival.offer
     assert resources is not None  # noqa: S101 (a workload with a listener has a proxy)
     found = listener.chain(taking, connection)
     how = f" for {connection.server_name}" if connection.speaks is Speaks.TLS and connection.server_name else ""
-    told = f"{told}{how}: the listener {taking.name}"
+    what = f"{what}{how}: the listener {taking.name}"
     if found is None:
         plain = connection.speaks is not Speaks.TLS
         why = (
             "whose servers expect TLS, but this is plaintext" if plain else "but none of its servers matches that name"
         )
-        walk.tell(DecisionStage.LISTENER, f"{told}, {why}", sources_of(taking.metadata))
+        walk.tell(DecisionStage.LISTENER, f"{what}, {why}", sources_of(taking.metadata))
         why = "the servers expect TLS, but this is plaintext" if plain else "no server matches the name"
         return walk.end(Kind.CLOSED, why, detail="filter_chain_not_found")
     walk.tell(
-        DecisionStage.LISTENER, f"{told}, {_of(found)}", (*sources_of(taking.metadata), *sources_of(found.metadata))
+        DecisionStage.LISTENER, f"{what}, {_of(found)}", (*sources_of(taking.metadata), *sources_of(found.metadata))
     )
     context = resources.opened(found.transport_socket.typed_config, DownstreamTlsContext)
     identity = ""
     known = _closed(gateway, connection.port, tuple(found.filter_chain_match.server_names) or ("*",))
     if known is not None and _goes_nowhere(resources, found):
         return _shut(walk, "", known)
-    sealed = arrival if context is None and made is not None else None
+    sealed = arrival if context is None and client_tls is not None else None
     if sealed is not None and not _passes_on(walk, gateway, found):
         return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
     if context is not None and connection.speaks is not Speaks.TLS:
         walk.tell(DecisionStage.TLS, "the server expects TLS, but this is plaintext")
         return walk.end(Kind.CLOSED, "the TLS handshake fails", detail="tls_error")
-    if context is not None and made is not None:
-        identity = made.identity
+    if context is not None and client_tls is not None:
+        identity = client_tls.identity
         shown = gateway.identity if _is_of_mesh(context) else ""
-        if not tls.takes_server(walk, made, shown) or not tls.takes_client(walk, context, identity):
+        if not tls.takes_server(walk, client_tls, shown) or not tls.takes_client(walk, context, identity):
             return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
     elif context is not None and (unread := _unread(gateway, context)):
         walk.tell(DecisionStage.TLS, f"{gateway.name} rejects {unread}: {gateway.unread[unread]}")
@@ -282,13 +282,13 @@ def _underscores(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -
     names = list(dict.fromkeys(name for name, _ in seen.headers if "_" in name))
     if not names or action == HttpProtocolOptions.ALLOW:
         return None
-    told = f"the header {names[0]} has an underscore: an application may mistake it for another header"
+    what = f"the header {names[0]} has an underscore: an application may mistake it for another header"
     if action == HttpProtocolOptions.DROP_HEADER:
-        walk.tell(DecisionStage.ROUTE, f"{told}; it is dropped")
+        walk.tell(DecisionStage.ROUTE, f"{what}; it is dropped")
         for name in names:
             seen.headers.remove(name)
         return None
-    walk.tell(DecisionStage.ROUTE, told)
+    walk.tell(DecisionStage.ROUTE, what)
     version = "http2" if seen.http2 else "http1"
     why = "a header's name has an underscore"
     return walk.end(Kind.ANSWERED, why, status=400, detail=f"{version}.unexpected_underscore")

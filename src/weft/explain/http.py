@@ -163,10 +163,10 @@ def _route(walk: Walk, resources: EnvoyResources, configuration: RouteConfigurat
     if not sources and not nobody and len(configuration.virtual_hosts) == 1:
         pass  # a workload's own inbound route configuration has only one virtual host
     else:
-        told = f"{authority} matches the virtual host {host.name} of {configuration.name}"
+        what = f"{authority} matches the virtual host {host.name} of {configuration.name}"
         if nobody:
-            told = f"{configuration.name} has no host {authority}{_hosts(configuration)}"
-        walk.tell(DecisionStage.ROUTE, told, sources, about=host.name)
+            what = f"{configuration.name} has no host {authority}{_hosts(configuration)}"
+        walk.tell(DecisionStage.ROUTE, what, sources, about=host.name)
     if host.require_tls == VirtualHost.ALL and seen.headers.value(":scheme") == "http":
         walk.tell(DecisionStage.ROUTE, "the host accepts only HTTPS", sources)
         return Route(redirect=RedirectAction(https_redirect=True))
@@ -241,8 +241,8 @@ def _filter(
         if refusal is None:
             return None
         return walk.end(Kind.DENIED, refusal.why, status=refusal.status, detail=refusal.detail)
-    if (asked := resources.opened(config, ExtAuthz)) is not None:
-        _ask(walk, asked, seen)
+    if (ext_authz := resources.opened(config, ExtAuthz)) is not None:
+        _call_authorizer(walk, ext_authz, seen)
         return None
     if (mutation := resources.opened(config, HeaderMutation)) is not None:
         _mutate(mutation, seen)
@@ -264,7 +264,7 @@ def _translate(walk: Walk, seen: GuardInput, sources: tuple[ObjectSource, ...]) 
     seen.headers.remove("content-length")
 
 
-def _ask(walk: Walk, config: ExtAuthz, seen: GuardInput) -> None:
+def _call_authorizer(walk: Walk, config: ExtAuthz, seen: GuardInput) -> None:
     if config.HasField("filter_enabled_metadata") and not matchers.metadata(
         config.filter_enabled_metadata, seen.metadata
     ):
@@ -326,7 +326,7 @@ def _act(walk: Walk, resources: EnvoyResources, route: Route, seen: GuardInput) 
     if before != after:
         walk.tell(DecisionStage.ROUTE, f"it is rewritten to {after[0]}{after[1]}", sources)
     if action.HasField("max_grpc_timeout") and is_grpc(headers):
-        _tell_deadline(headers, action)
+        _set_deadline(headers, action)
     if limits := _patience(action):
         walk.tell(DecisionStage.ROUTE, limits, sources)
     for mirror in action.request_mirror_policies:
@@ -347,8 +347,8 @@ def _cluster(walk: Walk, route: Route, seen: GuardInput) -> str:
     total = sum(part.weight.value for part in parts)
     chosen, weight = by_weight(walk, parts, lambda part: part.weight.value)
     changed = _header_changes(chosen)
-    told = f"by weight {weight} of {total} it goes to {chosen.name}{f'; {changed}' if changed else ''}"
-    walk.tell(DecisionStage.ROUTE, told, sources_of(route.metadata))
+    what = f"by weight {weight} of {total} it goes to {chosen.name}{f'; {changed}' if changed else ''}"
+    walk.tell(DecisionStage.ROUTE, what, sources_of(route.metadata))
     change_headers(chosen, seen.headers)
     if chosen.host_rewrite_literal:
         seen.headers.set(":authority", chosen.host_rewrite_literal)
@@ -369,7 +369,7 @@ def _header_changes(message: Route | WeightedCluster.ClusterWeight) -> str:
     return "; ".join(changes)
 
 
-def _tell_deadline(headers: RequestHeaders, action: RouteAction) -> None:
+def _set_deadline(headers: RequestHeaders, action: RouteAction) -> None:
     """Sets `grpc-timeout` to the deadline of one try: the caller's deadline or the route's, whichever is shorter."""
     limit, single = _milliseconds(action.max_grpc_timeout), _milliseconds(action.retry_policy.per_try_timeout)
     given = _DEADLINE.fullmatch(headers.value("grpc-timeout"))

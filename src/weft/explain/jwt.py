@@ -111,14 +111,14 @@ class _Check:
         """Returns "" if one of the requirements is met. Else returns the last error; errors about a missing token or
         an unknown issuer count only if there is no other."""
         used = tuple(each.provider_name for each in requirements if each.provider_name)
-        told = last = ""
+        specific = last = ""
         for each in sorted(requirements, key=lambda one: one.WhichOneof("requires_type") == "allow_missing"):
             last = self.require(each, used)
             if not last:
                 return ""
             if last not in (_MISSING, _UNKNOWN_ISSUER):
-                told = last
-        return told or last
+                specific = last
+        return specific or last
 
     def _believed_by(self, name: str) -> str:
         provider = self._config.providers[name]

@@ -13,7 +13,7 @@ from weft.explain.rule import GuardInput, is_, permits
 from weft.explain.unmet import unmet
 from weft.explain.walk import Walk
 
-_MOST_TOLD = 4  # rules whose unmet conditions a message lists
+_MOST_LISTED = 4  # rules whose unmet conditions a message lists
 HTTP_FILTER, NETWORK_FILTER = "envoy.filters.http.rbac", "envoy.filters.network.rbac"
 
 
@@ -34,16 +34,16 @@ def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: GuardIn
         if matched:
             walk.tell(DecisionStage.POLICY, f"{_named(matched)} allows it", policy_source(matched))
             return None
-        asked = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
+        sources = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
         what = f"no ALLOW rule matches, so it is denied{unmet_of(rules, seen)}"
-        walk.tell(DecisionStage.POLICY, what, tuple(dict.fromkeys(asked)))
+        walk.tell(DecisionStage.POLICY, what, tuple(dict.fromkeys(sources)))
         return detail("none")
     if matched:
         walk.tell(DecisionStage.POLICY, f"{_named(matched)} denies it", policy_source(matched))
         return detail(matched)
-    asked = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
-    if asked:  # without sources, it is the built-in rule of every gateway, which no policy declares
-        walk.tell(DecisionStage.POLICY, "no DENY rule matches", tuple(dict.fromkeys(asked)))
+    sources = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
+    if sources:  # without sources, it is the built-in rule of every gateway, which no policy declares
+        walk.tell(DecisionStage.POLICY, "no DENY rule matches", tuple(dict.fromkeys(sources)))
     return None
 
 
@@ -62,8 +62,8 @@ def unmet_of(rules: RBAC, seen: GuardInput) -> str:
     """The unmet conditions of each rule, as text in parentheses; "" if none can be described."""
     found = [(name, unmet(rules.policies[name], seen)) for name in sorted(rules.policies)]
     reasons = [f"{_named(name)}: {why}" for name, why in found if why]
-    if len(reasons) > _MOST_TOLD:
-        reasons = [*reasons[:_MOST_TOLD], f"and {len(reasons) - _MOST_TOLD} more"]
+    if len(reasons) > _MOST_LISTED:
+        reasons = [*reasons[:_MOST_LISTED], f"and {len(reasons) - _MOST_LISTED} more"]
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 

@@ -72,13 +72,15 @@ def announces(resources: EnvoyResources, cluster: Cluster, place: EndpointShare)
     return _header(resources, _socket(cluster, place)[0]) is not None
 
 
-def takes_server(walk: Walk, made: Offer, identity: str) -> bool:
+def takes_server(walk: Walk, client_tls: Offer, identity: str) -> bool:
     """Whether the caller's proxy accepts a server with this identity."""
-    if not made.names or any(matchers.text(each.matcher, identity) for each in made.names):
+    if not client_tls.names or any(matchers.text(each.matcher, identity) for each in client_tls.names):
         walk.tell(DecisionStage.TLS, f"the server is {identity}, as expected")
         return True
-    expected = ", ".join(each.matcher.exact or str(each.matcher).strip() for each in made.names)
-    walk.tell(DecisionStage.TLS, f"the server is {identity or 'without an identity'}, not {expected}", made.sources)
+    expected = ", ".join(each.matcher.exact or str(each.matcher).strip() for each in client_tls.names)
+    walk.tell(
+        DecisionStage.TLS, f"the server is {identity or 'without an identity'}, not {expected}", client_tls.sources
+    )
     return False
 
 

@@ -41,7 +41,7 @@ def unmet(policy: Policy, seen: GuardInput) -> str:
         misses += _of_ways([[*_of_permission(each, seen)] for each in policy.permissions])
     if not any(is_(each, seen) for each in policy.principals):
         misses += _of_ways([[*_of_principal(each, seen)] for each in policy.principals])
-    return _told(misses)
+    return _sentence(misses)
 
 
 def _of_ways(ways: list[list[Miss]]) -> list[Miss]:
@@ -52,10 +52,10 @@ def _of_ways(ways: list[list[Miss]]) -> list[Miss]:
         return [way[0] for way in described]
     if len(described) == 1:
         return described[0]
-    return [("; or else ".join(map(_told, described)), None)] if described else []
+    return [("; or else ".join(map(_sentence, described)), None)] if described else []
 
 
-def _told(misses: Iterable[Miss]) -> str:
+def _sentence(misses: Iterable[Miss]) -> str:
     wanted: dict[str, list[str]] = {}
     for subject, value in misses:
         values = wanted.setdefault(subject, [])

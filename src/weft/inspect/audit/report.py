@@ -76,8 +76,8 @@ def errors(problems: Iterable[Problem]) -> Section:
     """The section on rejected objects and other errors. Errors of the CA are left out, since the section on
     certificates has them."""
     rejected = [each for each in problems if each.severity is Severity.ERROR and each.where.object != "CA"]
-    told = () if rejected else ("no object is rejected",)
-    return Section("errors", "Rejected objects and other errors", told, tuple(dict.fromkeys(rejected)))
+    state = () if rejected else ("no object is rejected",)
+    return Section("errors", "Rejected objects and other errors", state, tuple(dict.fromkeys(rejected)))
 
 
 def policies(problems: Iterable[Problem]) -> Section:
@@ -142,11 +142,11 @@ def certificates(held: Iterable[Certificate], authority: Iterable[Problem], now:
         elif left < life * NOT_RENEWED:
             what = f"{whose} expires at {_time(each.expires)}, in {_span(left)}, and should have been renewed"
             findings.append(Problem(where, what, hint, Severity.WARNING))
-    told: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
     if held:
         count = f"{len(held)} certificate{'s' * (len(held) != 1)} of proxies"
-        told = (f"{count}, the first expires at {_time(held[0].expires)}, in {_span(held[0].expires - now)}",)
-    return Section("certificates", "Certificates near expiry", told, tuple(findings))
+        state = (f"{count}, the first expires at {_time(held[0].expires)}, in {_span(held[0].expires - now)}",)
+    return Section("certificates", "Certificates near expiry", state, tuple(findings))
 
 
 def certificates_of(proxy: str, answer: bytes) -> Iterator[Certificate]:

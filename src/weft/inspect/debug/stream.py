@@ -66,9 +66,9 @@ class DebugStream:
             if len(names) != 1:
                 raise StreamRefused(f"{type_url} needs one name, such as syncz or list")
             page = names[0]
-        asked = urlsplit(page)
-        answered = await self._debug.answer(asked.path, dict(parse_qsl(asked.query, keep_blank_values=True)))
-        return [AnyMessage(type_url=PREFIX, value=answered.body)]
+        url = urlsplit(page)
+        response = await self._debug.answer(url.path, dict(parse_qsl(url.query, keep_blank_values=True)))
+        return [AnyMessage(type_url=PREFIX, value=response.body)]
 
 
 def client_config(sync: ProxySync) -> csds_pb2.ClientConfig:

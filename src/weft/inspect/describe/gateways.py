@@ -203,12 +203,12 @@ def _shown(mesh: Mesh, bound: BoundServer, namespace: str) -> Iterator[Shown]:
     tls = bound.server.tls
     for reference in tls.credentials if tls is not None else ():
         place = reference.namespace or namespace
-        held = mesh.credential(CredentialRef(reference.name, place))
+        credential = mesh.credential(CredentialRef(reference.name, place))
         name = f"Secret {place}/{reference.name}"
-        if held is None or not held.chain:
+        if credential is None or not credential.chain:
             yield Shown(name, there=False)
         else:
-            yield Shown(name, held.hosts, time.strftime("%Y-%m-%d", time.gmtime(held.expires)))
+            yield Shown(name, credential.hosts, time.strftime("%Y-%m-%d", time.gmtime(credential.expires)))
     for files in tls.files if tls is not None else ():
         yield Shown(files.certificate)
 

@@ -49,11 +49,11 @@ def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
     elif name == names.BLACK_HOLE:
         yield _part("", (), rules.BLACK_HOLE)
     elif name.startswith(names.HOLD):
-        said, by = ground.on_demand()
-        yield _part("", said, *by)
+        objects, by = ground.on_demand()
+        yield _part("", objects, *by)
     elif name == names.PASSTHROUGH:
-        said, by = ground.outbound()
-        yield _part("", said, rules.UNKNOWN_HOSTS, *by)
+        objects, by = ground.outbound()
+        yield _part("", objects, rules.UNKNOWN_HOSTS, *by)
         yield from _by_nobody(ground, cluster)
     elif name == names.INBOUND_PASSTHROUGH:
         yield _part("", (), rules.INBOUND_REST)
@@ -116,8 +116,10 @@ def secret(ground: Ground, name: str, asked_by: tuple[ObjectSource, ...]) -> Par
     if by_policy := standard.tls_by_policy(ground, host, int(number), written):
         return standard.roots_of_policy(ground, by_policy)
     if written is not None and written.credential:
-        held = ground.mesh.credential(CredentialRef(written.credential, ground.group.namespace))
-        return _part("", (*sources(held.origin if held is not None else None), *asked_by), rules.OUT_OF_SECRET)
+        credential = ground.mesh.credential(CredentialRef(written.credential, ground.group.namespace))
+        return _part(
+            "", (*sources(credential.origin if credential is not None else None), *asked_by), rules.OUT_OF_SECRET
+        )
     return _part("", asked_by, rules.FILES_OF_RULE)
 
 
@@ -150,13 +152,13 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     by_policy = standard.tls_by_policy(ground, host, number, found.chosen.tls)
     yield _located(view, found, by_policy)
     yield from _of_pool(ground, cluster, found)
-    said, levels = found.of(_BALANCER)
+    objects, levels = found.of(_BALANCER)
     balancer = found.chosen.load_balancer
     simple = balancer is None or (balancer.simple is None and balancer.consistent_hash is None)
-    yield _part("lb_policy", said, *levels, *((rules.LEAST_REQUEST,) if simple else ()))
+    yield _part("lb_policy", objects, *levels, *((rules.LEAST_REQUEST,) if simple else ()))
     yield from _near(ground, cluster, found)
-    said, levels = found.of(_OUTLIER)
-    yield _part("outlier_detection", said, *levels, *(() if said else (rules.NO_EJECTION,)))
+    objects, levels = found.of(_OUTLIER)
+    yield _part("outlier_detection", objects, *levels, *(() if objects else (rules.NO_EJECTION,)))
     yield from _spoken(view, port, found, cluster)
     yield _secured(ground, view, found, cluster, by_policy)
 
@@ -174,10 +176,10 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
         return
     by_sidecar = sources(ground.sidecar.origin if ground.sidecar else None)
     found = Policy(port.rule, port.service_port, None, (port.pool, by_sidecar) if port.pool else None)
-    said, by = entrance(ground, port)
+    objects, by = entrance(ground, port)
     ruled = sources(*(port.rule.origins if port.rule else ()))
     by += (rules.RULES_MERGED,) if port.rule is not None and port.rule.others else ()
-    yield _part("", (*said, *ruled), rules.CLUSTER_PER_INBOUND_PORT, *by)
+    yield _part("", (*objects, *ruled), rules.CLUSTER_PER_INBOUND_PORT, *by)
     yield from _of_pool(ground, cluster, found)
     if cluster.typed_extension_protocol_options:
         of_pool, levels = found.of(_POOL)
@@ -185,7 +187,7 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
         as_called = beside or inbound_upstream(port) is UpstreamHttp.AS_CALLED
         rule = rules.HTTP_AS_CALLED if as_called else rules.HTTP_AS_DECLARED
         told_apart = (rules.CALLERS_TOLD_APART,) if port.carried.both_ways else ()
-        yield _part(_HTTP_OPTIONS, of_pool or said, *levels, rule, *told_apart)
+        yield _part(_HTTP_OPTIONS, of_pool or objects, *levels, rule, *told_apart)
 
 
 def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
@@ -215,18 +217,18 @@ def _located(view: ServiceView, found: Policy, by_policy: tuple[ObjectSource, ..
         return _part("type", found.of(_TLS)[0], rules.CLOSED_RULE)
     if policy.by_callers_address(service, found.chosen, view.caller.kind):
         plain = service.headless or service.resolution is Resolution.NONE
-        said, by = (owner, ()) if plain else found.of(_BALANCER)
-        return _part("type", said, *by, rules.ENDPOINTS_AS_CALLED)
+        objects, by = (owner, ()) if plain else found.of(_BALANCER)
+        return _part("type", objects, *by, rules.ENDPOINTS_AS_CALLED)
     if service.resolution is Resolution.STATIC:
         return _part("type", owner, rules.ENDPOINTS_BY_EDS)
     return _part("cluster_type", owner, rules.ENDPOINTS_BY_DNS)
 
 
 def _of_pool(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
-    said, levels = found.of(_POOL)
+    objects, levels = found.of(_POOL)
     pool = found.chosen.connection_pool
     if pool is not None and pool.connect_timeout:
-        yield _part("connect_timeout", said, *levels)
+        yield _part("connect_timeout", objects, *levels)
     else:
         yield _connect_timeout(ground)
     limits = (pool.max_connections, pool.max_pending_requests, pool.max_requests) if pool is not None else ()
@@ -234,10 +236,10 @@ def _of_pool(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
     number = pool.max_retries if pool is not None else None
     by_default = (rules.RETRY_BUDGET,) if not budget and not number else ()
     unlimited = () if limits and all(limits) else (rules.NO_LIMITS,)
-    by_pool = said if any((*limits, number)) else ()
+    by_pool = objects if any((*limits, number)) else ()
     yield _part("circuit_breakers", (*by_pool, *budget), *levels, *budget_levels, *unlimited, *by_default)
     if cluster.HasField("upstream_connection_options"):
-        yield _part("upstream_connection_options", said, *levels)
+        yield _part("upstream_connection_options", objects, *levels)
 
 
 def _near(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
@@ -272,32 +274,32 @@ def _connect_timeout(ground: Ground) -> Part:
 def _spoken(view: ServiceView, port: ServicePort, found: Policy, cluster: Cluster) -> Iterator[Part]:
     if not cluster.typed_extension_protocol_options:
         return
-    said, levels = found.of(_POOL)
+    objects, levels = found.of(_POOL)
     pool = found.chosen.connection_pool
     asked = pool is not None and (pool.use_client_protocol or pool.h2_upgrade in ("UPGRADE", "DO_NOT_UPGRADE"))
     spoken = upstream(view, port, found.chosen)
     if asked:
-        yield _part(_HTTP_OPTIONS, said, *levels)
+        yield _part(_HTTP_OPTIONS, objects, *levels)
     elif spoken is UpstreamHttp.AS_CALLED:
         yield _part(_HTTP_OPTIONS, sources(view.service.origin if view.service else None), rules.HTTP_AS_CALLED)
     elif spoken is UpstreamHttp.HTTP2 and not port.protocol.is_http2:
         yield _part(_HTTP_OPTIONS, (), rules.HTTP2_BETWEEN_PROXIES)
     else:
         owner = sources(view.service.origin if view.service else None)
-        yield _part(_HTTP_OPTIONS, said or owner, *levels, rules.HTTP_AS_DECLARED)
+        yield _part(_HTTP_OPTIONS, objects or owner, *levels, rules.HTTP_AS_DECLARED)
 
 
 def _secured(
     ground: Ground, view: ServiceView, found: Policy, cluster: Cluster, by_policy: tuple[ObjectSource, ...]
 ) -> Part:
     path = "transport_socket_matches" if cluster.transport_socket_matches else "transport_socket"
-    said, levels = found.of(_TLS)
+    objects, levels = found.of(_TLS)
     written = found.chosen.tls
     if written is not None and by_policy:
         return _part(path, by_policy, standard.closed_or_called(written))
     if written is not None:
         closed = written.mode is ClientTlsMode.CLOSED
-        return _part(path, said, *levels, rules.CLOSED_RULE if closed else rules.TLS_BY_RULE)
+        return _part(path, objects, *levels, rules.CLOSED_RULE if closed else rules.TLS_BY_RULE)
     header, header_levels = found.of(_HEADER)
     if header and not cluster.transport_socket_matches:
         return _part(path, header, *header_levels)
@@ -309,5 +311,5 @@ def _secured(
     return _part(path, (), *levels, rules.AUTO_MTLS)
 
 
-def _part(path: str, said: tuple[ObjectSource, ...], *by: DecisionRule) -> Part:
-    return Part(path, path, said, tuple(dict.fromkeys(by)))
+def _part(path: str, objects: tuple[ObjectSource, ...], *by: DecisionRule) -> Part:
+    return Part(path, path, objects, tuple(dict.fromkeys(by)))

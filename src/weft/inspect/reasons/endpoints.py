@@ -43,8 +43,8 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
     found = Policy(rule, port.number, subset)
     near = setting_for(found.chosen, ground.mesh.settings.locality)
     if near is not None and view.caller.whereabouts is not None:
-        said, decided = locality(ground, found)
-        made_by, by = tuple(dict.fromkeys((*made_by, *said))), (*by, decided)
+        objects, decided = locality(ground, found)
+        made_by, by = tuple(dict.fromkeys((*made_by, *objects))), (*by, decided)
     yield Part("", "", made_by, by)
     known = {(each.address, each.port): each for each in ground.mesh.endpoints(service, port)}
     for place, group in enumerate(assignment.endpoints):
@@ -52,10 +52,10 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
             address = entry.endpoint.address.socket_address
             shown = f"{address.address}:{address.port_value}" if address.address else entry.endpoint.address.pipe.path
             endpoint = known.get((address.address, address.port_value))
-            said, answering = _answering(service, endpoint, instances)
+            objects, answering = _answering(service, endpoint, instances)
             own = (rules.SUBSET_BY_LABELS,) if subset is not None else ()
             where, at = f"endpoints[{place}].lb_endpoints[{shown}]", f"endpoints[{place}].lb_endpoints[{position}]"
-            yield Part(where, at, said, (answering, *own, _tls(entry)))
+            yield Part(where, at, objects, (answering, *own, _tls(entry)))
 
 
 def secret(ground: Ground, name: str) -> Part:

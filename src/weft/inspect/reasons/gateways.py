@@ -55,11 +55,11 @@ def route_parts(ground: Ground, configuration: RouteConfiguration) -> Iterator[P
 def secret_part(ground: Ground, name: str) -> Part:
     for start in _OF_SECRET:
         if name.startswith(start):
-            namespace, _, held = name.removeprefix(start).rpartition("/")
-            said = _secret(ground, namespace or ground.group.namespace, held)
+            namespace, _, secret = name.removeprefix(start).rpartition("/")
+            objects = _secret(ground, namespace or ground.group.namespace, secret)
             if namespace in ("", ground.group.namespace):
-                return Part("", "", said, (rules.OUT_OF_SECRET,))
-            return Part("", "", (*said, *standard.grants(ground, namespace, held)), (rules.GRANTED_SECRET,))
+                return Part("", "", objects, (rules.OUT_OF_SECRET,))
+            return Part("", "", (*objects, *standard.grants(ground, namespace, secret)), (rules.GRANTED_SECRET,))
     if name.startswith(gateway_tls.ROOTS):
         return standard.roots_of_gateway(ground, name)
     asking = [

@@ -79,8 +79,8 @@ def _entrance(ground: Ground, listener: Listener, chain: FilterChain, place: tup
     number = chain.filter_chain_match.destination_port.value
     port = next((each for each in ground.view.inbound if each.number == number), None)
     named, by_name = entrance(ground, port) if port is not None else ((), (rules.INBOUND_REST,))
-    said, by_mode = _mode(ground, number)
-    yield Part(*place, (*said, *named), (*by_mode, *by_name, *_protocol(port)))
+    objects, by_mode = _mode(ground, number)
+    yield Part(*place, (*objects, *named), (*by_mode, *by_name, *_protocol(port)))
     yield from guards(ground, chain, place)
 
 

@@ -27,9 +27,9 @@ def parts(ground: Ground, configuration: RouteConfiguration) -> Iterator[Part]:
     for position, host in enumerate(configuration.virtual_hosts):
         where, at = f"virtual_hosts[{host.name}]", f"virtual_hosts[{position}]"
         if host.name in UNCLAIMED:
-            said, by = ground.outbound()
-            yield Part(where, at, said, by)
-            yield Part(f"{where}.routes[{host.name}]", f"{at}.routes[0]", said, by)
+            objects, by = ground.outbound()
+            yield Part(where, at, objects, by)
+            yield Part(f"{where}.routes[{host.name}]", f"{at}.routes[0]", objects, by)
             continue
         name, _, port = host.name.rpartition(":")
         view = ground.service(name)
@@ -85,8 +85,8 @@ def _action(
     written = resolved.route if resolved is not None else None
     joined = (rules.DELEGATED,) if resolved is not None and len(resolved.origins) > 1 else ()
 
-    def part(field: str, said: tuple[ObjectSource, ...], *by: DecisionRule) -> Part:
-        return Part(f"{place[0]}.{field}", f"{place[1]}.{field}", said, by)
+    def part(field: str, objects: tuple[ObjectSource, ...], *by: DecisionRule) -> Part:
+        return Part(f"{place[0]}.{field}", f"{place[1]}.{field}", objects, by)
 
     if written is not None and written.timeout is not None:
         yield part("timeout", made_by, *joined)

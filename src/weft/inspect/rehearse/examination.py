@@ -63,11 +63,11 @@ def examine(
     others = [*_present(running, fresh), *_made_of(templates, running, fresh, injection)]
     result = rehearsed(looked_at, domain, admit, others=others, least=Severity.INFO)
     # A template with an owner is left out, since the owner's template is examined.
-    made = [each for each in templates if each.owner == ("", "")]
+    unowned = [each for each in templates if each.owner == ("", "")]
     problems = [
         *result.problems,
-        *of_pods(made, written.values()),
-        *_of_annotations(made, injection),
+        *of_pods(unowned, written.values()),
+        *_of_annotations(unowned, injection),
         *of_outside(result.facts, written.values()),
     ]
     if running is not None:
@@ -137,10 +137,10 @@ def _unsuppressed(problems: Iterable[Problem], written: Mapping[ObjectKey, Docum
     silenced: dict[str, set[str]] = {}
     for key, document in written.items():
         metadata = document.body.get("metadata")
-        held = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-        held = held if isinstance(held, Mapping) else {}
+        annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+        annotations = annotations if isinstance(annotations, Mapping) else {}
         for name in SUPPRESSING:
-            if isinstance(codes := held.get(name), str):
+            if isinstance(codes := annotations.get(name), str):
                 silenced.setdefault(str(key), set()).update(code.strip() for code in codes.split(","))
     return (each for each in problems if not silenced.get(each.where.object, set()) & {"*", each.code})
 
