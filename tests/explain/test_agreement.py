@@ -1,8 +1,8 @@
-"""The property: of what is generated, real Envoys do with every request what `explain` said, and `explain` says no more
-than may happen. Every disagreement is a defect of `explain`'s.
+"""The property: real Envoys treat every generated request as `explain` predicts, and `explain` predicts no outcome
+that cannot happen. Every disagreement is a defect of `explain`.
 
-`WEFT_EXPLAIN_CASES` says how many requests; `make test-explain` takes ten thousand. The same number is the same requests
-again; `WEFT_EXPLAIN_SEED` asks for others.
+`WEFT_EXPLAIN_CASES` sets the number of requests; `make test-explain` uses ten thousand. The same number gives the
+same requests; `WEFT_EXPLAIN_SEED` selects others.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ async def test_envoy_behaves_as_explained():
 
 
 async def test_a_route_to_another_headless_service_reaches_its_pods():
-    """Whom the caller named is a service's address, and none of theirs."""
+    """The caller's original destination is the address of another service, none of the pods' addresses."""
     to_deep = {"hosts": ["SERVICE"], "http": [{"route": [{"destination": {"host": "deep", "port": {"number": 80}}}]}]}
     by_bytes = {
         "match": [{"port": TCP_PORT}],
@@ -60,11 +60,11 @@ async def test_a_route_to_another_headless_service_reaches_its_pods():
     assert not [described(each) for each in told if each.disagreement]
     assert all(each.answer.app is not None for each in told)
     reached = {each.answer.logged["host"].partition(":")[0] for each in told if each.answer.logged}
-    assert len(reached) == 2  # with a proxy, and without
+    assert len(reached) == 2  # one with a proxy, one without
 
 
 async def test_an_invalid_request_does_not_affect_other_requests():
-    """An empty TE is allowed in HTTP/1 and not in HTTP/2, by which proxies share connections."""
+    """An empty TE is valid in HTTP/1, but not in HTTP/2, and requests share HTTP/2 connections between proxies."""
     asked = [Asked(path="/a", headers=[("TE", "")] if number % 10 == 0 else []) for number in range(200)]
     told = await compare([Case([], asked, alone=True)])
     assert not [described(each) for each in told if each.disagreement]
@@ -102,7 +102,8 @@ async def test_the_comparison_detects_wrong_odds():
 
 
 def _by_chance(number):
-    """By weight to one, to another, or to either; or to a fault, which may come late."""
+    """A case with random outcomes: a weighted route to one of two destinations or both, and a fault, which may also
+    delay."""
     to = [
         {"destination": {"host": "SERVICE", "subset": name, "port": {"number": 80}}, "weight": weight}
         for weight, name in ((10, "v1"), (30, "v2"), (60, "all"))
@@ -118,7 +119,7 @@ def _by_chance(number):
 
 
 async def test_the_comparison_detects_a_wrong_verdict():
-    """The rig itself can fail: other resources than those that were explained give other answers."""
+    """The comparison itself can fail: a verdict that differs from the observed result is a disagreement."""
     (told,) = await compare([Case([], [Asked(path="/a")])])
     assert not told.disagreement
     for field, wrong in (("kind", Kind.DENIED), ("path", "/b"), ("cluster", "other"), ("route", "other")):
@@ -151,7 +152,7 @@ def _differs(told, field, wrong):
 
 
 def described(told):
-    """All that is needed to see it again."""
+    """Everything that is needed to reproduce a disagreement."""
     request = told.request
     return "\n".join(
         (

@@ -1,4 +1,5 @@
-"""What Envoy does not read at all; that it is so, the generated requests ask of Envoy itself."""
+"""Tests of the requests that Envoy's codec rejects. The generated requests of test_agreement.py compare this with
+Envoy itself."""
 
 import pytest
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (

@@ -32,7 +32,7 @@ def test_an_unknown_name_fails():
 
 @pytest.mark.parametrize(("host", "address"), [("LocalHost", ""), ("127.0.0.1", "127.0.0.1"), ("::1", "::1")])
 def test_a_call_to_loopback_stays_in_the_pod(host, address):
-    world = SmallWorld(bypassed={("frontend", 15000)})  # by whatever an application calls on loopback
+    world = SmallWorld(bypassed={("frontend", 15000)})  # an application may call any port on loopback
     (outcome,) = explain(Request(host=host, port=15000, caller="frontend", address=address), world).outcomes
     assert (outcome.verdict.kind, outcome.verdict.why) == (Kind.PASSED_ON, "it stays in frontend")
     assert outcome.steps[-1].what == f"{address or '127.0.0.1'} is frontend itself: no proxy sees it"
@@ -169,8 +169,8 @@ def test_a_grpc_caller_gets_200_with_a_grpc_status():
 
 
 def test_a_grpc_web_caller_gets_the_converted_status():
-    """Of the workload's proxy, which is asked by gRPC, it is gRPC's answer; to that of its own proxy, which is not, a
-    status of gRPC's is added, if it has a body."""
+    """A response of the workload's proxy, which gets gRPC, is a gRPC response. To a response of the caller's own
+    proxy, which gets gRPC-Web, a gRPC status is added if it has a body."""
 
     def told(*documents, method="POST"):
         kind = (("content-type", "application/grpc-web"),)

@@ -1,4 +1,4 @@
-"""From outside through a gateway: what is told is what a real one does."""
+"""Tests of requests from outside through a gateway, compared with a real gateway."""
 
 import re
 from pathlib import Path
@@ -193,7 +193,7 @@ spec: {spec}
 
 @pytest.mark.parametrize("spec", ["", "{rules: [{from: [{source: {namespaces: [shop]}}]}]}", "{}", NOT_THIS])
 async def test_a_call_through_an_egress_gateway_has_all_steps(spec):
-    """The page's own mesh. What the caller's proxy sends, the test sends to a real gateway."""
+    """The mesh of the docs page. The test sends to a real gateway what the caller's proxy would send."""
     text = EGRESS + pair("partner", shown := Authority().issue("partner.example"), ca_crt=shown.root)
     text += egress_policy(spec) if spec else ""
     steps, verdict = outward(text, "/secret")

@@ -31,7 +31,7 @@ def met(*filters):
 @pytest.mark.parametrize("end", [BYTES, HTTP])
 def test_an_allowed_connection_reaches_the_terminal_filter(end):
     assert met(ALLOWING, end) == end
-    assert met(end, DENYING) == end  # what stands behind the end is never asked
+    assert met(end, DENYING) == end  # a filter behind the terminal filter is never evaluated
 
 
 @pytest.mark.parametrize("guard", [DENYING, NOBODYS])

@@ -37,7 +37,7 @@ def test_the_rejection_names_the_port_and_the_peer_authentication():
 
 
 def test_a_rejected_connection_is_a_503_for_a_caller_with_a_proxy():
-    assert _ask(_mode("STRICT"), caller="frontend").verdict.kind is Kind.CLOSED  # it passes bytes on, unread
+    assert _ask(_mode("STRICT"), caller="frontend").verdict.kind is Kind.CLOSED  # the caller's proxy forwards bytes
     rule = policy(
         "DestinationRule", "{host: orders, trafficPolicy: {tls: {mode: DISABLE}}}", group="networking.istio.io"
     )
@@ -55,12 +55,12 @@ def test_http2_forwarded_to_an_application_as_tcp_is_unknown():
     assert outcome.verdict.kind is Kind.UNKNOWN
     assert "gets the HTTP/2 of the caller's proxy unchanged" in outcome.verdict.why and "502" in outcome.verdict.why
     assert outcome.steps[-1].what == "orders treats port 8080 as TCP"
-    own = explain(Request(host="orders", caller="frontend", speaks=Speaks.HTTP2), world)  # the application's
+    own = explain(Request(host="orders", caller="frontend", speaks=Speaks.HTTP2), world)  # the application's own HTTP/2
     assert own.verdict.kind is Kind.DELIVERED
 
 
 def _sharing(says, name):
-    """Another Service for port 8080, which the oldest of both by name may be."""
+    """Another Service for port 8080; the oldest of both is the first by name."""
     shared = ORDERS.split("---")[0].replace("name: orders", f"name: {name}").replace("0.1", "0.9")
     return shared.replace("{name: http,", f"{{name: {says},")
 
@@ -78,7 +78,7 @@ def test_callers_of_services_that_share_a_port_get_the_protocol_of_their_service
         assert explain(Request(host="orders", path=path, caller="frontend"), world).verdict.kind is Kind.DELIVERED
         assert explain(Request(host="orders", path=path, caller="frontend"), guarded).verdict.kind is kind
     sent = explain(Request(host=name, caller="frontend", speaks=Speaks.BYTES), world).verdict
-    # What the oldest keeps for HTTP is not opened by one who does not say what comes.
+    # If the oldest Service declares HTTP, a Service without a declared protocol does not admit other bytes.
     assert sent.kind is (Kind.CLOSED if (name, says) == ("tongues", "unsaid") else Kind.DELIVERED)
     assert explain(Request(host=name, caller="frontend", speaks=Speaks.BYTES), guarded).verdict.kind is Kind.CLOSED
 
@@ -87,7 +87,7 @@ def test_callers_of_services_that_share_a_port_get_the_protocol_of_their_service
     ("says", "how"), [("tcp-web", "treats port 8080 as TCP"), ("unsaid", "in the HTTP version that they")]
 )
 def test_without_mtls_the_oldest_service_decides_a_shared_ports_protocol(says, how):
-    """So the oldest decides, and what the application makes of it is not known."""
+    """The oldest Service decides. How the application treats the HTTP/2 is unknown."""
     world = SmallWorld(ORDERS, _sharing(says, "bytes"), _mode("DISABLE"))
     (outcome,) = explain(Request(host="orders", caller="frontend"), world).outcomes
     assert outcome.verdict.kind is Kind.UNKNOWN and "gets the HTTP/2 of the caller's proxy" in outcome.verdict.why
@@ -155,7 +155,7 @@ def test_non_http_bytes_are_rejected_by_an_http_chain():
         "AuthorizationPolicy", f"{{{SELECTED}, action: DENY, rules: [{{to: [{{operation: {{ports: ['1']}}}}]}}]}}"
     )
     kinds = {each.kind for each in _ask(deny, speaks=Speaks.BYTES).verdict.sources}
-    assert kinds == {"Service"}  # a policy that was asked and says nothing is not to blame
+    assert kinds == {"Service"}  # a policy that matches nothing is not named as the cause
 
 
 def test_an_application_that_does_not_listen_cannot_be_reached():

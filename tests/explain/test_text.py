@@ -37,7 +37,7 @@ def test_shared_steps_are_printed_once():
 
 
 def way(odds, subset, *, policy="p rule[0] allows it", number=1):
-    """Through a subset of its own, and a proxy of its own."""
+    """An outcome through a different subset and a different proxy."""
     cluster, endpoint, server = f"outbound|80|{subset}|web", f"10.0.0.{number}:80", f"web-{subset}-0"
     steps = (
         STEP,

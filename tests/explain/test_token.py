@@ -36,7 +36,7 @@ def _part(value):
 
 
 def _claiming(header=None, **claims):
-    """Signed by nobody."""
+    """A token with a meaningless signature."""
     return f"{_part({'alg': 'RS256', **(header or {})})}.{_part({'iss': ISSUER, **claims})}.{_part(b'sig')}"
 
 
@@ -112,7 +112,7 @@ def test_a_token_is_parsed_or_gets_envoys_error():
     assert read.claims["sub"] == "ann" and read.signed and not read.malformed
     assert "3 sections" in read_token("a.b").malformed
     assert read_token("e30.e30.e30").malformed.startswith("Jwt header [alg]")
-    assert read_token("Token e30.e30.e30").malformed == "Jwt header is an invalid JSON"  # without the space
+    assert read_token("Token e30.e30.e30").malformed == "Jwt header is an invalid JSON"  # the space is removed
     assert read_token("a=.b.c").malformed == "Jwt header is an invalid Base64url encoded"
 
 

@@ -25,7 +25,7 @@ def seen(**more):
 
 
 def rule(text):
-    """As Envoy gets it from a policy."""
+    """The rule of a policy as Envoy gets it."""
     policy = {
         "apiVersion": "security.istio.io/v1",
         "kind": "AuthorizationPolicy",

@@ -1,4 +1,4 @@
-"""The pages on which a control plane answers about requests and the past."""
+"""Tests of the debug pages about requests and the past."""
 
 import json
 
@@ -140,7 +140,7 @@ async def test_explaining_requests_leaves_no_indexes_behind(tmp_path):
 async def test_the_past_is_explained_as_it_was(plane):
     status, said = await asked(plane, "explain", question=question(when="@-1"))
     assert status == 200
-    assert said["explanation"]["outcomes"][0]["verdict"]["kind"] == "failed"  # the service was not there
+    assert said["explanation"]["outcomes"][0]["verdict"]["kind"] == "failed"  # the service did not exist then
 
 
 async def test_a_moment_before_the_first_pod_is_reported_as_such(plane):

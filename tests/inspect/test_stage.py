@@ -1,4 +1,5 @@
-"""The stage is judged by what explain says upon it: requests through a small shop, with what its proxies would get."""
+"""Tests of a stage by the explanations that it gives: requests through a small mesh, with the config that its
+proxies would get."""
 
 import pytest
 
@@ -119,7 +120,7 @@ def test_a_pod_name_in_two_namespaces_is_ambiguous(word):
         Stage(mesh).find(word)
     name = word.rpartition("/")[2]
     assert caught.value.problem.what == f"`{name}` is in several namespaces: bank, shop"
-    assert Stage(mesh).find(f"bank/{name}") == "orders-0.bank"  # as the hint says it
+    assert Stage(mesh).find(f"bank/{name}") == "orders-0.bank"  # the form that the hint suggests
     assert Stage(mesh).find(word, "bank") == Stage(mesh).find(f"{word}.bank") == "orders-0.bank"
 
 
@@ -263,7 +264,7 @@ def test_the_first_call_to_a_service_gets_its_cluster():
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_first_call_to_an_unknown_address_is_passed_through(shared):
-    """Also at a port that hosts without an address share, where it is held a second time."""
+    """Also at a port that is shared by hosts without an address, where the call is held a second time."""
     mesh = shop()
     if shared:
         put(mesh, service("outside", selector=None, external=True))

@@ -1,4 +1,5 @@
-"""Clues, each from a mesh with one thing wrong: who is nobody, who is hidden, who is not ready; and whose problems are told."""
+"""Tests of the clues, each in a mesh with one defect: an unknown host, a hidden service, pods that are not ready.
+Also which known problems are listed."""
 
 from datetime import UTC, datetime
 
@@ -161,7 +162,7 @@ def test_a_proxy_is_stale_since_the_first_unacknowledged_push():
     proxies = [
         ProxySync("client-0.shop", resources={"a": later, "b": late, "c": TypeSync(SYNCED)}),
         ProxySync("web-0.shop", resources={"a": late}),
-        ProxySync("web-0.shop", resources={"a": TypeSync(SYNCED)}),  # it has come again
+        ProxySync("web-0.shop", resources={"a": TypeSync(SYNCED)}),  # the proxy's newer stream
     ]
     assert stale(proxies) == {"client-0.shop": 7}
 
@@ -170,7 +171,7 @@ def test_only_problems_of_objects_that_decide_the_request_are_listed():
     here = Problem(Where("web.yaml", 3, "Service shop/web"), "named wrongly")
     elsewhere = Problem(Where("api.yaml", 3, "Service shop/api"), "named wrongly")
     assert told(shop(), "http://web/", [here, elsewhere]) == (here,)
-    # The port of web's pod is that of another service, too, which this request has not called.
+    # Another service, which this request does not call, has the same port of web's pod.
     beside = service("beside", selector=(("app", "web"),), origin=Origin(ObjectKey("Service", "shop", "beside")))
     other = Problem(Where("beside.yaml", 3, "Service shop/beside"), "named wrongly")
     assert told(shop(beside), "http://web/", [here, other]) == (here,)

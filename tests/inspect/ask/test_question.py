@@ -23,7 +23,7 @@ def test_a_source_address_is_rejected_unless_the_caller_is_a_gateway():
 
 @pytest.fixture
 def history():
-    """It began at 14:00, and changed at 14:01 and, in the middle of a second, after 14:02."""
+    """A history that began at 14:00 and changed at 14:01 and, in the middle of a second, after 14:02."""
     times = [
         datetime(2026, 11, 16, 14, 0, tzinfo=UTC).timestamp(),
         datetime(2026, 11, 16, 14, 1, tzinfo=UTC).timestamp(),

@@ -1,4 +1,4 @@
-"""What a control plane says of its own mesh."""
+"""Tests of the audit that a control plane makes of its own mesh."""
 
 import msgspec
 import pytest

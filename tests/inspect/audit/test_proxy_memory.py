@@ -1,4 +1,4 @@
-"""The 20 % rule."""
+"""Tests of the 20 % rule."""
 
 from weft.base.problem import Severity
 from weft.inspect.audit.proxy_memory import AMBIENT, PodMemory, costs, findings

@@ -1,4 +1,4 @@
-"""What an audit says of plaintext and of certificates."""
+"""Tests of the audit's sections on plaintext and certificates."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -51,7 +51,7 @@ def test_without_a_policy_plaintext_is_accepted_by_default_and_the_workloads_are
         (policy("PERMISSIVE"), "web-v1, web-v2 ", "PeerAuthentication shop/default"),
         (policy("STRICT") + policy("DISABLE", selector="version: v2", name="v2"), "web-v2 ", "PeerAuthentication shop/v2"),
         (policy("PERMISSIVE", namespace="istio-system"), "web-v1, web-v2 ", "PeerAuthentication istio-system/default"),
-        # A level that leaves the mode open decides nothing.
+        # A PeerAuthentication whose mode is UNSET decides nothing.
         (
             policy("DISABLE") + policy("UNSET", selector="version: v2", name="v2"),
             "web-v1, web-v2 ",

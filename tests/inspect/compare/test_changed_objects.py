@@ -82,7 +82,7 @@ spec: {command: [serve]}
 
 
 def of_caller(*, was=(), is_=(), caller="shell-0.shop"):
-    """Whom it is blamed on that the pod of CALLER is there only before, or only after."""
+    """The object that is responsible if the pod of CALLER exists only before or only after the change."""
     stages = []
     for texts in (was, is_):
         mesh = with_objects(*texts)

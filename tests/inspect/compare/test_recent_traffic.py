@@ -65,9 +65,9 @@ def test_json_lines_are_parsed_like_text_lines():
 @pytest.mark.parametrize(
     "other",
     [
-        line(cluster="inbound|8080||", remote="10.244.0.2:1"),  # asked of it, though by itself
-        line(remote="10.244.0.9:1", cluster="-"),  # asked of it, and refused
-        line(method="-", path="-"),  # no HTTP
+        line(cluster="inbound|8080||", remote="10.244.0.2:1"),  # an inbound request, although from the pod itself
+        line(remote="10.244.0.9:1", cluster="-"),  # an inbound request that was rejected
+        line(method="-", path="-"),  # not HTTP
         line(authority="-", local="-"),
         line(authority="bad host"),
         line(local="pipe"),
@@ -105,7 +105,7 @@ def test_external_clients_are_counted_together_with_http_or_https():
         "edge.shop", HERE, [line("/o/1", **outside), line("/o/2", **{**outside, "remote": "192.0.2.9:1"})]
     )
     found.add_gateway("edge.shop", HERE, [line("/o/1", local="127.0.0.1:8080", remote="127.0.0.1:7")])
-    found.add_gateway("edge.shop", HERE, [line("/o/1")])  # of the mesh's own pod
+    found.add_gateway("edge.shop", HERE, [line("/o/1")])  # from a pod of the mesh
     assert [(str(each), each.count) for each in found.kinds()] == [
         ("edge.shop GET https://shop.example/o/* (200)", 2),
         ("edge.shop GET http://payments:8080/o/* (200)", 1),

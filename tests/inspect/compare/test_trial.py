@@ -89,7 +89,7 @@ def test_the_change_that_changed_an_outcome_is_found():
 
 
 class Starting:
-    """One that starts: what is written is there, and its pods come, each in a moment of its own."""
+    """A mesh that starts: its written objects exist, and its pods are added, each in a separate moment."""
 
     def __init__(self):
         self.mesh = shop()

@@ -93,7 +93,7 @@ def test_recent_traffic_is_judged_by_how_often_it_was_seen():
 
 def test_a_request_whose_status_does_not_follow_from_its_url_is_not_judged():
     recent = [
-        seen(status=200),  # nobody knows what let it in: the policy does not, without more than its URL
+        seen(status=200),  # the URL alone does not explain why the policy allowed it
         seen(status=403),
         seen("gone.shop"),
         seen(to="http://nobody/", status=503),
@@ -112,7 +112,7 @@ def test_a_route_that_only_moved_within_its_file_is_no_difference():
 
 
 def test_a_new_certificate_changes_the_gateway_that_presents_it():
-    """The past does not remember keys, and that alone is no change."""
+    """The history does not keep private keys. A missing key alone is no change."""
     before, after = edge(), edge()
     key = ObjectKey("Secret", "edge", "shop")
     for credential in after.get(key):
@@ -133,7 +133,7 @@ def test_no_change_is_no_difference():
 
 
 def test_crossing_the_on_demand_limit_is_reported_and_removes_no_resources():
-    """Of those who live nothing is taken, so nothing of the others is told as gone, or as held."""
+    """Proxies that run keep their resources, so no resource is reported as removed, and no request as held."""
     late = service("late", addresses=("10.96.0.8",))
     for calls in (None, told_now()):
         stages = [Stage(mesh, calls=calls) for mesh in (shop(few=1), shop(late, few=1))]
@@ -152,7 +152,7 @@ def test_crossing_the_on_demand_limit_is_reported_and_removes_no_resources():
 
 
 def told_now():
-    """As by a control plane whose groups came when they were on demand."""
+    """The calls of a control plane whose groups connected when they were on demand."""
     calls = Calls()
     stage = Stage(shop(service("late", addresses=("10.96.0.8",)), few=1))
     for group in stage.groups():

@@ -1,4 +1,4 @@
-"""Who may read the debug pages over HTTP. Tokens of a real API server are tried in test_cluster.py."""
+"""Tests of the authorization of debug pages over HTTP. test_cluster.py uses tokens of a real API server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.inspect.debug.access import DebugAccess, Denied, debug_routes
 
 
 class Checker:
-    """NAMESPACE/ACCOUNT is a token of a pod; a `?` after it is one of none."""
+    """Accepts NAMESPACE/ACCOUNT as the token of a pod. A `?` after it means a token that is bound to no pod."""
 
     async def check(self, token):
         if token == "later":
@@ -128,7 +128,7 @@ async def test_other_headers_and_path_spellings_do_not_bypass_authorization(ask,
 
 
 async def test_two_authorization_headers_are_rejected(ask):
-    """Which of them would count depends on who reads: a proxy before this port, or this port."""
+    """A proxy in front of this port might use the other header."""
     good, bad = ("Authorization", "Bearer istio-system/istiod"), ("Authorization", "Bearer shop/web")
     for pair in ((good, bad), (bad, good)):
         assert (await ask("/debug/registryz", more=pair))[0] == 401

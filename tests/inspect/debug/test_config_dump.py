@@ -1,4 +1,4 @@
-"""What a proxy should have, as a dump. That Envoy says the same of what it has is tried in tests/e2e."""
+"""Tests of the dump of the config that a proxy should have. tests/e2e compare it with Envoy's own dump."""
 
 from __future__ import annotations
 

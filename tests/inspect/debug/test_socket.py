@@ -1,4 +1,4 @@
-"""What the owner of a control plane may ask it, and nobody else."""
+"""Only the owner of a control plane can use its Unix socket."""
 
 import json
 import os
@@ -20,7 +20,7 @@ async def path(tmp_path):
     plane.apply([])
     make_private(tmp_path / "own")
     found = tmp_path / "own" / "debug.sock"
-    found.touch()  # left behind by one that was killed
+    found.touch()  # a stale socket of a control plane that was killed
     made = DebugSocket(attach_debug(plane), Serving("/mesh", 7))
     await made.listen(found)
     yield found
@@ -57,7 +57,7 @@ async def test_other_users_cannot_enter_the_sockets_directory(path):
 
 
 def connected(path, user):
-    """What comes of it if a process of that user tries."""
+    """The result of a connection by a process of that user."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Debug questions on a stream, as istioctl asks them, and who is not told."""
+"""Tests of debug requests on an xDS stream, as istioctl sends them, and of the clients that are denied."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SYNCZ, DUMP = "istio.io/debug/syncz", "istio.io/debug/config_dump"
 
 
 class Istioctl:
-    """Says what the real one says: a node id of its own making, and a nonce with its first words."""
+    """Sends the same messages as the real istioctl: a made-up node id, and a nonce in the first request."""
 
     def __init__(self, to, token="", metadata=()):
         self._call = to.stream_stream(
@@ -96,7 +96,7 @@ async def test_a_service_account_of_the_control_planes_namespace_gets_the_sync_s
         assert config.node.id == "web-0.shop" and config.node.metadata["NAMESPACE"] == "shop"
         (each,) = config.generic_xds_configs
         assert (each.type_url, each.config_status) == (CLUSTER, csds_pb2.SYNCED) and each.last_updated.seconds
-        assert len(rig.plane.proxies()) == 1  # who asks is no proxy
+        assert len(rig.plane.proxies()) == 1  # istioctl does not count as a proxy
 
 
 async def test_a_config_dump_has_the_sections_of_envoys(rig):
@@ -109,7 +109,7 @@ async def test_a_config_dump_has_the_sections_of_envoys(rig):
         assert "outbound|80||orders.shop.svc.cluster.local" in str(clusters)
         await istioctl.ask(DUMP, "nobody.shop", nonce="other")
         (resource,) = (await istioctl.read()).resources
-        assert b"connected to another instance" in resource.value  # at which it asks the next replica
+        assert b"connected to another instance" in resource.value  # after this text istioctl tries the next replica
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ async def test_a_workload_identity_is_denied(rig):
     async with channel(rig, *rig.certificate("shop", "web")) as to:
         for question in (SYNCZ, DUMP, "istio.io/debug"):
             istioctl = Istioctl(to)
-            with contextlib.suppress(grpc.aio.AioRpcError):  # it may be refused before it has said anything
+            with contextlib.suppress(grpc.aio.AioRpcError):  # the stream may be rejected before the first request
                 await istioctl.ask(question, "web-0.shop")
             assert await istioctl.code() is grpc.StatusCode.PERMISSION_DENIED
         istioctl = Istioctl(to, rig.token(Caller("shop", "web", "web-0", "uid")))
@@ -184,7 +184,7 @@ def beside_anothers_certificate(rig):
 
 
 def named_in_headers_of_a_proxy(rig):
-    """What Envoy would say of a caller behind it; nobody stands before this port."""
+    """Headers in which Envoy names a caller behind it; no Envoy is in front of this port."""
     uri = "URI=spiffe://cluster.local/ns/istio-system/sa/istiod"
     return {"metadata": (("x-forwarded-client-cert", uri), ("x-forwarded-for", "127.0.0.1"), ("forwarded", "for=::1"))}
 
@@ -201,13 +201,14 @@ async def test_forged_identities_of_the_control_plane_are_rejected(rig, shown):
     async with channel(rig, *pretended.pop("certificate", ())) as to:
         for question in (SYNCZ, DUMP, "istio.io/debug", "istio.io/debug/configz"):
             istioctl = Istioctl(to, **pretended)
-            with contextlib.suppress(grpc.aio.AioRpcError):  # it may be refused before it has said anything
+            with contextlib.suppress(grpc.aio.AioRpcError):  # the stream may be rejected before the first request
                 await istioctl.ask(question, "web-0.shop")
             assert await istioctl.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def certificates(rig):
-    """With how long each still holds; the last is a good one, made in the same way."""
+    """Certificates that must be rejected, with their remaining lifetime; the last is a valid one, issued in the same
+    way."""
     identity, key = Identity("cluster.local", "istio-system", "istiod"), Key()
     strange = StrangeAuthority().issue(str(identity))
     yield strange.certificate.decode(), strange.key, 0
@@ -230,7 +231,7 @@ async def test_an_expired_certificate_or_one_of_another_root_cannot_connect(rig)
 
 
 async def test_debug_requests_on_a_proxys_stream_get_no_response(rig):
-    """It has begun as a proxy, with its own certificate, and goes on with a question."""
+    """The stream begins as a proxy's, with the proxy's certificate, and then sends a debug request."""
     async with channel(rig, *rig.certificate("shop", "web")) as to:
         proxy = Istioctl(to)
         for type_url in (CLUSTER, SYNCZ, "istio.io/debug/configz"):
@@ -284,6 +285,6 @@ def test_sync_states_map_to_envoys_config_status():
     )
     clusters, endpoints, listeners = client_config(sync).generic_xds_configs
     assert clusters.config_status == csds_pb2.STALE
-    assert 55 < time.time() - clusters.last_updated.seconds < 65  # since it is stale, not since it was sent
+    assert 55 < time.time() - clusters.last_updated.seconds < 65  # the time since it is stale, not since it was sent
     assert (endpoints.config_status, endpoints.HasField("last_updated")) == (csds_pb2.NOT_SENT, False)
     assert (listeners.config_status, listeners.error_state.details) == (csds_pb2.ERROR, "no such filter")

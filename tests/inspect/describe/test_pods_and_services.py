@@ -1,4 +1,4 @@
-"""What is known of a pod or a service."""
+"""Tests of the facts about a pod or a service."""
 
 import msgspec
 import pytest

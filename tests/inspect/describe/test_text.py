@@ -1,4 +1,4 @@
-"""A description as a person reads it."""
+"""Tests of a description as text."""
 
 import pytest
 from tests.inspect.test_stage import shop

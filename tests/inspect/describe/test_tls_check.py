@@ -1,4 +1,4 @@
-"""Whether callers and servers agree, compared with what would happen to a request."""
+"""Tests of whether callers and servers agree on TLS, compared with the explained outcome of a request."""
 
 import itertools
 from datetime import datetime
@@ -46,10 +46,10 @@ def test_the_check_agrees_with_the_explained_outcome(client, server, app, caller
     values = [*([rule(client)] if client else []), *([PeerAuthentication("a", "shop", mode=server)] if server else [])]
     mesh = made(*values, app=app, meshed=caller, settings=Settings(auto_mtls=automatic))
     (row,) = checked(mesh, caller="client-0")
-    # Without a proxy, what the service's address means is the network's affair.
+    # Without a proxy, the network decides where a service's address leads, so the pod's address is called.
     asked = Question("client-0", "http://app/" if caller else "http://10.244.0.2:8080/")
     kind = answer(Stage(mesh), asked, datetime.now().astimezone()).explanation.outcomes[0].verdict.kind
-    if kind == "unknown":  # by files that nobody here can read; who shows no certificate at all is known
+    if kind == "unknown":  # the TLS files are not readable here; only a missing client certificate is certain
         assert row.status == ("CONFLICT" if (client, server, app) == ("SIMPLE", "STRICT", True) else "UNKNOWN")
     else:
         assert row.status == {"delivered": "OK", "failed": "CONFLICT", "closed": "CONFLICT"}[kind]

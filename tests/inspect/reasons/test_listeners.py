@@ -23,7 +23,7 @@ def security(kind, spec, name="payments", namespace="shop"):
 
 
 def policies(mesh, kind="AuthorizationPolicy"):
-    """Of each rule in some chain of HTTP: the object and the rules."""
+    """The object and the rules of each policy rule in the HTTP filter chains."""
     (found,) = why(mesh, Stage(mesh), SERVER, "virtualInbound", "listener")
     return {
         part.path.rpartition("policies[")[2][:-1]: (part.sources, tuple(each.name for each in part.rules))
@@ -44,7 +44,7 @@ def test_permissive_mode_is_named_as_the_default():
     ("name", "says", "expected"),
     [
         ("aaa", "tcp", ("protocol-declared", "callers-told-apart")),
-        ("zzz", "tcp", ("callers-told-apart",)),  # first bytes are looked at
+        ("zzz", "tcp", ("callers-told-apart",)),  # the protocol is detected
         ("aaa", "", ("protocol-detected", "callers-told-apart")),
         ("zzz", "http-too", ("protocol-declared",)),
     ],

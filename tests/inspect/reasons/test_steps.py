@@ -1,4 +1,4 @@
-"""What `weft explain` tells, with the places of the objects: asked as the command asks."""
+"""Tests of the files and lines in an explanation, with questions as `weft explain` sends them."""
 
 from datetime import UTC, datetime
 

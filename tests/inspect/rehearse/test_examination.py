@@ -1,5 +1,5 @@
-"""Everything at once: what is written, what runs, and what is laid over it. The checks themselves are tried in
-tests/analyze."""
+"""Tests of the whole analysis: of files, of a cluster, and of files over a cluster. tests/analyze test the checks
+themselves."""
 
 from pathlib import Path
 

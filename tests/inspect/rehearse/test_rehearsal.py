@@ -1,4 +1,4 @@
-"""What a control plane would say, said without one."""
+"""Tests of the problems that a control plane would report, without running one."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_an_error_is_not_repeated_for_references_to_its_object():
 
 
 def test_a_host_is_translated_for_every_namespace_with_a_different_view():
-    """Exported to one namespace by name: from there it is well, from a third it is hidden."""
+    """The host is exported to one namespace by name: it is visible from there, and hidden from a third namespace."""
     place = "namespace: shop"
     bank, pub = (WEB.replace(place, f"namespace: {name}") for name in ("bank", "pub"))
     rule = istio(
