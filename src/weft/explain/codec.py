@@ -39,8 +39,8 @@ _MOST_NAMED = 10  # Envoy rejects a request whose `Connection` header lists this
 
 
 def unreadable(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
-    """Returns the verdict of an invalid request; None if the request is valid. Removes its hop-by-hop headers, those
-    that the header `Connection` names."""
+    """Returns the verdict of an invalid request; None if the request is valid. Removes from a valid request the
+    headers that the header `Connection` names."""
     headers = seen.headers
     method, authority, path = (headers.value(name) for name in (":method", ":authority", ":path"))
     if not seen.http2 and method not in _METHODS and not manager.http_protocol_options.allow_custom_methods:

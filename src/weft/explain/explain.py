@@ -194,7 +194,8 @@ class _Outbound:
         return self.go(msgspec.structs.replace(connection, held=True))
 
     def pass_on(self, connection: IncomingConnection, cluster: str, sealed: Arrival) -> Verdict:
-        """Forwards the TLS of another proxy without terminating it. The endpoint of the cluster terminates it."""
+        """Forwards the TLS of another proxy without terminating it, to an endpoint of the cluster, which terminates
+        it."""
         walk = self._walk
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)
         if isinstance(target, NoTarget):

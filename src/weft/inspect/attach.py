@@ -14,7 +14,7 @@ from weft.inspect.debug.stream import DebugStream
 
 
 def attach_debug(plane: ControlPlane, namespace: str = "") -> Debug:
-    """Serve the debug pages on the plane's xDS streams, and return them for HTTP and the Unix socket. `namespace`:
+    """Serve the debug pages on the plane's xDS streams. Return the pages, for HTTP and the Unix socket. `namespace`:
     the control plane's own namespace, whose service accounts may read the pages."""
     debug = Debug(plane.diagnosis, plane.mesh, plane.contents, lambda: _own_pages(plane))
     plane.answer_debug(DebugStream(debug, namespace, plane.owned))

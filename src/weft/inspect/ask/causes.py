@@ -111,7 +111,7 @@ def _of_failure(
     known = caller.gateway or request.address
     if called is None and not known and not stage.resolve(request.host, ExplainedWorkload(request.caller)):
         what = f"no Service and no ServiceEntry has the name {request.host}"
-        yield _clue(Where(), what, _who_is_meant(stage, request.host.lower().rstrip("."), caller.namespace))
+        yield _clue(Where(), what, _hint_for_unknown_host(stage, request.host.lower().rstrip("."), caller.namespace))
         return
     for service in _services(stage, explanation, called):
         yield from _hidden(stage, service, request, caller)
@@ -150,7 +150,7 @@ def _uncounted(stage: Stage, host: str, gateway: Instance) -> Iterator[Problem]:
                 yield _clue(where_of(each.origin), what, f"their hosts are {hosts}")
 
 
-def _who_is_meant(stage: Stage, host: str, namespace: str) -> str:
+def _hint_for_unknown_host(stage: Stage, host: str, namespace: str) -> str:
     """Return a hint for an unknown host: a service of the same name in another namespace, a service of a similar
     name, or a ServiceEntry for a host outside the mesh."""
     domain = f".svc.{stage.mesh.settings.domain}"

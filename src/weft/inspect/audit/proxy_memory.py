@@ -48,7 +48,8 @@ class Cost(msgspec.Struct, frozen=True):
     application_from: str
     share: float | None  # the proxy's memory divided by the application's; None if either is unknown
     sharing: int  # number of proxies that one proxy per node would replace, on the workload's node with the fewest
-    ambient: int | None = None  # its share of that one, if it is as large as the largest of them
+    # The workload's share of one proxy per node, in bytes, if that proxy is as large as the largest one on the node.
+    ambient: int | None = None
 
     @property
     def is_over(self) -> bool:

@@ -1,5 +1,5 @@
-"""Decide whether a change can affect the outcome of a request at all, to skip the requests that it does not affect.
-Input: the stages before and after the change.
+"""Decide whether a change can affect the outcome of a request, so that the requests that it cannot affect are
+skipped. Input: the stages before and after the change.
 
 Rule: a request has the same outcome if no workload or address changed, and every proxy on its path is sent the same
 bytes. If all objects are equal, the proxies' config is equal too and need not be translated.

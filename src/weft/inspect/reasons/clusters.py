@@ -54,10 +54,10 @@ def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
     elif name == names.PASSTHROUGH:
         objects, by = ground.outbound()
         yield _part("", objects, rules.UNKNOWN_HOSTS, *by)
-        yield from _by_nobody(ground, cluster)
+        yield from _default_parts(ground, cluster)
     elif name == names.INBOUND_PASSTHROUGH:
         yield _part("", (), rules.INBOUND_REST)
-        yield from _by_nobody(ground, cluster)
+        yield from _default_parts(ground, cluster)
     else:
         yield _part("", sources_of(cluster.metadata), rules.KEY_SERVER)
 
@@ -259,7 +259,7 @@ def locality(ground: Ground, found: Policy) -> tuple[tuple[ObjectSource, ...], D
     return found.of(_OUTLIER)[0], rules.LOCALITY_FAILOVER
 
 
-def _by_nobody(ground: Ground, cluster: Cluster) -> Iterator[Part]:
+def _default_parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
     yield _connect_timeout(ground)
     yield _part("circuit_breakers", (), rules.NO_LIMITS, rules.RETRY_BUDGET)
 
