@@ -71,7 +71,8 @@ class Stage:
         self._served = served
         self._own = Snapshots()
         calls = Calls(everything=True) if calls is None else calls.copy()
-        self._push = Push(mesh, self._own, Problems(aloud=False), calls=calls)  # the owner of the mesh has logged them
+        # Not logged here: the control plane has logged the problems of its mesh.
+        self._push = Push(mesh, self._own, Problems(aloud=False), calls=calls)
         self._resources: dict[Group, EnvoyResources] = {}
         self._instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
         self._at = {address: each for each in self._instances for address in each.addresses}
