@@ -1,4 +1,5 @@
-"""What is asked, of whom, and what came of it: the values that generated cases, the rig and the comparison share."""
+"""The requests of generated cases, their targets and their results: values that the generators, the rig and the
+comparison share."""
 
 import functools
 import json
@@ -14,8 +15,8 @@ from weft.explain.token import read_token
 
 HTTP_PORT, TCP_PORT, OPEN_PORT = 8080, 7000, 9000  # the last is undeclared
 WEB_PORT, TLS_PORT = 8090, 8443  # for browsers' gRPC; for the application's own TLS
-NO_PORT = 81  # of no service
-NETWORK = f"127.{16 + os.getpid() % 200}"  # of its own, so that runs beside each other do not meet
+NO_PORT = 81  # a port of no service
+NETWORK = f"127.{16 + os.getpid() % 200}"  # a different network per process, so that parallel runs do not conflict
 PODS = f"{NETWORK}.0.0/17"
 PLAIN = f"{NETWORK}.255.1"  # a workload without a proxy, behind every service's subset v2 and behind no service at all
 NOBODY = f"{NETWORK}.255.2"  # where nothing listens
@@ -32,15 +33,15 @@ class Asked:
     port: int = 80
     method: str = "GET"
     path: str = "/"
-    host: str = ""  # of the service, unless said
+    host: str = ""  # "": the service's
     headers: list = field(default_factory=list)
     token: dict | None = None
     speaks: Speaks = Speaks.HTTP
-    offers: tuple = ()  # of the application's own TLS
+    offers: tuple = ()  # ALPN of the application's own TLS
     server_name: str = "orders"
 
     def carried(self):
-        """Its path and headers with the token where it belongs, and what is known of that."""
+        """The path and headers with the token added, and the token as `explain` gets it."""
         path, headers = self.path, [(name, value) for name, value in self.headers]
         if self.token is None:
             return path, headers, ()
@@ -57,17 +58,17 @@ class Asked:
 
 @dataclass
 class Case:
-    """A service's documents, written for the name SERVICE, and what is asked of it."""
+    """A service's documents, written for the name SERVICE, and the requests to it."""
 
     documents: list
     asked: list
     alone: bool = False  # without the instance that has no proxy, so that proxies speak HTTP/2 to each other
-    account: str = "orders"  # which the workload should have; the proxy that answers is `orders`
+    account: str = "orders"  # the account that the workload should have; the proxy that responds has `orders`
 
 
 @dataclass
 class Answer:
-    status: int = 0  # 0: closed without an answer; of bytes 200 if they came back
+    status: int = 0  # 0: closed without a response; 200 for bytes that came back
     grpc_status: int = 0
     location: str = ""
     app: list | None = None  # the lines of the request that the application saw
@@ -86,7 +87,7 @@ class Told:
 
 
 def made_token(wanted):
-    """`forged`, `malformed`, or claims to be signed."""
+    """A token: `forged`, `malformed`, or signed with the wanted claims."""
     claims = {name: value for name, value in wanted.items() if name not in ("where", "forged", "malformed", "late")}
     claims.setdefault("exp", int(time.time()) + (-600 if wanted.get("late") else 600))
     if wanted.get("malformed"):

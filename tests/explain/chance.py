@@ -1,5 +1,5 @@
-"""Chance, and the words that what is written and what is asked have in common. They come from small sets, so that what
-is asked often is what was written."""
+"""Random choices, and the words that documents and requests share. They come from small sets, so that requests often
+match the documents."""
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
@@ -22,7 +22,7 @@ _QUERIES = ("", "", "", "?", "?x=1", "?x=1&x=2", "?page=a&x=", "?x", "?X=1", "?a
 
 
 def drawn(strategy, number, seed):
-    """So many of what a strategy makes, always the same by one seed."""
+    """`number` examples of a strategy, the same for the same seed."""
     found = []
 
     @seeded(seed)

@@ -1,18 +1,19 @@
-"""Whether what happened is one of the outcomes that were said, and what is different if not."""
+"""Checks whether the observed result is one of the explained outcomes, and describes the difference if not."""
 
 import re
 
-_EARLY = ("query_missing_content_type",)  # before a route is looked for, which the log may name all the same
+_EARLY = ("query_missing_content_type",)  # rejected before a route is matched, although the log may name one
 
 
 def disagreement(told):
-    """What is different; "" if one of the outcomes is what happened."""
+    """The difference as text; "" if one of the outcomes is the observed result."""
     found = [_difference(outcome, told) for outcome in told.explanation.outcomes]
     return "" if "" in found else "; or ".join(found)
 
 
 def is_routed(told):
-    """Whether the caller's proxy read its HTTP; elsewhere it passes on bytes, or refuses them, and logs no case."""
+    """Whether the caller's proxy parsed the request as HTTP. Otherwise it forwards bytes or rejects them, and logs
+    no case."""
     outcome = told.explanation.outcomes[0]
     if outcome.verdict.detail == "http1.codec_error" and outcome.steps[-1].proxy == told.asked.caller:
         return False
@@ -35,7 +36,7 @@ def _difference(outcome, told):
         if answer.app and told.request.is_http:
             same("head", _head(verdict), _app_head(answer.app))
             seen = _app_headers(answer.app)
-            # A deadline is shorter by what the attempts before have taken.
+            # The deadline is shorter by the time that earlier attempts have taken.
             left_out = {"grpc-timeout"} if _attempts(seen) > 1 else frozenset()
             same("headers", _compared(verdict.headers, left_out), _compared(seen, left_out))
     else:
@@ -48,13 +49,13 @@ def _difference(outcome, told):
         if verdict.detail not in _EARLY:
             same("route", verdict.route, _dash(answer.logged["route"]))
         same("delayed", verdict.delay > 0, "DI" in _dash(answer.logged["flags"]))
-        if verdict.cluster and "NC" not in verdict.flags:  # Envoy does not log the name of a cluster that is not there
+        if verdict.cluster and "NC" not in verdict.flags:  # Envoy does not log the name of a missing cluster
             same("cluster", verdict.cluster, _dash(answer.logged["cluster"]))
         if verdict.endpoint and verdict.kind in ("delivered", "denied"):
             same("endpoint", verdict.endpoint, answer.logged["host"])
         if verdict.kind in ("answered", "failed") and outcome.steps[-1].proxy == asked.caller:
             if verdict.flags:
-                # Whether the budget of retries has something left depends on who else fails in the same moment.
+                # Whether the retry budget is exhausted depends on other requests that fail at the same moment.
                 same("flags", verdict.flags, _dash(answer.logged["flags"]).replace("UO,UF", "URX,UF"))
             if verdict.detail and verdict.kind == "answered":
                 same("detail", verdict.detail, answer.logged["details"])

@@ -1,7 +1,7 @@
-"""Services with every kind of route, policy and mode, and requests that are likely to meet them.
+"""Generates services with every kind of route, policy and mode, and requests that are likely to match them.
 
-Hypothesis gives each case a source of chance of its own (`cases`) and so keeps a run repeatable; to draw every word from
-it would take longer than to ask Envoy.
+Hypothesis gives each case its own random source (`cases`), so that a run can be repeated. Drawing every word from
+Hypothesis would take longer than the requests to Envoy.
 """
 
 from hypothesis import strategies as st
@@ -89,7 +89,7 @@ class Maker(Attached, Policies):
             name = self.pick("orders", "SERVICE", "SERVICE.shop.svc.cluster.local", "outside.SERVICE.example")
             speaks = Speaks.TLS if kind == "tls" else Speaks.BYTES
             return Asked(**where, speaks=speaks, offers=offers, server_name=name)
-        if kind == "connect":  # its authority is where the tunnel should lead, and it has no path
+        if kind == "connect":  # its authority is the target of the tunnel, and it has no path
             where = self.pick(
                 {"caller": caller},
                 {"caller": caller, "port": OPEN_PORT},
@@ -133,8 +133,8 @@ class Maker(Attached, Policies):
             if not self.one_in(4):
                 sent.append(("Access-Control-Request-Method", "GET"))
         if kind not in ("preflight", "web") and self.one_in(15) and not any(name == "Content-Type" for name, _ in sent):
-            # As a well-behaved client asks; of other spellings HTTP/2 on the way would leave nothing, and gRPC's answers,
-            # whose status is always 200, would be taken for consent.
+            # As a well-behaved client sends it. HTTP/2 between the proxies would remove other spellings, and gRPC
+            # responses, whose status is always 200, would be mistaken for success.
             method = "GET"
             sent += [("Connection", "upgrade"), ("Upgrade", self.pick("websocket", "websocket", "tcp", "h2c", "else"))]
         token = self.token() if self.one_in(3) else None

@@ -1,15 +1,16 @@
-"""Whether what is left to chance happens as often as was said: which destination of a route a request gets, whether a
-fault delays it or answers it. Which endpoint is picked is no matter of chance alone, where others are asked at once."""
+"""Checks whether random outcomes occur as often as explained: the destination of a route, and whether a fault delays
+or aborts. The choice of an endpoint is not checked, because it is not only random when requests run in parallel."""
 
 import math
 
 
 def surprise(told):
-    """How far what happened is from the odds that were said, in standard deviations: around 0 where they are right, and
-    more, the more requests there are, where they are not.
+    """How far the observed results are from the explained odds, in standard deviations: around 0 if the odds are
+    right. If they are wrong, it grows with the number of requests.
 
-    Requests of one service with the same odds are counted together. Of such a group, the square of the distance between
-    how often the likeliest should happen and how often it did is its variance, on average."""
+    Requests of one service with the same odds are counted together. For such a group, the squared difference between
+    the expected and the observed number of the likeliest outcome is, on average, its variance.
+    """
     distance = variance = 0.0
     for number, happened, odds in _counted(told):
         own = number * odds * (1 - odds)
@@ -19,7 +20,8 @@ def surprise(told):
 
 
 def _counted(told):
-    """Of each group: how many there were, how many of them went the likeliest way, and the odds of that."""
+    """For each group: the number of requests, how many of them had the likeliest outcome, and the odds of that
+    outcome."""
     groups = {}
     for each in told:
         logged = each.answer.logged
@@ -38,7 +40,7 @@ def _counted(told):
 
 
 def _way(cluster, flags, *, delayed):
-    """What a caller's log tells apart. Of a request that a fault answers, and of a cluster that is not there, it does not
-    say where they would have gone."""
+    """The part of an outcome that the caller's access log distinguishes. For a request that a fault aborts, or whose
+    cluster is missing, the log does not show the cluster that was chosen."""
     where = "fault" if "FI" in flags else "" if "NC" in flags or cluster == "-" else cluster
     return where, delayed

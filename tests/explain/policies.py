@@ -1,4 +1,4 @@
-"""Policies: who must prove what, and who may do what."""
+"""Generates policies: which callers must authenticate, and what they may do."""
 
 from explain.asked import HTTP_PORT, ISSUERS, KEYS, OPEN_PORT, PODS, TCP_PORT, TLS_PORT, WEB_PORT
 from explain.chance import SECURITY, SELECTOR, Chance, document

@@ -1,8 +1,8 @@
-"""Generated meshes in real Envoys, next to what `explain` says of them: two callers' proxies with everything that they
-would be sent, and one proxy that stands for all the workloads, each at an address of its own on loopback.
+"""Runs generated meshes in real Envoys, beside `explain`: two callers' proxies with all their config, and one proxy
+that stands for all workloads, each at a different loopback address.
 
-What translation makes is taken as it is. Instead of iptables, a PROXY header in front of each connection tells a caller's
-proxy its original destination. Requests are bytes, so that nobody tidies them up on the way.
+The resources of translation are used unchanged. Instead of iptables, a PROXY header in front of each connection
+gives a caller's proxy the original destination. Requests are sent as bytes, so that no client library changes them.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ from weft.translate.service import base
 from weft.translate.view import group_view
 from weft.xds.types import CLUSTER
 
-# However slow the machine: what a connection speaks is found out, and who is there is reached.
+# Long timeouts, so that protocol detection and connections succeed on a slow machine.
 PATIENT = Settings(detection_timeout=timedelta(minutes=1), connect_timeout=timedelta(minutes=1))
 NEAR, FAR = "eu/eu-a", "us/us-a"
 SERVED = (80, TCP_PORT, OPEN_PORT, WEB_PORT, TLS_PORT)
@@ -90,7 +90,8 @@ class RigWorld:
         return self.names.get(host, ())
 
     def behind(self, address, port):
-        """The network of the rig sends to nobody what is for a service and passes all proxies by."""
+        """No endpoints: the rig's network does not forward connections to a service's address that bypass all
+        proxies."""
         return () if address in self.virtual else None
 
     def unseen(self, caller, address, port):
@@ -109,7 +110,7 @@ class RigWorld:
 
 
 async def compare(cases, settings=PATIENT):
-    """What Envoy did with every request, and what `explain` had said of it."""
+    """The result of every request in Envoy, with the explanation of the request."""
     async with app() as port:
         batch = _Batch(cases, settings, port)
         async with batch.running():
@@ -120,7 +121,7 @@ class _Batch:
     def __init__(self, cases, settings, port):
         self.cases, self.app, self.bridge = cases, port, free_port()
         self.world = RigWorld()
-        self.refused = []  # documents that weft itself does not take
+        self.refused = []  # documents that weft itself rejects
         self.mesh = self._mesh(settings)
         self.callers = {
             name: compile_group(self.mesh, msgspec.structs.replace(group(name, ns), locality=NEAR), judge=False)[0]
@@ -140,7 +141,7 @@ class _Batch:
     def _mesh(self, settings):
         log = FileLog("access.log", Encoding.JSON, json.dumps(LOG))
         mesh = Mesh(msgspec.structs.replace(settings, logs=(log,)))
-        # A service that others' routes lead to. Behind it is the first of all.
+        # A service that routes of others lead to. Its endpoint is the first pod.
         other = _instance("other", 0, _pod(0), "v1", meshed=True, service_account="orders", locality=NEAR)
         put(mesh, _service("other", OTHER), other)
         self.world.virtual.add(OTHER)
@@ -174,7 +175,7 @@ class _Batch:
             for document in case.documents:
                 text = (
                     json.dumps(document).replace("SERVICE", name).replace("OUTSIDE", _outside(number))
-                )  # read faster than YAML, and here no line matters
+                )  # parsed faster than YAML, and lines do not matter here
                 (read,) = read_documents(text.encode(), f"{name}.json").documents
                 parsed = parse(read)
                 self.refused += [str(each) for each in parsed.problems if each.severity == "error"]
@@ -277,7 +278,7 @@ class _Batch:
     async def _send(self, request, own):
         direct = request.caller == "legacy"
         key = (request.caller, request.address, request.port, request.speaks)
-        for attempt in (1, 2):  # a connection that was kept may have been closed meanwhile
+        for attempt in (1, 2):  # a reused connection may have been closed meanwhile
             fresh = key not in own or not request.is_http
             try:
                 reader, writer = own.pop(key) if not fresh else await self._connect(request, direct)
@@ -285,7 +286,7 @@ class _Batch:
                 answer = await asyncio.wait_for(send(reader, writer, request), 20)
             except TimeoutError:
                 writer.close()
-                return Answer(-1)  # neither answered nor closed
+                return Answer(-1)  # neither a response nor a closed connection
             except (ConnectionError, asyncio.IncompleteReadError):
                 if fresh or attempt == 2:
                     return Answer()
@@ -307,7 +308,7 @@ class _Batch:
 
 
 def _received(mesh, owner):
-    """What a workload's proxy has without knowing any service: nothing else is asked of it here."""
+    """The resources of a workload's proxy, without outbound services: it makes no calls here."""
     made = base(group_view(mesh, owner))
     return Received(
         clusters=[Cluster.FromString(each.body) for each in made.clusters if each.type_url == CLUSTER],
@@ -346,7 +347,7 @@ def _pod(number):
 
 
 def _virtual(number):
-    """Of loopback too, and nobody's: what no proxy sends elsewhere is refused there."""
+    """A loopback address on which nothing listens: a connection that no proxy redirects is refused."""
     return f"{NETWORK}.{128 + number // 200}.{number % 200 + 1}"
 
 
@@ -391,7 +392,7 @@ def _credentials(identity):
 
 
 def _reached_a_proxy(told):
-    """Whether the workload's proxy logs its case: not that of a request which its codec could not read."""
+    """Whether the workload's proxy logs the request: not if its codec could not parse it."""
     if any(outcome.verdict.detail == "http1.codec_error" for outcome in told.explanation.outcomes):
         return False
     if told.asked.caller == "legacy":

@@ -1,4 +1,4 @@
-"""Routes of every kind and rules for the hosts that they lead to."""
+"""Generates routes of every kind, and rules for the hosts that they lead to."""
 
 from explain.asked import NETWORK, OPEN_PORT, PLAIN, TCP_PORT, TLS_PORT, WEB_PORT
 from explain.chance import HEADERS, ISTIO, KINDS, PATHS, VALUES, Chance, document
@@ -8,8 +8,8 @@ EXPRESSIONS = (
     *("^/a$", "/\\w+", "/a{1,2}", "/a{,2}", "/(?P<x>a)b", "/.{2}", "[/a]+", "/(?:a|ab)/?b?", "\\Q/a\\E.*", "/\\S*"),
 )
 VALUE_EXPRESSIONS = ("al.*", "[a-z]+", "v\\d", ".+", "(?i)alice", ".*,.*", "\\w*", "[[:upper:]]+")
-# None takes the first slash away. Envoy refuses what is left, but on which chain depends on earlier requests over the same
-# connection, if first bytes are looked at.
+# None removes the first slash. Envoy rejects the rest. If the protocol is detected, the filter chain that rejects it
+# depends on earlier requests over the same connection.
 _REWRITES = (
     ("^/a", "/x"),
     ("a+", "-"),
@@ -171,7 +171,7 @@ class Routings(Chance):
             ("rewrite", 3, self.rewrite),
             ("headers", 3, self.headers),
             ("retries", 4, self.retries),
-            # To nobody: a copy that arrives is told from its original by nothing that an application sees.
+            # The copy goes to a missing host: an application could not distinguish a copy from its original.
             ("mirrors", 9, lambda: [{"destination": {"host": "missing"}, "percentage": {"value": self.pick(10, 100)}}]),
             ("timeout", 9, lambda: "15s"),
             ("corsPolicy", 5, self.cors),
@@ -185,7 +185,7 @@ class Routings(Chance):
         return route
 
     def delegating(self, route):
-        """To `SERVICE-inner`, whose matches lie within these or come to nothing."""
+        """Delegates to `SERVICE-inner`, whose matches are within these or match nothing."""
         if "match" in route:
             route["match"] = [{"uri": {"prefix": self.pick("/", "/a")}} for _ in route["match"]]
         for field, often, make in (
@@ -252,7 +252,7 @@ class Routings(Chance):
                 {"consistentHash": {"httpHeaderName": self.pick(*HEADERS)}},
                 {"consistentHash": {"useSourceIp": True, "maglev": {}}},
             )
-        if self.one_in(3):  # who is near is called first; nobody is ever ejected here
+        if self.one_in(3):  # near endpoints are preferred; no endpoint is ever ejected here
             policy["outlierDetection"] = {"consecutive5xxErrors": 0}
             share = {"distribute": [{"from": "eu/*", "to": {self.pick("eu/*", "us/*"): 100}}]}
             over = {"failover": [{"from": "eu", "to": "us"}]}
@@ -270,7 +270,7 @@ class Routings(Chance):
             policy["retryBudget"] = {"percent": 50, "minRetryConcurrency": 10}
         if policy:
             spec["trafficPolicy"] = {**spec.get("trafficPolicy", {}), **policy}
-        if self.one_in(5):  # for one port, instead of everything that is said of the host
+        if self.one_in(5):  # for one port, in place of all settings of the host
             level = spec if self.one_in(2) else self.pick(*subsets)
             own = self.pick(
                 {"tls": {"mode": self.pick("DISABLE", "ISTIO_MUTUAL")}}, {"loadBalancer": {"simple": "RANDOM"}}
@@ -284,7 +284,7 @@ class Routings(Chance):
         return document(ISTIO, "DestinationRule", spec)
 
     def service_entry(self):
-        """Somebody outside, at an address of his own, or under it alone."""
+        """A ServiceEntry for a host outside the mesh, with resolution NONE, or STATIC with an endpoint."""
         hosts = self.pick(["outside.SERVICE.example"], ["outside.SERVICE.example", "*.SERVICE.example"])
         ports = [
             {"number": 80, "name": "http", "protocol": "HTTP"},
@@ -298,7 +298,7 @@ class Routings(Chance):
         return document(ISTIO, "ServiceEntry", spec)
 
     def tunnel(self, rule, routing):
-        """Bytes go into a CONNECT. Whoever is there takes that, and what comes after it, for what he is asked."""
+        """Tunnels TCP in a CONNECT request. The endpoint treats the CONNECT, and the bytes after it, as requests."""
         subset = self.pick(0, 1, 1)
         tunnel = {"protocol": "CONNECT", "targetHost": "far.example", "targetPort": 443}
         rule["subsets"][subset].setdefault("trafficPolicy", {})["tunnel"] = tunnel

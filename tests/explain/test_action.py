@@ -26,7 +26,7 @@ def _headers(path="/a/b?x=1", authority="orders:80", **more):
         ({"regex_rewrite": {"pattern": {"regex": "^/a/?"}, "substitution": "/"}}, "http://orders:80/b?x=1"),
     ],
 )
-def test_where_a_redirect_points(redirect, expected):
+def test_the_location_of_a_redirect(redirect, expected):
     assert (
         location(ParseDict(redirect, RedirectAction()), _headers(), RouteMatch(path_separated_prefix="/a")) == expected
     )
@@ -42,13 +42,13 @@ def test_where_a_redirect_points(redirect, expected):
         ({"prefix": "/"}, {"regex_rewrite": {"pattern": {"regex": "[ab]"}, "substitution": "z"}}, "/z/z?x=1"),
     ],
 )
-def test_paths_are_rewritten_and_what_was_is_kept(match, action, path):
+def test_paths_are_rewritten_and_the_original_is_kept(match, action, path):
     headers = _headers()
     rewrite(ParseDict({"match": match, "route": action}, Route()), headers)
     assert (headers.value(":path"), headers.value("x-envoy-original-path")) == (path, "/a/b?x=1")
 
 
-def test_a_rewrite_to_nothing_is_none():
+def test_an_empty_rewrite_is_ignored():
     headers = _headers("/")
     everything = {"regex_rewrite": {"pattern": {"regex": "/"}, "substitution": ""}}
     rewrite(ParseDict({"match": {"prefix": "/"}, "route": everything}, Route()), headers)

@@ -1,8 +1,8 @@
-"""The property: of what is generated, real Envoys do with every request what `explain` said, and `explain` says no more
-than may happen. Every disagreement is a defect of `explain`'s.
+"""The property: real Envoys treat every generated request as `explain` predicts, and `explain` predicts no outcome
+that cannot happen. Every disagreement is a defect of `explain`.
 
-`WEFT_EXPLAIN_CASES` says how many requests; `make test-explain` takes ten thousand. The same number is the same requests
-again; `WEFT_EXPLAIN_SEED` asks for others.
+`WEFT_EXPLAIN_CASES` sets the number of requests; `make test-explain` uses ten thousand. The same number gives the
+same requests; `WEFT_EXPLAIN_SEED` selects others.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ PATHS = (PathNormalization.BASE, *(each for each in PathNormalization if each is
 
 
 @pytest.mark.timeout(1800)
-async def test_envoys_do_what_explain_says():
+async def test_envoy_behaves_as_explained():
     services, told = drawn(cases(PER_SERVICE), -(-CASES // PER_SERVICE), SEED), []
     for number, start in enumerate(range(0, len(services), PER_BATCH)):
         normalization = PATHS[number % len(PATHS)]
@@ -49,7 +49,7 @@ async def test_envoys_do_what_explain_says():
 
 
 async def test_a_route_to_another_headless_service_reaches_its_pods():
-    """Whom the caller named is a service's address, and none of theirs."""
+    """The caller's original destination is the address of another service, none of the pods' addresses."""
     to_deep = {"hosts": ["SERVICE"], "http": [{"route": [{"destination": {"host": "deep", "port": {"number": 80}}}]}]}
     by_bytes = {
         "match": [{"port": TCP_PORT}],
@@ -60,11 +60,11 @@ async def test_a_route_to_another_headless_service_reaches_its_pods():
     assert not [described(each) for each in told if each.disagreement]
     assert all(each.answer.app is not None for each in told)
     reached = {each.answer.logged["host"].partition(":")[0] for each in told if each.answer.logged}
-    assert len(reached) == 2  # with a proxy, and without
+    assert len(reached) == 2  # one with a proxy, one without
 
 
-async def test_a_request_that_cannot_be_read_ends_no_other():
-    """An empty TE is allowed in HTTP/1 and not in HTTP/2, by which proxies share connections."""
+async def test_an_invalid_request_does_not_affect_other_requests():
+    """An empty TE is valid in HTTP/1, but not in HTTP/2, and requests share HTTP/2 connections between proxies."""
     asked = [Asked(path="/a", headers=[("TE", "")] if number % 10 == 0 else []) for number in range(200)]
     told = await compare([Case([], asked, alone=True)])
     assert not [described(each) for each in told if each.disagreement]
@@ -72,7 +72,7 @@ async def test_a_request_that_cannot_be_read_ends_no_other():
     assert all(each.answer.app for each in told if not each.asked.headers)
 
 
-async def test_what_is_left_to_chance_happens_as_often_as_is_said():
+async def test_random_outcomes_occur_with_the_explained_odds():
     told = await compare([_by_chance(500)])
     assert not [described(each) for each in told if each.disagreement]
     assert surprise(told) < MOST_SURPRISE
@@ -90,7 +90,7 @@ async def test_what_is_left_to_chance_happens_as_often_as_is_said():
         assert abs(met - share) < MOST_SURPRISE * (share * (1 - share) / len(to_both)) ** 0.5
 
 
-async def test_wrong_odds_would_be_noticed():
+async def test_the_comparison_detects_wrong_odds():
     told = await compare([_by_chance(200)])
     outcomes = told[0].explanation.outcomes
     turned = [outcome.odds for outcome in reversed(outcomes)]
@@ -102,7 +102,8 @@ async def test_wrong_odds_would_be_noticed():
 
 
 def _by_chance(number):
-    """By weight to one, to another, or to either; or to a fault, which may come late."""
+    """A case with random outcomes: a weighted route to one of two destinations or both, and a fault, which may also
+    delay."""
     to = [
         {"destination": {"host": "SERVICE", "subset": name, "port": {"number": 80}}, "weight": weight}
         for weight, name in ((10, "v1"), (30, "v2"), (60, "all"))
@@ -117,15 +118,15 @@ def _by_chance(number):
     return Case(documents, [Asked(path="/a") for _ in range(number)])
 
 
-async def test_a_wrong_word_would_be_noticed():
-    """The rig itself can fail: other resources than those that were explained give other answers."""
+async def test_the_comparison_detects_a_wrong_verdict():
+    """The comparison itself can fail: a verdict that differs from the observed result is a disagreement."""
     (told,) = await compare([Case([], [Asked(path="/a")])])
     assert not told.disagreement
     for field, wrong in (("kind", Kind.DENIED), ("path", "/b"), ("cluster", "other"), ("route", "other")):
         assert _differs(told, field, wrong), field
 
 
-async def test_an_outcome_too_many_would_be_noticed():
+async def test_the_comparison_detects_an_extra_outcome():
     (told,) = await compare([Case([], [Asked(path="/a")], alone=True)])
     (only,) = told.explanation.outcomes
     assert not told.disagreement and most_ways(told) == 1
@@ -151,7 +152,7 @@ def _differs(told, field, wrong):
 
 
 def described(told):
-    """All that is needed to see it again."""
+    """Everything that is needed to reproduce a disagreement."""
     request = told.request
     return "\n".join(
         (

@@ -47,26 +47,26 @@ def _found(cluster, *addresses, world=None):
     return [(each.verdict.why, round(each.odds, 2)) for each in every(journey).outcomes]
 
 
-def test_a_cluster_that_is_not_there_or_empty_is_no_target():
+def test_a_missing_or_empty_cluster_is_no_target():
     missing = find(Walk(), EnvoyResources(), "c", TO, ExplainedWorkload("caller"), _World())
     assert (missing.flags, missing.detail) == ("NC", "cluster_not_found")
     assert _found(Cluster(name="c", type=Cluster.EDS)) == [("UH", 1.0)]
 
 
-def test_endpoints_that_cannot_be_told_apart_are_one_choice():
+def test_indistinguishable_endpoints_are_one_choice():
     eds = Cluster(name="c", type=Cluster.EDS)
     assert _found(eds, "10.0.0.1", "10.0.0.2") == [("10.0.0.1:80", 1.0)]
     assert _found(eds, "10.0.0.1", "10.0.0.2", "10.0.0.3") == [("10.0.0.1:80", 0.67), ("10.0.0.3:80", 0.33)]
 
 
-def test_the_address_that_was_called_may_get_another_port():
+def test_an_original_destination_cluster_may_override_the_port():
     cluster = Cluster(name="c", type=Cluster.ORIGINAL_DST)
     assert _found(cluster) == [("192.0.2.1:8080", 1.0)]
     cluster.original_dst_lb_config.upstream_port_override.value = 9090
     assert _found(cluster) == [("192.0.2.1:9090", 1.0)]
 
 
-def test_names_behind_a_cluster_are_resolved():
+def test_host_names_of_endpoints_are_resolved():
     cluster = Cluster(name="c", load_assignment=_assignment("db.example"))
     cluster.cluster_type.name = "envoy.clusters.dns"
     world = _World(**{"db.example": ("192.0.2.7", "192.0.2.8")})
@@ -74,14 +74,14 @@ def test_names_behind_a_cluster_are_resolved():
     assert _found(cluster) == [("UH", 1.0)]
 
 
-def test_of_a_names_addresses_those_of_the_preferred_family_are_called():
+def test_only_addresses_of_the_preferred_family_are_called():
     cluster = Cluster(name="c", load_assignment=_assignment("db.example"))
     cluster.cluster_type.typed_config.Pack(DnsCluster(dns_lookup_family=DnsLookupFamily.V4_PREFERRED))
     assert _found(cluster, world=_World(**{"db.example": ("192.0.2.7", "2001:db8::7")})) == [("192.0.2.7:80", 1.0)]
     assert _found(cluster, world=_World(**{"db.example": ("2001:db8::7",)})) == [("2001:db8::7:80", 1.0)]
 
 
-def test_which_http_a_cluster_speaks():
+def test_the_http_version_of_a_cluster():
     def speaks(options, called=Speaks.HTTP):
         cluster = Cluster(name="c")
         packed = cluster.typed_extension_protocol_options["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"]
@@ -115,14 +115,14 @@ def _told(cluster, assignment):
     return walk.steps[-1].what
 
 
-def test_who_is_called_only_in_need_is_told():
+def test_failover_endpoints_are_mentioned():
     told = _told(Cluster(name="c", type=Cluster.EDS), _zones())
     assert told == (
         "c: one of 2: 10.0.0.5:80 50 %, 10.0.0.6:80 50 %; these are the closest (eu); 1 more in us if they are unhealthy"
     )
 
 
-def test_a_hash_is_told_where_there_is_a_choice():
+def test_consistent_hashing_is_mentioned_if_there_is_a_choice():
     hashing = Cluster(name="c", type=Cluster.EDS, lb_policy=Cluster.MAGLEV)
     assert "consistent hashing: requests with the same hash key go to the same endpoint" in _told(hashing, _zones())
     assert "hash" not in _told(hashing, _assignment("10.0.0.5"))

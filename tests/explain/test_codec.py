@@ -1,4 +1,5 @@
-"""What Envoy does not read at all; that it is so, the generated requests ask of Envoy itself."""
+"""Tests of the requests that Envoy's codec rejects. The generated requests of test_agreement.py compare this with
+Envoy itself."""
 
 import pytest
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
@@ -35,7 +36,7 @@ def read(method="GET", path="/", host="orders", headers=(), *, http2=False):
         {"headers": [("connection", ",".join("abcdefghij"))]},
     ],
 )
-def test_says_400_to_http1_that_it_cannot_read(asked):
+def test_invalid_http1_requests_get_400(asked):
     refusal, _ = read(**asked)
     assert (refusal.kind, refusal.status, refusal.detail) == (Kind.ANSWERED, 400, "http1.codec_error")
 
@@ -43,7 +44,7 @@ def test_says_400_to_http1_that_it_cannot_read(asked):
 @pytest.mark.parametrize(
     "asked", [{"path": "a"}, {"host": "a/b"}, {"headers": [("te", "")]}, {"headers": [("te", "gzip")]}]
 )
-def test_ends_http2_that_it_cannot_read(asked):
+def test_invalid_http2_streams_are_reset(asked):
     refusal, _ = read(**asked, http2=True)
     assert (refusal.kind, refusal.status) == (Kind.CLOSED, 0)
 
@@ -58,22 +59,22 @@ def test_ends_http2_that_it_cannot_read(asked):
         {"headers": [("te", "")]},
     ],
 )
-def test_reads_the_rest(asked):
+def test_valid_requests_pass(asked):
     assert read(**asked)[0] is None
 
 
-def test_never_answers_as_grpc():
+def test_the_400_is_never_a_grpc_response():
     refusal, _ = read("FOO", headers=[("content-type", "application/grpc")])
     assert (refusal.status, refusal.grpc_status) == (400, 0)
 
 
-def test_takes_away_what_connection_names():
+def test_headers_named_by_connection_are_removed():
     sent = [("connection", "X-User, close, te"), ("x-user", "a"), ("x-env", "b"), ("te", "gzip, Trailers")]
     _, left = read(headers=sent)
     assert not left.has("x-user") and left.has("x-env") and left.value("te") == "trailers"
 
 
-def test_takes_nothing_away_from_who_asks_for_an_upgrade():
+def test_an_upgrade_request_keeps_headers_named_by_connection():
     sent = [("connection", "upgrade, x-user"), ("upgrade", "websocket"), ("x-user", "a")]
     refusal, left = read(headers=sent)
     assert refusal is None and left.has("x-user")
@@ -82,7 +83,7 @@ def test_takes_nothing_away_from_who_asks_for_an_upgrade():
 @pytest.mark.parametrize(
     ("said", "left"), [("gzip", None), ("gzip, trailers", "trailers"), ("Trailers", None), ("", "")]
 )
-def test_leaves_of_te_only_trailers(said, left):
+def test_te_keeps_only_trailers(said, left):
     headers = RequestHeaders([("te", said)])
     leave_of_te(headers)
     assert headers.joined("te") == left

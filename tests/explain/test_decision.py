@@ -3,14 +3,14 @@ from weft.model.names import ObjectKey, Origin
 from weft.translate.provenance import of_objects, of_route
 
 
-def test_a_resources_sources_are_read_with_file_and_line_where_it_carries_them():
+def test_sources_in_metadata_are_read_with_file_and_line():
     origin = Origin(ObjectKey("VirtualService", "shop", "orders"), "v1", "mesh.yaml", 7)
     assert [str(each) for each in sources_of(of_route((origin,), 12))] == ["VirtualService shop/orders (mesh.yaml:12)"]
     assert [str(each) for each in sources_of(of_objects((origin.key,)))] == ["VirtualService shop/orders"]
     assert sources_of(of_objects(())) == ()
 
 
-def test_the_name_of_a_rule_tells_its_policy():
+def test_the_policy_is_found_from_the_rule_name():
     assert policy_source("ns[shop]-policy[orders]-rule[2]") == (
         ObjectSource("AuthorizationPolicy", "shop", "orders", part="rule[2]"),
     )

@@ -1,4 +1,5 @@
-"""The same property at the edge: a real gateway does with generated requests from outside what `explain` says."""
+"""The property of test_agreement.py at the edge: a real gateway treats generated external requests as `explain`
+predicts."""
 
 import asyncio
 import json
@@ -30,7 +31,7 @@ INGRESS = {"matchLabels": {"istio": "ingress"}}
 
 
 class Edge(Maker):
-    """Routes as in the mesh, for a name of the gateway's, which nobody but who comes by it knows."""
+    """Generates routes as in the mesh, for a host that only the gateway serves."""
 
     def outside(self):
         found = self.virtual_services()
@@ -99,7 +100,7 @@ class Edge(Maker):
         return made
 
 
-async def test_gateways_do_what_explain_says(tmp_path):
+async def test_gateways_behave_as_explained(tmp_path):
     makers = [Edge(chance) for chance in drawn(st.randoms(use_true_random=True), HOSTS, SEED)]
     cases, checked = [each.outside() for each in makers], makers[0].checked()
     port, log = free_port(), tmp_path / "access.log"
@@ -155,7 +156,7 @@ async def _asked(index, number, case, asked, stage, port):
         answer = await asyncio.wait_for(ask_http(reader, writer, request), 20)
     finally:
         writer.close()
-    # In the place of a loopback address Envoy tells the machine's own.
+    # Envoy replaces a loopback address by the machine's own.
     answer.app = answer.app and [
         re.sub(r"^(x-forwarded-for:.*?)[^, ]+$", r"\g<1>127.0.0.1", line) for line in answer.app
     ]

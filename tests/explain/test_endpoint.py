@@ -21,25 +21,25 @@ def test_requests_are_shared_by_weight():
     assert _shares() == {}
 
 
-def test_the_unhealthy_get_nothing_while_half_are_well():
+def test_unhealthy_endpoints_get_no_requests_above_the_panic_threshold():
     assert _shares({"lb_endpoints": [_host(1), _host(2, health="UNHEALTHY")]}) == {"1": 1.0}
 
 
-def test_everybody_gets_some_in_panic_unless_panic_is_off():
+def test_all_endpoints_get_requests_in_panic_mode_unless_it_is_off():
     sick = {"lb_endpoints": [_host(1), _host(2, health="UNHEALTHY"), _host(3, health="DRAINING")]}
     assert _shares(sick) == {"1": 0.333, "2": 0.333, "3": 0.333}
     off = {"common_lb_config": {"healthy_panic_threshold": {"value": 0}}}
     assert _shares(sick, cluster=off) == {"1": 1.0}
 
 
-def test_the_next_priority_takes_what_the_first_cannot():
+def test_load_spills_over_to_the_next_priority():
     first = {"lb_endpoints": [_host(1), _host(2, health="UNHEALTHY")]}
     second = {"priority": 1, "lb_endpoints": [_host(3)]}
     assert _shares(first, second) == {"1": 0.7, "3": 0.3}
     assert _shares({"lb_endpoints": [_host(1)]}, second) == {"1": 1.0}
 
 
-def test_localities_have_weights_where_the_cluster_asks_for_them():
+def test_locality_weights_apply_if_the_cluster_uses_them():
     near = {"load_balancing_weight": 3, "lb_endpoints": [_host(1), _host(2)]}
     far = {"load_balancing_weight": 1, "lb_endpoints": [_host(3)]}
     weighted = {"common_lb_config": {"locality_weighted_lb_config": {}}}
@@ -48,7 +48,7 @@ def test_localities_have_weights_where_the_cluster_asks_for_them():
     assert _shares(near, far) == {"1": 0.333, "2": 0.333, "3": 0.333}
 
 
-def test_marks_and_sockets_are_read():
+def test_endpoint_metadata_and_unix_sockets_are_read():
     marked = _host(1, metadata={"filter_metadata": {"envoy.transport_socket_match": {"tlsMode": "istio"}}})
     pipe = {"endpoint": {"address": {"pipe": {"path": "/run/app"}}}}
     assignment = ParseDict({"endpoints": [{"lb_endpoints": [marked, pipe]}]}, ClusterLoadAssignment())

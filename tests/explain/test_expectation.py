@@ -32,7 +32,7 @@ SPLIT = explained((0.9, V1), (0.1, V2))
         (Expectation(subset="v1"), explained((1.0, Verdict(Kind.DELIVERED, "a pod", cluster="outbound|80|~v1|deep")))),
     ],
 )
-def test_what_is_as_expected_has_no_differences(expectation, explanation):
+def test_the_expected_result_has_no_differences(expectation, explanation):
     assert list(differences(expectation, explanation)) == []
 
 
@@ -49,11 +49,11 @@ def test_what_is_as_expected_has_no_differences(expectation, explanation):
         (Expectation(Expected.ALLOWED), explained((1.0, Verdict(Kind.UNKNOWN, "an authorizer decides"))), "unknown"),
     ],
 )
-def test_what_differs_is_said(expectation, explanation, said):
+def test_differences_are_described(expectation, explanation, said):
     assert said in "\n".join(differences(expectation, explanation))
 
 
-def test_what_is_wrong_alike_on_several_ways_is_said_once():
+def test_the_same_difference_of_several_outcomes_is_reported_once():
     found = list(differences(Expectation(Expected.ALLOWED), explained((0.9, DENIED), (0.1, DENIED))))
     assert found == ["expected to be allowed, but it is denied: a policy denies it"]
     found = list(differences(Expectation(Expected.ALLOWED), explained((0.5, V1), (0.3, DENIED), (0.2, DENIED))))

@@ -13,7 +13,7 @@ def _ask(*texts, caller="frontend", host="orders", **request):
     return explain(Request(host=host, caller=caller, **request), SmallWorld(ORDERS, LEGACY, *texts))
 
 
-def test_the_whole_journey_is_told_from_the_name_to_the_workload():
+def test_steps_go_from_the_name_to_the_workload():
     explained = _ask()
     assert explained.certain and explained.verdict.kind is Kind.DELIVERED and explained.verdict.workload == "orders"
     stages = [step.stage for step in explained.outcomes[0].steps]
@@ -25,20 +25,20 @@ def test_the_whole_journey_is_told_from_the_name_to_the_workload():
     )
 
 
-def test_a_name_that_nobody_has_goes_nowhere():
+def test_an_unknown_name_fails():
     verdict = _ask(host="nobody").verdict
     assert (verdict.kind, verdict.why) == (Kind.FAILED, "nobody does not resolve")
 
 
 @pytest.mark.parametrize(("host", "address"), [("LocalHost", ""), ("127.0.0.1", "127.0.0.1"), ("::1", "::1")])
-def test_what_a_pod_calls_of_itself_stays_there(host, address):
-    world = SmallWorld(bypassed={("frontend", 15000)})  # by whatever an application calls on loopback
+def test_a_call_to_loopback_stays_in_the_pod(host, address):
+    world = SmallWorld(bypassed={("frontend", 15000)})  # an application may call any port on loopback
     (outcome,) = explain(Request(host=host, port=15000, caller="frontend", address=address), world).outcomes
     assert (outcome.verdict.kind, outcome.verdict.why) == (Kind.PASSED_ON, "it stays in frontend")
     assert outcome.steps[-1].what == f"{address or '127.0.0.1'} is frontend itself: no proxy sees it"
 
 
-def test_a_caller_without_a_proxy_goes_straight_to_the_address():
+def test_a_caller_without_a_proxy_connects_directly():
     world = SmallWorld(ORDERS, LEGACY)
     address = world.workload("orders").addresses[0]
     verdict = explain(Request(host="orders", caller="legacy", address=address, port=8080), world).verdict
@@ -46,7 +46,7 @@ def test_a_caller_without_a_proxy_goes_straight_to_the_address():
     assert explain(Request(host="x", caller="unheard-of", address="192.0.2.1"), world).verdict.kind is Kind.PASSED_ON
 
 
-def test_a_caller_without_a_proxy_reaches_whoever_the_network_sends_it_to():
+def test_a_caller_without_a_proxy_reaches_the_endpoint_that_the_network_chooses():
     world = SmallWorld(ORDERS, LEGACY)
     asked = Request(host="orders", caller="legacy")
     world.sent["10.96.0.1", 80] = ((world.workload("orders").addresses[0], 8080),)
@@ -61,7 +61,7 @@ def test_a_caller_without_a_proxy_reaches_whoever_the_network_sends_it_to():
     assert (refused.kind, refused.why) == (Kind.CLOSED, "the connection is refused")
 
 
-def test_what_a_proxy_is_not_shown_goes_past_the_mesh_and_that_is_said():
+def test_a_call_to_a_hidden_service_bypasses_the_mesh_with_a_step():
     world = SmallWorld(ORDERS, policy("Sidecar", '{egress: [{hosts: ["~/*"]}]}', "default", "networking.istio.io"))
     asked = Request(host="orders", caller="frontend")
     source = ObjectSource("Sidecar", "shop", "default")
@@ -77,7 +77,7 @@ def test_what_a_proxy_is_not_shown_goes_past_the_mesh_and_that_is_said():
     assert (failed.kind, failed.flags, failed.why) == (Kind.CLOSED, "UF", "the service has no endpoints")
 
 
-def test_what_the_mesh_does_not_know_is_passed_on_or_blocked():
+def test_unknown_destinations_are_passed_on_or_blocked():
     assert _ask(host="web", address="192.0.2.1").verdict.cluster == "PassthroughCluster"
     only = policy("Sidecar", "{outboundTrafficPolicy: {mode: REGISTRY_ONLY}}", "default", "networking.istio.io")
     blocked = _ask(only, host="web", address="192.0.2.1").verdict
@@ -87,7 +87,7 @@ def test_what_the_mesh_does_not_know_is_passed_on_or_blocked():
 
 
 @pytest.mark.parametrize("caller", ["frontend", "legacy"])
-def test_nobody_answers_at_a_services_address_on_a_port_that_it_does_not_have(caller):
+def test_a_call_to_a_missing_port_of_a_service_fails(caller):
     world = SmallWorld(ORDERS, LEGACY)
     source = ObjectSource("Service", "shop", "orders")
     world.lacking["10.96.0.1", 81] = NoPort("orders has no port 81 (it has 80)", (source,))
@@ -96,7 +96,7 @@ def test_nobody_answers_at_a_services_address_on_a_port_that_it_does_not_have(ca
     assert found.outcomes[0].steps[-1].sources == (source,)
 
 
-def test_bytes_go_to_their_cluster_by_weight():
+def test_tcp_connections_are_routed_by_weight():
     tcp = """
 apiVersion: networking.istio.io/v1
 kind: VirtualService
@@ -113,7 +113,7 @@ spec:
     assert [(each.odds, each.verdict.kind) for each in outcomes] == [(0.75, Kind.DELIVERED), (0.25, Kind.CLOSED)]
 
 
-def test_an_undeclared_port_is_looked_at():
+def test_the_protocol_of_an_undeclared_port_is_detected():
     http = _ask(port=9000).outcomes[0]
     assert http.verdict.path == "/" and any("ALPN istio-http/1.0" in step.what for step in http.steps)
     other = _ask(port=9000, speaks=Speaks.BYTES).outcomes[0]
@@ -121,7 +121,7 @@ def test_an_undeclared_port_is_looked_at():
     assert other.verdict.kind is Kind.DELIVERED
 
 
-def test_who_is_not_the_service_is_not_called():
+def test_a_server_with_the_wrong_identity_is_not_called():
     world = SmallWorld(ORDERS)
     server = world.workload("orders")
     world.addresses[server.addresses[0]] = msgspec.structs.replace(
@@ -138,7 +138,7 @@ def test_who_is_not_the_service_is_not_called():
 @pytest.mark.parametrize(
     ("host", "kind"), [("orders", Kind.UNKNOWN), ("legacy", Kind.DELIVERED), ("outside.example", Kind.PASSED_ON)]
 )
-def test_a_proxy_header_goes_first_and_proxies_of_the_mesh_do_not_read_it(host, kind):
+def test_a_proxy_header_is_a_step_and_makes_the_outcome_unknown_at_a_mesh_proxy(host, kind):
     behind_legacy = ORDERS.partition("---")[0].replace("orders", "legacy").replace("96.0.1", "96.0.2")
     outside = policy("ServiceEntry", "{hosts: [outside.example], addresses: [192.0.2.9], resolution: STATIC, "
                      "endpoints: [{address: 192.0.2.9}], ports: [{number: 80, name: http}]}", "outside", "networking.istio.io")  # fmt: skip
@@ -154,7 +154,7 @@ def test_a_proxy_header_goes_first_and_proxies_of_the_mesh_do_not_read_it(host, 
     ("reasons", "flags"),
     [("connect-failure", "URX,UF"), ("reset", "URX,UF"), ("gateway-error", "URX,UF"), ("503,unavailable", "UF")],
 )
-def test_a_connection_that_fails_is_tried_again_for_every_reason_that_it_is(reasons, flags):
+def test_a_failed_connection_is_retried_for_each_matching_condition(reasons, flags):
     route = f'{{retries: {{attempts: 1, retryOn: "{reasons}"}}, route: [{{destination: {{host: orders}}}}]}}'
     world = SmallWorld(ORDERS, virtual_service(route))
     server = world.workload("orders")
@@ -163,14 +163,14 @@ def test_a_connection_that_fails_is_tried_again_for_every_reason_that_it_is(reas
     assert explain(Request(host="orders", caller="frontend"), world).verdict.flags == flags
 
 
-def test_a_grpc_caller_gets_200_with_a_status_of_its_own():
+def test_a_grpc_caller_gets_200_with_a_grpc_status():
     verdict = _ask(virtual_service("{directResponse: {status: 503}}"), headers=(("content-type", "application/grpc"),))
     assert (verdict.verdict.status, verdict.verdict.grpc_status) == (200, 14)
 
 
-def test_a_grpc_web_caller_gets_the_status_that_translation_makes():
-    """Of the workload's proxy, which is asked by gRPC, it is gRPC's answer; to that of its own proxy, which is not, a
-    status of gRPC's is added, if it has a body."""
+def test_a_grpc_web_caller_gets_the_converted_status():
+    """A response of the workload's proxy, which gets gRPC, is a gRPC response. To a response of the caller's own
+    proxy, which gets gRPC-Web, a gRPC status is added if it has a body."""
 
     def told(*documents, method="POST"):
         kind = (("content-type", "application/grpc-web"),)
@@ -192,19 +192,19 @@ def test_a_grpc_web_caller_gets_the_status_that_translation_makes():
 
 
 @pytest.mark.parametrize(("address", "kind"), [("192.0.2.1", Kind.PASSED_ON), ("10.96.0.1", Kind.DELIVERED)])
-def test_an_applications_own_tls_is_bytes(address, kind):
+def test_an_applications_own_tls_is_forwarded_as_tcp(address, kind):
     verdict = _ask(address=address, port=7000, speaks=Speaks.TLS, server_name="orders").verdict
     assert verdict.kind is kind and not verdict.path
 
 
-def test_a_caller_may_leave_its_proxy_out():
+def test_a_call_to_an_excluded_port_bypasses_the_callers_proxy():
     world = SmallWorld(ORDERS, bypassed={("frontend", 8080)})
     asked = Request(host="orders", caller="frontend", port=8080, address=world.workload("orders").addresses[0])
     (outcome,) = explain(asked, world).outcomes
     assert "does not send this through its proxy" in outcome.steps[0].what
 
 
-def test_a_path_that_is_none_makes_bytes_of_a_request_where_first_bytes_are_looked_at():
+def test_an_invalid_path_is_detected_as_tcp_on_an_undeclared_port():
     stripped = virtual_service(
         "{rewrite: {uriRegexRewrite: {match: ^/, rewrite: ''}}, route: [{destination: {host: orders}}]}"
     )
@@ -222,7 +222,7 @@ def test_a_path_that_is_none_makes_bytes_of_a_request_where_first_bytes_are_look
     assert _ask(again, path="/a").verdict.flags == "URX,UPE"
 
 
-def test_a_tunnel_is_told_and_where_it_should_lead():
+def test_a_tunnel_has_a_step_with_its_target():
     rule = "{host: orders, trafficPolicy: {tunnel: {targetHost: far.example.com, targetPort: 443}}}"
     found = _ask(policy("DestinationRule", rule, group="networking.istio.io"), port=7000, speaks=Speaks.BYTES)
     assert found.verdict.kind is Kind.PASSED_ON
@@ -230,7 +230,7 @@ def test_a_tunnel_is_told_and_where_it_should_lead():
     assert found.verdict.why == "it continues to far.example.com:443, if 10.244.0.2:7000 forwards it"
 
 
-def test_a_tunnel_goes_no_farther_than_the_guards_of_whoever_is_asked_for_it():
+def test_a_tunnel_is_denied_by_the_policies_of_its_endpoint():
     rule = "{host: orders, trafficPolicy: {tunnel: {targetHost: far.example.com, targetPort: 443}}}"
     tunnel = policy("DestinationRule", rule, group="networking.istio.io")
     nobody = policy("AuthorizationPolicy", "{}")

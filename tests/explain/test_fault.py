@@ -15,7 +15,7 @@ def _outcomes(**fault):
     return [(round(each.odds, 2), each.verdict.status, each.verdict.delay) for each in explained.outcomes]
 
 
-def test_faults_hit_their_share():
+def test_faults_apply_to_their_percentage():
     half = {"numerator": 50}
     assert _outcomes(abort={"http_status": 418, "percentage": half}) == [(0.5, 418, 0.0), (0.5, 0, 0.0)]
     delay = {"fixed_delay": "2s", "percentage": {"numerator": 250_000, "denominator": "MILLION"}}
@@ -27,7 +27,7 @@ def test_faults_hit_their_share():
 
 
 @pytest.mark.parametrize(("grpc", "status"), [(True, 14), (False, 0)])
-def test_a_grpc_fault_is_an_answer_of_200_and_only_grpc_is_told_more(grpc, status):
+def test_a_grpc_fault_is_200_and_only_grpc_callers_get_its_status(grpc, status):
     config = ParseDict({"abort": {"grpc_status": 14, "percentage": {"numerator": 100}}}, HTTPFault())
     walk = Walk()
     walk.grpc = grpc
@@ -36,7 +36,7 @@ def test_a_grpc_fault_is_an_answer_of_200_and_only_grpc_is_told_more(grpc, statu
 
 
 @pytest.mark.parametrize("fault", [{"abort": {"header_abort": {}}}, {"delay": {"header_delay": {}}}])
-def test_what_a_header_decides_is_not_guessed(fault):
+def test_faults_controlled_by_headers_are_unknown(fault):
     with pytest.raises(Unsure):
         inject(Walk(), ParseDict(fault, HTTPFault()), ())
 
@@ -49,7 +49,7 @@ def _preflight(policy, **headers):
     return preflight(Walk(), config, given, ())
 
 
-def test_a_preflight_is_answered_unless_it_is_to_be_passed_on():
+def test_a_preflight_gets_a_response_unless_it_is_forwarded():
     asked = {"origin": "https://a", "access_control_request_method": "GET"}
     assert _preflight({}, **asked).detail == "cors_response"
     assert _preflight({}, **(asked | {"origin": "https://b"})).status == 200

@@ -1,4 +1,4 @@
-"""From outside through a gateway: what is told is what a real one does."""
+"""Tests of requests from outside through a gateway, compared with a real gateway."""
 
 import re
 from pathlib import Path
@@ -83,7 +83,7 @@ ASKED = (
 )
 
 
-async def test_what_is_told_is_what_a_gateway_does():
+async def test_a_real_gateway_behaves_as_explained():
     plain, secure, bytes_, unserved = (free_port() for _ in range(4))
     shown = Authority().issue("*.example.com")
 
@@ -134,7 +134,7 @@ def told(url, headers=(), more=""):
     return [step.what for step in found.outcomes[0].steps], found.verdict
 
 
-def test_each_step_at_the_edge_is_told():
+def test_each_decision_of_a_gateway_is_a_step():
     steps, _ = told("https://near.example.com/")
     assert steps[0] == (
         "the caller is assumed to be at 203.0.113.1, an unassigned address (--source-address sets another)"
@@ -148,7 +148,7 @@ def test_each_step_at_the_edge_is_told():
     assert steps[1:] == ["from outside to port 8080: edge-0.edge serves no such port (it serves 80, 443, 5432)"]
 
 
-def test_of_bytes_is_said_whose_route_they_take():
+def test_a_tcp_connection_names_the_object_of_its_route():
     stage = at_the_edge()
     found = explain(request_of("tcp://any:5432", caller=stage.find("edge")), stage)
     named = [(each.kind, each.name) for each in found.outcomes[0].steps[1].sources]
@@ -164,7 +164,7 @@ def test_of_bytes_is_said_whose_route_they_take():
         ("x_user", "allow", 301, False),
     ],
 )
-def test_headers_that_an_application_may_mistake_are_refused_where_that_is_wanted(name, word, status, said):
+def test_headers_with_underscores_are_rejected_where_configured(name, word, status, said):
     steps, verdict = told("http://safe.example.com/", ((name, "a"),), underscores(word))
     assert verdict.status == status
     assert any("has an underscore" in step for step in steps) is said
@@ -192,8 +192,8 @@ spec: {spec}
 
 
 @pytest.mark.parametrize("spec", ["", "{rules: [{from: [{source: {namespaces: [shop]}}]}]}", "{}", NOT_THIS])
-async def test_a_call_that_goes_out_by_a_gateway_is_told_as_it_goes(spec):
-    """The page's own mesh. What the caller's proxy sends, the test sends to a real gateway."""
+async def test_a_call_through_an_egress_gateway_has_all_steps(spec):
+    """The mesh of the docs page. The test sends to a real gateway what the caller's proxy would send."""
     text = EGRESS + pair("partner", shown := Authority().issue("partner.example"), ca_crt=shown.root)
     text += egress_policy(spec) if spec else ""
     steps, verdict = outward(text, "/secret")
@@ -226,7 +226,7 @@ async def test_a_call_that_goes_out_by_a_gateway_is_told_as_it_goes(spec):
     assert (verdict.cluster, verdict.workload) == ("outbound|443||egress.edge.svc.cluster.local", "egress-0.edge")
 
 
-def test_the_gateway_is_met_only_by_the_tls_that_it_ends():
+def test_a_gateway_server_accepts_only_the_tls_that_it_terminates():
     plain = "---\n".join(each for each in EGRESS.split("---\n") if "name: to-egress" not in each)
     steps, verdict = outward(plain)
     assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
@@ -316,7 +316,7 @@ BANK = "spiffe://cluster.local/ns/vault/sa/bank"
         ),
     ],
 )
-def test_the_meshs_tls_goes_on_as_it_is_by_a_server_that_opens_none(who, name, mode, kind, last):
+def test_a_passthrough_server_forwards_the_meshs_tls_unchanged(who, name, mode, kind, last):
     text = SEALED.replace("WHO", who).replace("NAME", name).replace("MODE", mode)
     stage, _ = staged(read_documents(f"{CALLER}\n---\n{text}".encode(), "sealed.yaml").documents)
     found = explain(request_of("http://bank.example/x", caller=stage.find("frontend")), stage)
@@ -325,7 +325,7 @@ def test_the_meshs_tls_goes_on_as_it_is_by_a_server_that_opens_none(who, name, m
     assert (found.verdict.kind, steps[-1]) == (kind, last)
 
 
-def test_who_gets_the_meshs_tls_and_is_not_known_decides():
+def test_mesh_tls_forwarded_to_an_unknown_server_is_unknown():
     text = (
         SEALED.replace("WHO", BANK)
         .replace("MODE", "DISABLE")
@@ -336,7 +336,7 @@ def test_who_gets_the_meshs_tls_and_is_not_known_decides():
     assert (found.verdict.kind, "and decides" in found.verdict.why) == (Kind.UNKNOWN, True)
 
 
-def test_a_gateway_that_leads_to_itself_is_no_way_without_end():
+def test_a_gateway_that_routes_to_itself_does_not_loop_forever():
     round_ = EGRESS.replace("host: partner.example, port: {number: 443}}}]", "host: egress, port: {number: 443}}}]")
     assert round_ != EGRESS
     _, verdict = outward(round_)
@@ -359,7 +359,7 @@ def test_a_gateway_that_leads_to_itself_is_no_way_without_end():
         ),
     ],
 )
-def test_why_nobody_comes_in_is_said(url, what, why):
+def test_a_closed_server_has_a_reason(url, what, why):
     stage, _ = staged(read_documents(CLOSED.replace("NAME", "aaa").encode(), "edge.yaml").documents)
     found = explain(request_of(url, caller=stage.find("edge")), stage)
     assert (found.outcomes[0].steps[-1].what, found.verdict.why) == (what, why)
@@ -368,7 +368,7 @@ def test_why_nobody_comes_in_is_said(url, what, why):
         assert "from outside to port 9443 of the machine, which is 443 at edge-0.edge for" in str(found)
 
 
-def test_a_certificate_that_the_proxy_refuses_lets_nobody_in():
+def test_a_certificate_that_the_proxy_rejects_closes_connections():
     files = CLOSED.replace("credentialName: shop", "serverCertificate: /tls.crt, privateKey: /tls.key")
     assert files != CLOSED
     written, _ = staged(read_documents(files.encode(), "edge.yaml").documents)
@@ -410,7 +410,7 @@ def guarded(url, **more):
     return [step.what for step in found.outcomes[0].steps], found.verdict
 
 
-def test_where_a_caller_from_outside_is_can_be_said():
+def test_the_address_of_an_external_client_can_be_set():
     steps, verdict = guarded("http://shop.example.com/moved")
     assert verdict.status == 301 and "203.0.113.1" in steps[0]
     steps, verdict = guarded("http://shop.example.com/moved", source="198.51.100.7")
@@ -418,7 +418,7 @@ def test_where_a_caller_from_outside_is_can_be_said():
     assert steps[0] == "the caller is at 198.51.100.7"
 
 
-def test_that_a_callers_word_for_where_it_is_is_not_believed_is_said():
+def test_an_untrusted_x_forwarded_for_has_a_step():
     steps, verdict = guarded("http://shop.example.com/moved", headers=(("x-forwarded-for", "198.51.100.7"),))
     assert verdict.status == 301
     assert (
@@ -427,14 +427,14 @@ def test_that_a_callers_word_for_where_it_is_is_not_believed_is_said():
     )
 
 
-def test_of_a_host_that_is_not_served_is_said_which_ones_are():
+def test_an_unknown_host_lists_the_served_hosts():
     steps, verdict = guarded("http://other.example/")
     assert (verdict.kind, verdict.status) == (Kind.ANSWERED, 404)
     assert verdict.why == "http.80 has no host other.example (it has safe.example.com, shop.example.com)"
     assert verdict.why in steps
 
 
-def test_rules_that_nobody_has_written_are_not_spoken_of_where_they_do_not_deny():
+def test_built_in_rules_have_no_step_unless_they_deny():
     steps, verdict = told("http://shop.example.com/admin")
     assert verdict.kind is Kind.DENIED
     assert [each for each in steps if "den" in each] == ["no-admin rule[0] denies it"]

@@ -29,20 +29,20 @@ def met(*filters):
 
 
 @pytest.mark.parametrize("end", [BYTES, HTTP])
-def test_a_connection_that_nobody_stops_is_met_by_the_end_of_its_chain(end):
+def test_an_allowed_connection_reaches_the_terminal_filter(end):
     assert met(ALLOWING, end) == end
-    assert met(end, DENYING) == end  # what stands behind the end is never asked
+    assert met(end, DENYING) == end  # a filter behind the terminal filter is never evaluated
 
 
 @pytest.mark.parametrize("guard", [DENYING, NOBODYS])
-def test_a_policy_that_denies_closes_it(guard):
+def test_a_deny_policy_closes_the_connection(guard):
     found = met(ALLOWING, guard, BYTES)
     assert isinstance(found, Verdict)
     assert (found.kind, found.why) == (Kind.CLOSED, "a policy denies the connection")
     assert found.detail.startswith("rbac_access_denied_matched_policy[")
 
 
-def test_what_an_authorizer_says_is_not_known_where_it_is_asked():
+def test_a_call_to_an_external_authorizer_is_unknown():
     asked = ExtAuthz()
     asked.grpc_service.envoy_grpc.cluster_name = "keeper"
     asked.filter_enabled_metadata.filter = "envoy.filters.network.rbac"
@@ -57,6 +57,6 @@ def test_what_an_authorizer_says_is_not_known_where_it_is_asked():
         pass_guards(Walk(), EnvoyResources(), chain, noted)
 
 
-def test_a_chain_without_an_end_is_nothing_that_can_be_told():
+def test_a_chain_without_a_terminal_filter_is_unknown():
     with pytest.raises(Unsure, match="the filter chain inbound has no terminal filter"):
         met(ALLOWING)

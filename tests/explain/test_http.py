@@ -23,7 +23,7 @@ spec: {{selector: {{app: {app or name}}}, clusterIP: 10.96.0.9, ports: [{{name: 
 """
 
 
-def test_a_route_that_redirects_or_answers_needs_nobody():
+def test_redirects_and_direct_responses_need_no_endpoint():
     moved = _ask("{redirect: {uri: /there, redirectCode: 308}}").verdict
     assert (moved.kind, moved.status, moved.location) == (Kind.ANSWERED, 308, "http://orders/there")
     said = _ask("{directResponse: {status: 418}}").verdict
@@ -31,7 +31,7 @@ def test_a_route_that_redirects_or_answers_needs_nobody():
     assert _ask("{directResponse: {status: 201}}", path="/x").verdict.location == "http://orders/x"
 
 
-def test_a_route_that_answers_itself_answers_preflights_too():
+def test_a_direct_response_also_applies_to_preflights():
     asking = (("origin", "https://a.example"), ("access-control-request-method", "GET"))
     cors = 'corsPolicy: {allowOrigins: [{exact: "https://a.example"}]}'
     for route, detail in (
@@ -41,19 +41,19 @@ def test_a_route_that_answers_itself_answers_preflights_too():
         assert _ask(route, method="OPTIONS", headers=asking).verdict.detail == detail
 
 
-def test_what_no_route_takes_is_not_found():
+def test_a_request_without_a_route_gets_404():
     verdict = _ask(f"{{match: [{{uri: {{exact: /a}}}}], {TO_ORDERS}}}", path="/b").verdict
     assert (verdict.status, verdict.flags, verdict.detail) == (404, "NR", "route_not_found")
 
 
-def test_the_route_is_told_with_the_file_and_line_it_comes_from():
+def test_the_route_step_has_file_and_line():
     (outcome,) = _ask(f"{{name: first, {TO_ORDERS}}}").outcomes
     step = next(each for each in outcome.steps if "the route first matches" in each.what)
     assert step.sources[0].kind == "VirtualService" and step.sources[0].file == "mesh.yaml" and step.sources[0].line
     assert outcome.verdict.route == "first"
 
 
-def test_path_authority_and_headers_arrive_as_they_were_rewritten():
+def test_the_verdict_has_the_rewritten_path_authority_and_headers():
     changes = "headers: {request: {set: {x-env: prod}, remove: [x-user]}}"
     route = f"{{match: [{{uri: {{prefix: /a}}}}], rewrite: {{uri: /b, authority: other}}, {changes}, {TO_ORDERS}}}"
     verdict = _ask(route, path="/a/../a/c", headers=(("x-user", "alice"), ("connection", "close"))).verdict
@@ -73,21 +73,21 @@ def test_weights_make_outcomes_with_odds():
     assert outcomes[1].verdict.flags == "NC"
 
 
-def test_destinations_that_say_the_same_are_one():
+def test_identical_destinations_are_one_outcome():
     one, other = "{destination: {host: orders}, weight: 30}", "{destination: {host: orders}, weight: 20}"
     found = _ask(f"{{route: [{one}, {other}]}}")
     assert found.certain
     assert any(step.what.startswith("by weight 50 of 50 it goes to") for step in found.outcomes[0].steps)
 
 
-def test_a_destination_with_headers_of_its_own_is_another():
+def test_a_destination_with_different_headers_is_another_outcome():
     own = "{destination: {host: orders}, weight: 30, headers: {request: {set: {x-env: new}}}}"
     found = _ask(f"{{route: [{own}, {{destination: {{host: orders}}, weight: 70}}]}}")
     assert [round(each.odds, 2) for each in found.outcomes] == [0.7, 0.3]
     assert any(step.what.endswith("; request headers: sets x-env") for step in found.outcomes[1].steps)
 
 
-def test_which_headers_a_route_changes_and_how_often_it_is_copied_is_told():
+def test_header_changes_and_mirroring_are_steps():
     found = _ask(
         "{route: [{destination: {host: orders}}], mirrors: [{destination: {host: orders}, percentage: {value: 5}}],"
         " headers: {request: {set: {x-a: v}, add: {x-b: v}, remove: [x-c]}, response: {add: {x-d: v}}}}"
@@ -97,7 +97,7 @@ def test_which_headers_a_route_changes_and_how_often_it_is_copied_is_told():
     assert any(each.startswith("5 % of requests are mirrored to") for each in told)
 
 
-def test_what_is_tried_again_depends_on_the_method_where_http_1_is_spoken():
+def test_retry_conditions_depend_on_the_method_for_http1():
     def told(method):
         (outcome,) = explain(
             Request(host="legacy", method=method, caller="frontend"), SmallWorld(LEGACY + _service("legacy", "http"))
@@ -120,14 +120,14 @@ def test_grpc_web_arrives_as_grpc():
     assert dict(told("application/json").verdict.headers)["content-type"] == "application/json"
 
 
-def test_timeouts_and_retries_are_told():
+def test_timeouts_and_retries_are_in_the_steps():
     (outcome,) = _ask(
         f"{{timeout: 3s, retries: {{attempts: 5, perTryTimeout: 1s, retryOn: 5xx}}, {TO_ORDERS}}}"
     ).outcomes
     assert any("timeout 3 s" in each.what and "5 times on 5xx, 1 s per try" in each.what for each in outcome.steps)
 
 
-def test_a_grpc_server_is_told_the_deadline():
+def test_a_grpc_server_gets_the_deadline():
     grpc = (("content-type", "application/grpc"),)
     assert ("grpc-timeout", "3000m") in _ask(f"{{timeout: 3s, {TO_ORDERS}}}", headers=grpc).verdict.headers
     assert not [each for each in _ask(f"{{{TO_ORDERS}}}", headers=grpc).verdict.headers if each[0] == "grpc-timeout"]
@@ -145,16 +145,16 @@ def test_a_grpc_server_is_told_the_deadline():
         ("0S", "timeout: 3s, ", "3000m"),
     ],
 )
-def test_of_a_grpc_callers_deadline_the_server_learns_what_the_route_leaves(said, route, told):
+def test_the_grpc_deadline_is_limited_by_the_route(said, route, told):
     headers = (("content-type", "application/grpc"), ("grpc-timeout", said))
     assert ("grpc-timeout", told) in _ask(f"{{{route}{TO_ORDERS}}}", headers=headers).verdict.headers
 
 
-def test_a_path_that_is_none_is_refused():
+def test_an_invalid_path_is_rejected():
     assert _ask(f"{{{TO_ORDERS}}}", path="/a#b").verdict.status == 400
 
 
-def test_whether_an_authorizer_agrees_nobody_knows():
+def test_the_decision_of_an_external_authorizer_is_unknown():
     mesh_config = """
 apiVersion: v1
 kind: ConfigMap
@@ -174,13 +174,13 @@ data:
     assert _ask(f"{{{TO_ORDERS}}}", path="/b", more=(mesh_config, asked)).verdict.kind is Kind.DELIVERED
 
 
-def test_the_value_of_a_header_that_a_proxy_makes_up_is_not_guessed():
+def test_a_match_on_a_generated_header_is_unknown():
     by_id = "{match: [{headers: {x-request-id: {exact: a}}}], directResponse: {status: 200}}"
     assert _ask(by_id).verdict.kind is Kind.UNKNOWN
     assert _ask(by_id, headers=(("x-request-id", "a"),)).verdict.status == 200
 
 
-def test_an_upgrade_is_known_by_name_or_refused():
+def test_unsupported_upgrades_are_rejected():
     for wanted, kind in (("websocket", Kind.DELIVERED), ("SPDY/3.1", Kind.DELIVERED), ("else", Kind.ANSWERED)):
         verdict = _ask_for(("Connection", "keep-alive, Upgrade"), ("Upgrade", wanted))
         assert verdict.kind is kind, wanted

@@ -22,12 +22,12 @@ def _ask(*texts, caller="legacy", port=8080, **request):
 @pytest.mark.parametrize(
     ("mode", "kind"), [("STRICT", Kind.CLOSED), ("PERMISSIVE", Kind.DELIVERED), ("DISABLE", Kind.DELIVERED)]
 )
-def test_plaintext_comes_in_unless_the_mode_is_strict(mode, kind):
+def test_plaintext_is_accepted_unless_the_mode_is_strict(mode, kind):
     assert _ask(_mode(mode)).verdict.kind is kind
     assert _ask(_mode(mode), port=7000, speaks=Speaks.BYTES).verdict.kind is kind
 
 
-def test_the_refusal_names_the_port_and_the_chain_its_peer_authentication():
+def test_the_rejection_names_the_port_and_the_peer_authentication():
     refused = _ask(_mode("STRICT"))
     assert "no plaintext on port 8080" in refused.verdict.why
     assert "PeerAuthentication shop/orders" in [str(each) for each in refused.outcomes[0].steps[-1].sources]
@@ -36,8 +36,8 @@ def test_the_refusal_names_the_port_and_the_chain_its_peer_authentication():
     assert "PeerAuthentication shop/orders" in [str(each) for each in chain.sources]
 
 
-def test_through_a_callers_proxy_a_refused_connection_is_a_503():
-    assert _ask(_mode("STRICT"), caller="frontend").verdict.kind is Kind.CLOSED  # it passes bytes on, unread
+def test_a_rejected_connection_is_a_503_for_a_caller_with_a_proxy():
+    assert _ask(_mode("STRICT"), caller="frontend").verdict.kind is Kind.CLOSED  # the caller's proxy forwards bytes
     rule = policy(
         "DestinationRule", "{host: orders, trafficPolicy: {tls: {mode: DISABLE}}}", group="networking.istio.io"
     )
@@ -49,25 +49,25 @@ def test_through_a_callers_proxy_a_refused_connection_is_a_503():
 SIDECAR = "{workloadSelector: {labels: {app: orders}}, ingress: [{port: {number: 8080, protocol: TCP, name: tcp}}]}"
 
 
-def test_what_an_application_makes_of_http2_that_its_proxy_passes_on_unread_is_not_known():
+def test_http2_forwarded_to_an_application_as_tcp_is_unknown():
     world = SmallWorld(ORDERS, policy("Sidecar", SIDECAR, group="networking.istio.io"))
     (outcome,) = explain(Request(host="orders", caller="frontend"), world).outcomes
     assert outcome.verdict.kind is Kind.UNKNOWN
     assert "gets the HTTP/2 of the caller's proxy unchanged" in outcome.verdict.why and "502" in outcome.verdict.why
     assert outcome.steps[-1].what == "orders treats port 8080 as TCP"
-    own = explain(Request(host="orders", caller="frontend", speaks=Speaks.HTTP2), world)  # the application's
+    own = explain(Request(host="orders", caller="frontend", speaks=Speaks.HTTP2), world)  # the application's own HTTP/2
     assert own.verdict.kind is Kind.DELIVERED
 
 
 def _sharing(says, name):
-    """Another Service for port 8080, which the oldest of both by name may be."""
+    """Another Service for port 8080; the oldest of both is the first by name."""
     shared = ORDERS.split("---")[0].replace("name: orders", f"name: {name}").replace("0.1", "0.9")
     return shared.replace("{name: http,", f"{{name: {says},")
 
 
 @pytest.mark.parametrize("name", ["bytes", "tongues"])  # before and after `orders`
 @pytest.mark.parametrize("says", ["tcp-web", "unsaid"])
-def test_callers_of_each_service_that_shares_a_port_are_met_as_it_says(name, says):
+def test_callers_of_services_that_share_a_port_get_the_protocol_of_their_service(name, says):
     world = SmallWorld(ORDERS, _sharing(says, name), LEGACY)
     by_path = policy(
         "AuthorizationPolicy", f"{{{SELECTED}, rules: [{{to: [{{operation: {{paths: [/ok], ports: ['8080']}}}}]}}]}}"
@@ -78,7 +78,7 @@ def test_callers_of_each_service_that_shares_a_port_are_met_as_it_says(name, say
         assert explain(Request(host="orders", path=path, caller="frontend"), world).verdict.kind is Kind.DELIVERED
         assert explain(Request(host="orders", path=path, caller="frontend"), guarded).verdict.kind is kind
     sent = explain(Request(host=name, caller="frontend", speaks=Speaks.BYTES), world).verdict
-    # What the oldest keeps for HTTP is not opened by one who does not say what comes.
+    # If the oldest Service declares HTTP, a Service without a declared protocol does not admit other bytes.
     assert sent.kind is (Kind.CLOSED if (name, says) == ("tongues", "unsaid") else Kind.DELIVERED)
     assert explain(Request(host=name, caller="frontend", speaks=Speaks.BYTES), guarded).verdict.kind is Kind.CLOSED
 
@@ -86,8 +86,8 @@ def test_callers_of_each_service_that_shares_a_port_are_met_as_it_says(name, say
 @pytest.mark.parametrize(
     ("says", "how"), [("tcp-web", "treats port 8080 as TCP"), ("unsaid", "in the HTTP version that they")]
 )
-def test_without_the_meshs_tls_nobody_says_by_which_service_a_proxys_http2_comes(says, how):
-    """So the oldest decides, and what the application makes of it is not known."""
+def test_without_mtls_the_oldest_service_decides_a_shared_ports_protocol(says, how):
+    """The oldest Service decides. How the application treats the HTTP/2 is unknown."""
     world = SmallWorld(ORDERS, _sharing(says, "bytes"), _mode("DISABLE"))
     (outcome,) = explain(Request(host="orders", caller="frontend"), world).outcomes
     assert outcome.verdict.kind is Kind.UNKNOWN and "gets the HTTP/2 of the caller's proxy" in outcome.verdict.why
@@ -103,7 +103,7 @@ def test_without_the_meshs_tls_nobody_says_by_which_service_a_proxys_http2_comes
     assert explain(Request(host="orders", caller="frontend"), newer).verdict.kind is Kind.DELIVERED
 
 
-def test_policies_know_the_caller_by_its_certificate():
+def test_policies_match_the_identity_in_the_callers_certificate():
     only = policy("AuthorizationPolicy", f"{{{SELECTED}, rules: [{{from: [{{source: {{namespaces: [shop]}}}}]}}]}}")
     world = SmallWorld(ORDERS, LEGACY, only)
     known = explain(Request(host="orders", caller="frontend"), world).verdict
@@ -116,7 +116,7 @@ def test_policies_know_the_caller_by_its_certificate():
     assert str(unknown.outcomes[0].steps[-1].sources[0]) == "AuthorizationPolicy shop/orders rule[0]"
 
 
-def test_whom_a_policy_keeps_out_of_a_handshake_learns_which():
+def test_a_handshake_that_a_policy_denies_names_the_policy():
     only = policy("AuthorizationPolicy", f"{{{SELECTED}, rules: [{{from: [{{source: {{namespaces: [jobs]}}}}]}}]}}")
     world = SmallWorld(ORDERS, LEGACY, only)
     (outcome,) = explain(Request(host="orders", caller="frontend", port=7000, speaks=Speaks.BYTES), world).outcomes
@@ -131,7 +131,7 @@ def test_whom_a_policy_keeps_out_of_a_handshake_learns_which():
     assert outcome.verdict.sources == outcome.steps[-1].sources
 
 
-def test_who_decides_about_plaintext_comes_before_those_who_share_the_port():
+def test_the_peer_authentication_is_listed_before_services_that_share_the_port():
     more = "\n---\n".join(
         ORDERS.split("---")[0].replace("name: orders", f"name: more{number}").replace("0.1", f"0.{number + 2}")
         for number in range(6)
@@ -149,13 +149,13 @@ def test_a_denied_connection_is_closed():
     assert _ask(deny).verdict.kind is Kind.DELIVERED
 
 
-def test_bytes_are_no_http():
+def test_non_http_bytes_are_rejected_by_an_http_chain():
     assert _ask(speaks=Speaks.BYTES).verdict.kind is Kind.CLOSED
     deny = policy(
         "AuthorizationPolicy", f"{{{SELECTED}, action: DENY, rules: [{{to: [{{operation: {{ports: ['1']}}}}]}}]}}"
     )
     kinds = {each.kind for each in _ask(deny, speaks=Speaks.BYTES).verdict.sources}
-    assert kinds == {"Service"}  # a policy that was asked and says nothing is not to blame
+    assert kinds == {"Service"}  # a policy that matches nothing is not named as the cause
 
 
 def test_an_application_that_does_not_listen_cannot_be_reached():
@@ -167,14 +167,14 @@ def test_an_application_that_does_not_listen_cannot_be_reached():
     assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
 
 
-def test_a_port_that_is_not_intercepted_goes_past_the_proxy():
+def test_a_port_that_is_not_intercepted_bypasses_the_proxy():
     world = SmallWorld(ORDERS, LEGACY, _mode("STRICT"), bypassed={("orders", 8080)})
     asked = Request(host="orders", caller="legacy", port=8080, address=world.workload("orders").addresses[0])
     assert explain(asked, world).verdict.kind is Kind.DELIVERED
     assert explain(Request(host="orders", caller="frontend"), world).verdict.kind is Kind.FAILED
 
 
-def test_where_the_proxy_speaks_no_tls_the_meshs_own_is_answered_by_nobody():
+def test_mutual_tls_fails_at_a_port_without_tls():
     always = policy(
         "DestinationRule", "{host: orders, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}", group="networking.istio.io"
     )

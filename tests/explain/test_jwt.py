@@ -38,7 +38,7 @@ def _ask(config, *tokens, method="GET", path="/a", **headers):
     return refused(Walk(), config, request, seen), seen
 
 
-def test_a_good_token_is_believed_and_what_it_says_is_known():
+def test_a_valid_token_is_accepted_and_its_claims_are_in_the_metadata():
     result, seen = _ask(_config(p=_provider()), GOOD, authorization="Bearer good")
     assert result is None and seen.metadata[FILTER]["payload"]["sub"] == "alice"
     assert not seen.headers.has("authorization")
@@ -62,13 +62,13 @@ def test_a_missing_token_passes_where_it_may_be_missing():
         (Token("good", malformed="Jwt header is an invalid JSON"), {}, 401, "Jwt header is an invalid JSON"),
     ],
 )
-def test_a_bad_token_is_refused_with_envoys_words(token, provider, status, why):
+def test_an_invalid_token_is_rejected_with_envoys_error(token, provider, status, why):
     result, _ = _ask(_config(p=_provider(**provider)), token, authorization="Bearer good")
     assert (result.status, result.why) == (status, why)
     assert result.detail == f"jwt_authn_access_denied{{{why.replace(' ', '_')}}}"
 
 
-def test_a_clock_that_is_a_minute_off_is_forgiven():
+def test_a_clock_skew_of_a_minute_is_accepted():
     late = Token("good", {**GOOD.claims, "exp": NOW - 59})
     assert _ask(_config(p=_provider()), late, authorization="Bearer good")[0] is None
 
@@ -78,7 +78,7 @@ def test_audiences_are_compared_without_scheme_and_slash():
     assert _ask(_config(p=_provider(audiences=["orders"])), token, authorization="Bearer good")[0] is None
 
 
-def test_tokens_are_looked_for_where_the_provider_says():
+def test_tokens_are_read_from_the_providers_locations():
     for places, asked in (
         ({"from_headers": [{"name": "x-token"}]}, {"x_token": "good"}),
         ({"from_params": ["t"]}, {"path": "/a?t=good"}),
@@ -90,7 +90,7 @@ def test_tokens_are_looked_for_where_the_provider_says():
     assert seen.headers.value(":path") == "/a?b=a&z="
 
 
-def test_claims_become_headers_and_the_callers_own_never_do():
+def test_claims_become_headers_and_replace_the_callers():
     provider = _provider(
         claim_to_headers=[{"claim_name": name, "header_name": f"x-{name[0]}"} for name in ("sub", "n", "role.name")],
         forward=True,
@@ -101,18 +101,18 @@ def test_claims_become_headers_and_the_callers_own_never_do():
     assert seen.headers.has("authorization") and seen.headers.has("x-payload")
 
 
-def test_claims_with_spaces_are_lists_where_it_is_said():
+def test_space_delimited_claims_become_lists_where_configured():
     provider = _provider(normalize_payload_in_metadata={"space_delimited_claims": ["scope"]})
     _, seen = _ask(_config(p=provider), GOOD, authorization="Bearer good")
     assert seen.metadata[FILTER]["payload"]["scope"] == ["read", "write"]
 
 
-def test_a_token_of_the_second_provider_is_believed_too():
+def test_a_token_of_the_second_provider_is_accepted():
     other = Token("good", {**GOOD.claims, "iss": "you"})
     assert _ask(_config(p=_provider(), q=_provider("you")), other, authorization="Bearer good")[0] is None
 
 
-def test_all_requirements_hold_together():
+def test_requires_all_needs_every_token():
     each = [{"provider_name": "p"}, {"provider_name": "q"}]
     config = _config(
         {"requires_all": {"requirements": each}},
@@ -139,7 +139,7 @@ def _told(provider, text, **more):
     return refused(walk, _config(p=provider), request, seen), walk
 
 
-def test_a_whole_token_is_verified_by_the_keys_in_the_config_whatever_the_request_says_of_it():
+def test_a_real_token_is_verified_with_inline_keys_whatever_the_request_claims():
     provider = _provider(tokens.ISSUER, local_jwks={"inline_string": tokens.key_set(rsa=tokens.RSA_KEY)})
     believed, walk = _told(provider, tokens.token())
     assert believed is None and walk.steps[-1].what == f"the token of {tokens.ISSUER} is accepted"
@@ -150,7 +150,7 @@ def test_a_whole_token_is_verified_by_the_keys_in_the_config_whatever_the_reques
     assert _told(provider, "no.token.1", tokens=(Token("no.token.1", signed=True),))[0].status == 401
 
 
-def test_where_keys_are_fetched_the_line_and_the_verdict_say_that_nobody_checked_the_signature():
+def test_with_remote_keys_step_and_verdict_state_that_the_signature_is_unchecked():
     believed, walk = _told(_provider(tokens.ISSUER, **FETCHED), tokens.token(tokens.OTHER_KEY))
     assert believed is None
     assert walk.steps[-1].what.endswith(
@@ -164,13 +164,13 @@ def test_where_keys_are_fetched_the_line_and_the_verdict_say_that_nobody_checked
     assert text.verdict(verdict) == f"delivered: it reaches orders-0, provided that {verdict.provided}"
 
 
-def test_of_claims_without_a_token_nothing_is_said_about_keys():
+def test_claims_without_a_token_mention_no_keys():
     claims = Token("good", {"iss": "me", "sub": "alice"})
     believed, walk = _told(_provider(**FETCHED), "good", tokens=(claims,))
     assert believed is None and not walk.provided
     assert walk.steps[-1].what == "the token of me is accepted"
 
 
-def test_an_expiry_of_0_never_comes():
+def test_an_expiry_of_0_is_not_checked():
     endless = Token("good", {**GOOD.claims, "exp": 0})
     assert _ask(_config(p=_provider()), endless, authorization="Bearer good")[0] is None

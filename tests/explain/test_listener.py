@@ -37,14 +37,14 @@ def test_the_listener_of_the_original_destination_is_handed_the_connection():
     assert outbound(EnvoyResources(), _to()) is None
 
 
-def test_a_chain_is_found_by_port_first_and_never_by_a_less_exact_one_then():
+def test_a_chain_is_matched_by_port_first_without_falling_back():
     listener = _listener(("80", {"destination_port": 80, "transport_protocol": "tls"}), ("any", {}))
     assert _found(listener, _to(speaks=Speaks.TLS)) == "80"
     assert _found(listener, _to()) is None
     assert _found(listener, _to(port=81)) == "any"
 
 
-def test_the_default_chain_takes_what_no_other_does():
+def test_the_default_chain_matches_if_no_other_does():
     listener = _listener(("80", {"destination_port": 81}), default_filter_chain={"name": "rest"})
     assert _found(listener, _to()) == "rest"
 
@@ -76,7 +76,7 @@ def test_the_smallest_range_of_addresses_wins():
     assert _found(listener, _to("192.0.2.1")) == "all"
 
 
-def test_an_inspector_that_is_switched_off_sees_nothing():
+def test_a_disabled_inspector_detects_nothing():
     off = {"filter_disabled": {"or_match": {"rules": [_port(80), _port(90)]}}}
     inspectors = [INSPECTORS[0] | off, INSPECTORS[1]]
     listener = _listener(("tls", {"transport_protocol": "tls"}), ("plain", {}), listener_filters=inspectors)
@@ -91,5 +91,5 @@ def _port(number):
     return {"destination_port_range": {"start": number, "end": number + 1}}
 
 
-def test_addresses_are_told_from_names():
+def test_addresses_are_distinguished_from_names():
     assert is_address("::1") and is_address("10.0.0.1") and not is_address("orders")

@@ -24,11 +24,11 @@ from weft.explain.request import RequestHeaders
         ({"safe_regex": {"regex": "a+"}}, "aab", False),
     ],
 )
-def test_texts(matcher, value, expected):
+def test_string_matchers(matcher, value, expected):
     assert matchers.text(ParseDict(matcher, StringMatcher()), value) is expected
 
 
-def test_a_matcher_that_is_not_known_is_not_guessed():
+def test_an_unsupported_matcher_is_unknown():
     with pytest.raises(Unsure):
         matchers.text(StringMatcher(), "a")
 
@@ -37,7 +37,7 @@ def _header(**fields):
     return ParseDict({"name": "x-user", **fields}, HeaderMatcher())
 
 
-def test_of_several_headers_with_one_name_one_that_matches_is_enough():
+def test_one_matching_value_of_a_repeated_header_is_enough():
     two = RequestHeaders([("x-user", "bob"), ("x-user", "alice")])
     assert matchers.header(_header(string_match={"exact": "alice"}), two)
     assert not matchers.header(_header(string_match={"exact": "bob,alice"}), two)
@@ -61,7 +61,7 @@ def test_the_older_ways_to_match_a_header(fields):
     assert not matchers.header(_header(**fields), RequestHeaders([("x-user", "bob")]))
 
 
-def test_of_query_parameters_the_first_counts_as_it_is_written():
+def test_the_first_value_of_a_query_parameter_counts_undecoded():
     found = matchers.query_parameters("/a?x=%61&x=b&y")
     assert found == {"x": "%61", "y": ""}
     assert matchers.query_parameter(QueryParameterMatcher(name="y", present_match=True), found)

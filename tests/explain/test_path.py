@@ -46,7 +46,7 @@ def test_paths_that_are_refused(written):
     assert normalized(_manager(), written) is None
 
 
-def test_slashes_are_merged_and_decoded_where_it_is_asked_for():
+def test_slashes_are_merged_and_decoded_where_configured():
     assert normalized(_manager(merge_slashes=True), "//a///b/?x=//") == "/a/b/?x=//"
     decoding = _manager(path_with_escaped_slashes_action=HttpConnectionManager.UNESCAPE_AND_FORWARD)
     assert normalized(decoding, "/a%2Fb%5Cc?%2F") == "/a/b/c?%2F"
@@ -54,5 +54,5 @@ def test_slashes_are_merged_and_decoded_where_it_is_asked_for():
     assert normalized(refusing, "/a%2Fb") is None and normalized(refusing, "/a") == "/a"
 
 
-def test_a_path_stays_as_it_is_where_nothing_is_asked_for():
+def test_a_path_is_unchanged_without_normalization():
     assert normalized(HttpConnectionManager(), "/a/../%41") == "/a/../%41"

@@ -17,13 +17,13 @@ def _denied(rules, kind=RBAC, **more):
     return denied(walk, ParseDict({**({"rules": rules} if rules else {}), **more}, kind()), _seen()), walk.steps
 
 
-def test_what_nothing_allows_is_denied():
+def test_a_request_that_no_allow_rule_matches_is_denied():
     assert _denied({"policies": {"a": NOBODY}})[0] == "rbac_access_denied_matched_policy[none]"
     assert _denied({"policies": {"a": NOBODY, "b": ANY}})[0] is None
     assert _denied({})[0] is None
 
 
-def test_of_rules_that_do_not_match_it_is_said_why():
+def test_rules_that_do_not_match_have_their_unmet_conditions():
     get = {
         "permissions": [{"header": {"name": ":method", "string_match": {"exact": "PUT"}}}],
         "principals": [{"any": True}],
@@ -34,7 +34,7 @@ def test_of_rules_that_do_not_match_it_is_said_why():
     assert step.what.endswith("; p rule[3]: method GET is not PUT; and 3 more)")
 
 
-def test_what_denies_says_its_name():
+def test_a_denial_names_its_rule():
     name = "ns[shop]-policy[p]-rule[0]"
     why, (step,) = _denied({"action": "DENY", "policies": {name: ANY}})
     assert why == f"rbac_access_denied_matched_policy[{name}]"
@@ -43,17 +43,17 @@ def test_what_denies_says_its_name():
     assert _denied({"action": "DENY", "policies": {name: NOBODY}})[0] is None
 
 
-def test_the_first_by_name_is_the_effective_one():
+def test_the_first_matching_policy_by_name_is_effective():
     assert effective(ParseDict({"policies": {"b": ANY, "a": ANY, "0": NOBODY}}, rbac_pb2.RBAC()), _seen()) == "a"
 
 
-def test_what_only_logs_lets_pass():
+def test_log_rules_do_not_deny():
     why, steps = _denied({"action": "LOG", "policies": {"a": ANY}})
     assert why is None and "log" in steps[0].what
 
 
 @pytest.mark.parametrize("kind", [RBAC, network.RBAC])
-def test_shadow_rules_leave_a_note_and_nothing_else(kind):
+def test_shadow_rules_only_set_metadata(kind):
     seen = _seen()
     shadow = {"action": "DENY", "policies": {"a": ANY}}
     config = ParseDict({"shadow_rules": shadow, "shadow_rules_stat_prefix": "dry_"}, kind())

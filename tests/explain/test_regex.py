@@ -34,12 +34,12 @@ from weft.explain.regex import matches, replaced
         (r"\v", "\x0b", True),
     ],
 )
-def test_an_expression_means_what_it_means_to_re2(expression, text, expected):
+def test_expressions_match_as_in_re2(expression, text, expected):
     assert matches(expression, text) is expected
 
 
 @pytest.mark.parametrize("expression", [r"\pN", "a(?i)b", "(?U)a", r"[[:^alpha:]]", r"[\W]", r"\1", "[a", r"[\b]"])
-def test_nobody_guesses_what_cannot_be_tried(expression):
+def test_an_unsupported_expression_is_unknown(expression):
     with pytest.raises(Unsure, match=r"evaluated|end"):
         matches(expression, "a")
 

@@ -4,14 +4,14 @@ from weft.explain.decision import Unsure
 from weft.explain.request import Request, RequestHeaders, Speaks, headers_of
 
 
-def test_headers_are_held_as_envoy_holds_them():
+def test_headers_are_stored_as_in_envoy():
     headers = RequestHeaders([("Host", "a"), ("X-User", "one"), ("x-user", "two")])
     assert headers.joined("x-USER") == "one,two" and headers.values("x-user") == ["one", "two"]
     assert headers.value(":authority") == "a" and headers.has("host")
     assert headers.joined("x-none") is None and headers.value("x-none") == ""
 
 
-def test_setting_replaces_adding_stays_beside_and_removing_takes_all():
+def test_set_replaces_add_appends_remove_deletes_all():
     headers = RequestHeaders([("a", "1"), ("a", "2")])
     headers.set("A", "3")
     headers.add("a", "4")
@@ -20,7 +20,7 @@ def test_setting_replaces_adding_stays_beside_and_removing_takes_all():
     assert not headers.has("a")
 
 
-def test_a_value_that_a_proxy_makes_up_is_there_and_not_known():
+def test_a_generated_header_exists_with_an_unknown_value():
     headers = RequestHeaders()
     headers.make_up("x-request-id")
     assert headers.has("x-request-id")

@@ -70,12 +70,12 @@ def test_routes_take_paths_and_parameters(match, path, expected):
     assert _takes(match, path) is expected
 
 
-def test_a_route_that_chance_decides_about_is_not_guessed():
+def test_a_route_with_a_runtime_fraction_is_unknown():
     with pytest.raises(Unsure, match="runtime_fraction"):
         _takes({"prefix": "/", "runtime_fraction": {"default_value": {"numerator": 5}}}, "/")
 
 
-def test_the_first_route_that_matches_takes_it():
+def test_the_first_matching_route_is_used():
     routes = [{"name": "a", "match": {"prefix": "/a"}}, {"name": "b", "match": {"prefix": "/"}}]
     (host,) = ParseDict({"virtual_hosts": [{"name": "h", "routes": routes}]}, RouteConfiguration()).virtual_hosts
     assert first_match(host, RequestHeaders([(":path", "/ab")])).name == "a"
@@ -83,17 +83,17 @@ def test_the_first_route_that_matches_takes_it():
     assert first_match(host, RequestHeaders([(":path", "*")])) is None
 
 
-def test_a_connect_has_no_path_and_a_route_of_its_own():
+def test_connect_matches_only_connect_routes():
     routes = [{"name": "a", "match": {"prefix": "/"}}, {"name": "b", "match": {"connect_matcher": {}}}]
     (host,) = ParseDict({"virtual_hosts": [{"name": "h", "routes": routes}]}, RouteConfiguration()).virtual_hosts
     assert first_match(host, RequestHeaders([(":method", "CONNECT"), (":path", "/")])).name == "b"
     assert first_match(host, RequestHeaders([(":method", "GET"), (":path", "/")])).name == "a"
 
 
-def test_grpc_is_told_by_its_content_type():
+def test_grpc_is_detected_by_content_type():
     assert is_grpc(RequestHeaders([("content-type", "application/grpc+proto")]))
     assert not is_grpc(RequestHeaders([("content-type", "application/grpc-web")])) and not is_grpc(RequestHeaders())
 
 
-def test_ports_are_taken_from_hosts_and_not_from_addresses():
+def test_without_port_keeps_ipv6_addresses():
     assert [without_port(each) for each in ("a:80", "a", "[::1]", "[::1]:80")] == ["a", "a", "[::1]", "[::1]"]

@@ -60,13 +60,13 @@ def test_principals(principal, expected):
     assert is_(ParseDict(principal, Principal()), seen(metadata={"f": {"k": "v"}})) is expected
 
 
-def test_who_shows_no_certificate_has_no_name():
+def test_a_caller_without_a_certificate_has_no_principal():
     plain = GuardInput(IncomingConnection("10.0.0.9", "10.0.0.1", 80, Speaks.BYTES))
     assert not is_(ParseDict({"authenticated": {}}, Principal()), plain)
     assert not permits(ParseDict({"url_path": {"path": {"prefix": ""}}}, Permission()), plain)
 
 
-def test_a_connect_has_no_path_so_that_it_is_none_of_those_left_out():
+def test_connect_matches_no_path_and_no_excluded_path():
     asking = GuardInput(
         seen().connection, (IDENTITY,), headers=RequestHeaders([(":path", "/"), (":method", "CONNECT")])
     )
@@ -76,7 +76,7 @@ def test_a_connect_has_no_path_so_that_it_is_none_of_those_left_out():
     assert not is_(ParseDict(path, Principal()), asking)
 
 
-def test_a_question_that_is_not_known_is_not_guessed():
+def test_an_unsupported_condition_is_unknown():
     with pytest.raises(Unsure):
         permits(Permission(), seen())
     with pytest.raises(Unsure):

@@ -17,7 +17,7 @@ def test_each_decision_is_a_line_with_its_source_and_the_verdict_is_last():
     ]
 
 
-def test_what_outcomes_share_is_told_once():
+def test_shared_steps_are_printed_once():
     a, b = Step(DecisionStage.CLUSTER, "a"), Step(DecisionStage.CLUSTER, "b")
     outcomes = (
         Outcome(0.75, (STEP, a), Verdict(Kind.DELIVERED, "yes", method="GET", host="h", path="/p")),
@@ -37,7 +37,7 @@ def test_what_outcomes_share_is_told_once():
 
 
 def way(odds, subset, *, policy="p rule[0] allows it", number=1):
-    """Through a subset of its own, and a proxy of its own."""
+    """An outcome through a different subset and a different proxy."""
     cluster, endpoint, server = f"outbound|80|{subset}|web", f"10.0.0.{number}:80", f"web-{subset}-0"
     steps = (
         STEP,
@@ -51,7 +51,7 @@ def way(odds, subset, *, policy="p rule[0] allows it", number=1):
     return Outcome(odds, steps, verdict)
 
 
-def test_of_a_branch_that_goes_as_the_first_only_the_parting_is_told():
+def test_an_outcome_with_equal_later_steps_prints_only_its_different_step():
     said = list(lines(Explanation((way(0.9, "v1"), way(0.1, "v2", number=2)))))
     assert len(said) == 1 + 7 + 4
     assert said[-4:] == [
@@ -62,7 +62,7 @@ def test_of_a_branch_that_goes_as_the_first_only_the_parting_is_told():
     ]
 
 
-def test_a_branch_is_told_from_where_it_is_decided_otherwise():
+def test_an_outcome_prints_its_steps_from_the_first_difference():
     said = list(lines(Explanation((way(0.9, "v1"), way(0.1, "v2", policy="p rule[1] denies it", number=2)))))
     assert said[-5:] == [
         "  web: route: by weight 0.1 it goes to outbound|80|v2|web",
@@ -73,11 +73,11 @@ def test_a_branch_is_told_from_where_it_is_decided_otherwise():
     ]
 
 
-def test_a_grpc_status_is_told():
+def test_a_grpc_status_is_printed():
     assert "200 (gRPC status 14)" in verdict(Verdict(Kind.FAILED, "no", status=200, grpc_status=14))
 
 
-def test_of_many_objects_a_few_are_named():
+def test_a_long_list_of_objects_is_shortened():
     sources = tuple(ObjectSource("Service", "shop", f"s{number}") for number in range(7))
     said = next(
         lines(Explanation((Outcome(1.0, (Step(DecisionStage.INBOUND, "it", sources),), Verdict(Kind.FAILED, "no")),)))
@@ -85,7 +85,7 @@ def test_of_many_objects_a_few_are_named():
     assert said.endswith("[Service shop/s0; Service shop/s1; Service shop/s2; Service shop/s3; and 3 more]")
 
 
-def test_who_decides_is_never_cut_and_each_policy_is_named_before_its_second_rule():
+def test_deciding_objects_are_never_cut_and_each_policy_comes_before_a_second_rule():
     services = tuple(ObjectSource("Service", "shop", f"s{number}") for number in range(7))
     mode = ObjectSource("PeerAuthentication", "shop", "strict")
     assert "PeerAuthentication shop/strict; " in line(Step(DecisionStage.INBOUND, "it", (*services, mode)))
@@ -94,7 +94,7 @@ def test_who_decides_is_never_cut_and_each_policy_is_named_before_its_second_rul
     assert "shop/last" in said and said.endswith("and 2 more]")
 
 
-def test_a_verdict_names_whose_decision_it_is():
+def test_a_verdict_names_the_deciding_object():
     found = Verdict(
         Kind.DENIED, "no", status=403, sources=(ObjectSource("AuthorizationPolicy", "shop", "p", "p.yaml", 3),)
     )

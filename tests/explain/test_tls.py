@@ -38,14 +38,14 @@ def test_a_cluster_with_tls_always_uses_it():
     assert _offer(always, EndpointShare("10.0.0.1", 80)).offers == ("istio",)
 
 
-def test_the_server_must_be_who_should_answer():
+def test_the_server_must_have_an_expected_identity():
     walk = Walk()
     assert tls.takes_server(walk, _offer(_cluster()), ORDERS)
     assert not tls.takes_server(walk, _offer(_cluster()), ORDERS.replace("orders", "impostor"))
     assert ORDERS in walk.steps[-1].what
 
 
-def test_the_caller_must_be_of_the_mesh_or_whom_a_policy_names():
+def test_the_caller_must_be_in_the_trust_domain_or_allowed_by_a_policy():
     def context(callers=None):
         return DownstreamTlsContext.FromString(made.downstream(SETTINGS, callers).typed_config.value)
 
@@ -56,7 +56,7 @@ def test_the_caller_must_be_of_the_mesh_or_whom_a_policy_names():
     assert not tls.takes_client(Walk(), context(()), ORDERS)
 
 
-def test_policies_are_named_only_where_the_handshake_asks_them():
+def test_policies_are_named_only_if_the_handshake_enforces_them():
     policies = (ObjectSource("AuthorizationPolicy", "shop", "only-jobs"),)
     for callers, identity, named in (
         (("spiffe://cluster.local/ns/jobs/.*",), ORDERS, policies),
@@ -69,7 +69,7 @@ def test_policies_are_named_only_where_the_handshake_asks_them():
         assert walk.steps[-1].sources == named
 
 
-def test_foreign_tls_is_told_from_the_meshs():
+def test_tls_to_servers_outside_the_mesh_is_distinguished():
     foreign = Cluster(name="c")
     foreign.transport_socket.CopyFrom(made.upstream((ORDERS,), "x", (), SETTINGS))
     foreign.transport_socket.typed_config.Pack(UpstreamTlsContext(sni="db.example"))

@@ -36,7 +36,7 @@ def _part(value):
 
 
 def _claiming(header=None, **claims):
-    """Signed by nobody."""
+    """A token with a meaningless signature."""
     return f"{_part({'alg': 'RS256', **(header or {})})}.{_part({'iss': ISSUER, **claims})}.{_part(b'sig')}"
 
 
@@ -82,7 +82,7 @@ ASKED = {
 }
 
 
-async def test_every_token_fares_as_envoy_has_it_fare():
+async def test_tokens_are_accepted_and_rejected_as_by_envoy():
     wrong, fates = [], set()
     for keys, given in ASKED.items():
         authentication = RequestAuthentication("tokens", "shop", rules=(JwtRule(ISSUER, ("orders",), jwks=keys),))
@@ -107,20 +107,20 @@ def _told(config, text):
     return (found.status, found.why) if found else (200, "")
 
 
-def test_a_token_is_read_as_it_is():
+def test_a_token_is_parsed_or_gets_envoys_error():
     read = read_token(token(sub="ann"))
     assert read.claims["sub"] == "ann" and read.signed and not read.malformed
     assert "3 sections" in read_token("a.b").malformed
     assert read_token("e30.e30.e30").malformed.startswith("Jwt header [alg]")
-    assert read_token("Token e30.e30.e30").malformed == "Jwt header is an invalid JSON"  # without the space
+    assert read_token("Token e30.e30.e30").malformed == "Jwt header is an invalid JSON"  # the space is removed
     assert read_token("a=.b.c").malformed == "Jwt header is an invalid Base64url encoded"
 
 
-def test_a_payload_that_is_nested_too_deeply_is_no_token():
+def test_a_too_deeply_nested_payload_is_rejected():
     nested = _part(b'{"a":' + b"[" * 200_000)
     assert read_token(f"{_part({'alg': 'RS256'})}.{nested}.c2ln").malformed == "Jwt payload is an invalid JSON"
 
 
-def test_what_is_no_key_signs_nothing():
+def test_an_invalid_key_verifies_nothing():
     strange = json.dumps({"keys": [{"kty": "EC", "crv": "P-1", "x": "AA", "y": "AA"}, {"kty": "EC"}, {"kty": "X"}]})
     assert wrong_signature(token(EC_KEY, "ES256", ""), strange) == "Jwt verification fails"

@@ -25,7 +25,7 @@ def seen(**more):
 
 
 def rule(text):
-    """As Envoy gets it from a policy."""
+    """The rule of a policy as Envoy gets it."""
     policy = {
         "apiVersion": "security.istio.io/v1",
         "kind": "AuthorizationPolicy",
@@ -76,11 +76,11 @@ def rule(text):
         ("to: [{operation: {methods: [POST]}}]", ""),
     ],
 )  # fmt: skip
-def test_a_condition_that_is_not_met_is_told_in_words(text, said):
+def test_unmet_conditions_are_described(text, said):
     assert unmet(rule(text), seen(metadata=TOKEN)) == said
 
 
-def test_who_shows_nothing_is_not_told_what_to_show():
+def test_a_missing_certificate_or_token_is_reported_without_accepted_values():
     assert unmet(rule("from: [{source: {namespaces: [bank, shop]}}]"), seen(identities=())) == (
         "the caller has presented no certificate"
     )
@@ -88,5 +88,5 @@ def test_who_shows_nothing_is_not_told_what_to_show():
     assert unmet(asked, seen()) == "there is no verified token"
 
 
-def test_a_rule_that_matches_nobody_has_no_conditions_to_tell():
+def test_a_rule_that_never_matches_has_no_unmet_conditions():
     assert unmet(nothing(), seen()) == ""

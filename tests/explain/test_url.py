@@ -4,7 +4,7 @@ from weft.explain.request import Speaks, Token
 from weft.explain.url import BadMethod, BadSource, BadUrl, request_of
 
 
-def test_a_url_says_host_port_and_path():
+def test_a_url_gives_host_port_and_path():
     request = request_of("http://payments.shop:8080/charge?dry=1", method="post", caller="orders-0.shop")
     assert (request.host, request.port, request.path) == ("payments.shop", 8080, "/charge?dry=1")
     assert (request.method, request.caller, request.speaks) == ("POST", "orders-0.shop", Speaks.HTTP)
@@ -16,7 +16,7 @@ def test_without_a_scheme_it_is_http_and_without_a_path_the_root():
     assert (request.host, request.port, request.path, request.headers) == ("payments", 80, "/", ())
 
 
-def test_a_host_header_of_its_own_stays():
+def test_a_given_host_header_is_kept():
     assert request_of("http://10.0.0.1:8080", headers=[("Host", "shop.example")]).headers == (("Host", "shop.example"),)
 
 
@@ -38,7 +38,7 @@ def test_grpc_is_a_call_over_http2():
     assert dict(request.headers)["content-type"] == "application/grpc"
 
 
-def test_a_token_goes_where_tokens_go_unless_somebody_put_it_elsewhere():
+def test_a_token_goes_into_the_authorization_header_unless_it_is_given():
     token = Token("aaa.bbb.ccc")
     assert dict(request_of("payments", tokens=[token]).headers) == {"authorization": "Bearer aaa.bbb.ccc"}
     elsewhere = request_of("payments", tokens=[token], headers=[("Authorization", "Basic x")])
@@ -61,7 +61,7 @@ def test_a_token_goes_where_tokens_go_unless_somebody_put_it_elsewhere():
         ("tcp://db:0", "port 0 cannot be called"),
     ],
 )
-def test_what_cannot_be_asked_is_said_with_examples(url, said):
+def test_an_invalid_url_gets_examples(url, said):
     with pytest.raises(BadUrl, match=said) as caught:
         request_of(url)
     assert "http://payments.shop:8080/charge" in caught.value.problem.hint
@@ -74,11 +74,11 @@ def test_a_method_is_one_word(method):
     assert "-X POST" in caught.value.problem.hint
 
 
-def test_a_method_of_ones_own_is_one_too():
+def test_a_custom_method_is_accepted():
     assert request_of("http://payments/", method="m-search").method == "M-SEARCH"
 
 
-def test_a_caller_from_outside_is_at_an_address():
+def test_the_source_must_be_an_address():
     assert request_of("http://shop.example/", source="2001:db8::7").source == "2001:db8::7"
     with pytest.raises(BadSource, match="`home` is not an IP address"):
         request_of("http://shop.example/", source="home")

@@ -2,7 +2,7 @@ from weft.explain.decision import DecisionStage, Kind, Unsure
 from weft.explain.walk import every
 
 
-def test_every_way_is_gone_and_the_odds_add_up():
+def test_all_paths_are_walked_and_the_odds_add_up():
     def journey(walk):
         first = walk.choose([(80, "a"), (20, "b")])
         second = walk.choose([(1, "x"), (1, "y"), (0, "never")]) if first == "a" else "only"
@@ -14,7 +14,7 @@ def test_every_way_is_gone_and_the_odds_add_up():
     assert found[0][1] >= found[-1][1]
 
 
-def test_ways_that_end_alike_are_one_outcome():
+def test_paths_with_equal_verdicts_are_one_outcome():
     def journey(walk):
         chosen = walk.choose([(2, "a"), (1, "b"), (1, "c")])
         walk.tell(DecisionStage.ROUTE, chosen)
@@ -27,7 +27,7 @@ def test_ways_that_end_alike_are_one_outcome():
     ]
 
 
-def test_what_cannot_be_told_is_unknown_with_the_steps_before_it():
+def test_unsure_ends_in_an_unknown_verdict_with_the_steps_before():
     def journey(walk):
         walk.tell(DecisionStage.ROUTE, "so far")
         walk.cluster = "c"
@@ -38,7 +38,7 @@ def test_what_cannot_be_told_is_unknown_with_the_steps_before_it():
     assert len(outcome.steps) == 1
 
 
-def test_too_many_ways_end_in_one_that_says_so():
+def test_too_many_paths_add_an_unknown_outcome():
     def journey(walk):
         chosen = [walk.choose([(1, 0), (1, 1)]) for _ in range(10)]
         return walk.end(Kind.DELIVERED, str(chosen))
@@ -56,5 +56,5 @@ def test_a_delay_is_part_of_the_flags():
     assert every(journey).verdict.flags == "DI,UH"
 
 
-def test_of_nothing_nothing_is_chosen():
+def test_choosing_from_nothing_is_unknown():
     assert every(lambda walk: walk.choose([(0, None)])).verdict.kind is Kind.UNKNOWN

@@ -16,7 +16,7 @@ def test_resources_are_read_from_the_bytes_that_were_sent():
     assert list(read.listeners) == ["l"] and list(read.clusters) == ["c"] and not read.routes
 
 
-def test_what_is_packed_is_opened_once_and_only_as_what_it_is():
+def test_packed_messages_are_decoded_once_and_only_as_their_type():
     packed = Any()
     packed.Pack(Cluster(name="c"))
     resources = EnvoyResources()

@@ -1,5 +1,6 @@
-"""How many ways a request can go at all, told from what was written and not from what was explained: from the weights of
-destinations, the shares of faults, and who is behind a subset. And whether an explanation lists more, or one twice."""
+"""Counts the outcomes that a request can have at most, from the documents and not from the explanation: from the
+weights of destinations, the percentages of faults, and the endpoints of subsets. Checks that an explanation lists
+no more, and none twice."""
 
 import json
 import math
@@ -8,7 +9,7 @@ from explain.asked import NO_PORT, TCP_PORT, TLS_PORT, WEB_PORT
 
 
 def too_many(told):
-    """What is wrong with the outcomes as a whole; "" if nothing is."""
+    """The defect of the outcomes as a whole; "" if there is none."""
     outcomes = told.explanation.outcomes
     said = []
     if not math.isclose(total := sum(outcome.odds for outcome in outcomes), 1.0, abs_tol=1e-9):
@@ -23,7 +24,7 @@ def too_many(told):
 
 
 def most_ways(told):
-    """1 where nothing is left to chance."""
+    """The highest possible number of outcomes; 1 if nothing is random."""
     case, asked = told.case, told.asked
     if asked.caller == "legacy" or asked.port == NO_PORT:
         return 1
@@ -33,17 +34,17 @@ def most_ways(told):
     attached = _spec(case, "HTTPRoute") or _spec(case, "GRPCRoute")
     logged = told.answer.logged.get("route")
     if attached and told.request.is_http and logged != "default":
-        itself = [{"name": "SERVICE"}]  # where nothing else is written
+        itself = [{"name": "SERVICE"}]  # the destination of a case without routes
         refs = [[each["name"] for each in one.get("backendRefs", itself)] for one in attached["rules"]]
         return max(sum({"SERVICE": _behind(case, rule), "deep": 2}.get(name, 1) for name in names) for names in refs)
-    if not routing or logged == "default":  # none of its routes is for this caller
+    if not routing or logged == "default":  # no route applies to this caller
         return _behind(case, rule)
     if not told.request.is_http:
         tcp = routing.get({TCP_PORT: "tcp", TLS_PORT: "tls"}.get(asked.port, ""), ())
-        # What is not for this caller, or names no server, goes to the service itself.
+        # Connections that no route of this caller matches, or without a server name, go to the service itself.
         return max(sum(_places(each, case, rule) for route in tcp for each in _chosen(route)), _behind(case, rule))
     routes = routing["http"]
-    if any("delegate" in route for route in routes):  # whose routes they become, under both names
+    if any("delegate" in route for route in routes):  # the routes of the delegate count, under both names
         inner = [each["spec"]["http"] for each in case.documents if each["metadata"]["name"] == "SERVICE-inner"]
         faults = [route["fault"] for route in routes if "fault" in route]
         leaves = [{"fault": fault, **leaf} for found in inner for leaf in found for fault in (*faults, {})]
@@ -52,7 +53,7 @@ def most_ways(told):
 
 
 def _taking(routes, logged):
-    """The route that Envoy says it was, if its name says which."""
+    """The route that Envoy's log names, if the name is unique."""
     named = [each for each in routes if each.get("name") and (logged or "").split(".")[0] == each["name"]]
     return named or [each for each in routes if not each.get("name")] or [{}]
 
@@ -66,7 +67,7 @@ def _ways(route, case, rule):
 
 
 def _chosen(route):
-    """Its destinations, without those that have no weight, and each once."""
+    """The destinations of a route, without those of weight 0, each once."""
     listed = route.get("route", ())
     able = [each for each in listed if len(listed) == 1 or each.get("weight", 0) > 0]
     alike = {json.dumps({**each, "weight": 0}, sort_keys=True): each for each in able}
@@ -83,8 +84,9 @@ def _places(entry, case, rule):
 
 
 def _behind(case, rule):
-    """Who is behind the service: one with a proxy, and one without. Who looks at where they are has but one of them."""
-    if not rule or "exportTo" in rule or "workloadSelector" in rule:  # perhaps not this caller's
+    """The number of different endpoints of the service: one with a proxy and one without. With locality load
+    balancing, only one of them is used."""
+    if not rule or "exportTo" in rule or "workloadSelector" in rule:  # the rule may not apply to this caller
         return 1 if case.alone else 2
     policy = rule.get("trafficPolicy", {})
     setting = policy.get("loadBalancer", {}).get("localityLbSetting", {})

@@ -1,4 +1,4 @@
-"""Envoys, the application behind them, and requests as bytes."""
+"""Starts Envoys and the application behind them, and sends requests as bytes."""
 
 import asyncio
 import contextlib
@@ -27,12 +27,12 @@ from weft.explain.request import Speaks
 from weft.model.destination_rule import ProxyProtocol
 from weft.translate.announcement import announce_caller
 
-HELLO = b"TLS!"  # which is none
+HELLO = b"TLS!"  # stands for a TLS record, but is none
 
 
 @contextlib.asynccontextmanager
 async def app():
-    """An application on loopback, whose port is yielded."""
+    """An application on loopback. Yields its port."""
     async with contextlib.AsyncExitStack() as stack:
         server = await asyncio.start_server(_answer, "127.0.0.1", 0, backlog=1000)
         stack.callback(server.close)
@@ -40,7 +40,7 @@ async def app():
 
 
 async def _answer(reader, writer):
-    """To HTTP it says in a header what it got, other lines come back, and to TLS it says that it has heard it."""
+    """Responds to HTTP with a header that contains the received request, echoes other lines, and acknowledges TLS."""
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while (first := await reader.read(1)) and first != b"\x16":
             line = first + await reader.readline()
@@ -53,13 +53,14 @@ async def _answer(reader, writer):
             await writer.drain()
         if first:
             writer.write(HELLO)
-            await reader.read(65536)  # lest what is unread resets the connection
+            await reader.read(65536)  # unread bytes would reset the connection
     writer.close()
 
 
 def bridged(name, places, port, *, to_http2=False):
-    """Listeners at these places, and their cluster. They let the application be there for who calls by HTTP/2, too, which
-    it cannot; or who asks by HTTP/1 (`to_http2`) calls a proxy by HTTP/2, with the PROXY header that he sent."""
+    """Listeners at these places, and their cluster. They let callers use HTTP/2 to the application, which supports
+    only HTTP/1. With `to_http2`, they let an HTTP/1 client call a proxy over HTTP/2, with the client's PROXY
+    header."""
     endpoint = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}}
     made = {
         "name": name,
@@ -108,7 +109,7 @@ def bridged(name, places, port, *, to_http2=False):
 
 @contextlib.asynccontextmanager
 async def envoy(document, identity, places):
-    """Yields the path of its access log."""
+    """Starts an Envoy. Yields the path of its access log."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "bootstrap.pb")
         async with agent(f"{directory}/sds", identity, {}):
@@ -142,14 +143,14 @@ async def ask_http(reader, writer, request):
     if request.method != "HEAD" and (length := int(headers.get("content-length", 0))):
         body = await reader.readexactly(length)
     if request.speaks is Speaks.HTTP2 and "x-envoy-upstream-service-time" not in headers:
-        return Answer()  # the bridge's own: to who calls by HTTP/2, nobody answered
+        return Answer()  # a response of the bridge itself: the HTTP/2 caller got no response
     app = json.loads(headers["x-app"]) if "x-app" in headers else None
     del body
     return Answer(int(head.split()[1]), int(headers.get("grpc-status", 0)), headers.get("location", ""), app)
 
 
 async def ask_tls(reader, writer, request):
-    """Says hello as an application does whose TLS is its own business."""
+    """Sends a TLS hello, as an application with its own TLS does."""
     context = ssl.create_default_context()
     if request.offers:
         context.set_alpn_protocols(list(request.offers))
@@ -167,7 +168,7 @@ async def ask_bytes(reader, writer, request):
 
 
 async def logged(log, wanted):
-    """The access log by case, once all of these are in it."""
+    """The access log by case, once it contains all wanted cases."""
     for _ in range(250):
         text = log.read_text() if log.exists() else ""
         found = {}

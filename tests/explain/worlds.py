@@ -38,10 +38,10 @@ class SmallWorld:
     def __init__(self, *texts, bypassed=()):
         mesh, problems = load("\n---\n".join((CALLER, *(texts or (ORDERS,)))))
         self.problems, self.bypassed = problems, set(bypassed)
-        self.secretless = {}  # by cluster: what is said of a rule that needs a Secret
-        self.lacking = {}  # by (address, port): what is said of a service without that port
-        self.hidden = {}  # by (address, port): what is said of a service that nobody is shown
-        self.sent = {}  # by (address, port) of a service: whom the network sends it to
+        self.secretless = {}  # cluster -> why a rule that needs a Secret cannot be used
+        self.lacking = {}  # (address, port) -> why the service does not have the port
+        self.hidden = {}  # (address, port) -> why the service is not visible
+        self.sent = {}  # (address, port) of a service -> the endpoints to which the network forwards
         self.workloads, self.addresses, self.names = {}, {}, {}
         declared = {value.name: value for _, values in mesh.values() for value in values if isinstance(value, Declared)}
         for _, values in mesh.values():

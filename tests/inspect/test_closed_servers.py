@@ -48,14 +48,14 @@ def stage_of(name="aaa", *more):
 
 
 @pytest.mark.parametrize(("name", "gateway", "first"), [("aaa", "public", "TCP"), ("zzz", "zzz", "HTTP")])
-def test_of_two_that_speak_differently_at_one_port_the_later_is_left_out(name, gateway, first):
+def test_the_later_of_two_servers_with_different_protocols_on_one_port_is_left_out(name, gateway, first):
     stage, group = stage_of(name)
     (out,) = left_out(stage.mesh, group)
     assert out.gateway.name == gateway
     assert out.why == f"Gateway edge/{'aaa' if name == 'aaa' else 'public'} uses port 80 for {first}"
 
 
-def test_who_needs_a_secret_or_routes_and_has_none_is_closed():
+def test_a_server_without_its_secret_or_routes_is_closed():
     stage, group = stage_of()
     tcp, https = closed(stage.mesh, group)
     assert (tcp.port, tcp.why) == (80, "no VirtualService has `tcp` routes for it")
@@ -66,7 +66,7 @@ def test_who_needs_a_secret_or_routes_and_has_none_is_closed():
     assert [unanswered(stage.mesh, each, group) for each in stage.mesh.scope(group).servers] == ["", ""]
 
 
-def test_a_rule_whose_secret_is_missing_calls_nobody():
+def test_a_destination_rule_with_a_missing_secret_makes_calls_fail():
     def why(*more):
         stage, group = stage_of("zzz", RULE, *more)
         rules = [each for _, held in stage.mesh.values() for each in held if isinstance(each, DestinationRule)]

@@ -1,4 +1,4 @@
-"""The pages on which a control plane answers about requests and the past."""
+"""Tests of the debug pages about requests and the past."""
 
 import json
 
@@ -73,7 +73,7 @@ async def test_a_request_is_explained(plane):
     assert said["lines"][-1].startswith("→ delivered")
 
 
-async def test_a_proxy_that_has_not_answered_is_told_of(tmp_path):
+async def test_a_stale_proxy_is_reported(tmp_path):
     async with serving(tmp_path, services()) as (plane, channel):
         pod = instance("web-0", "web", address="10.244.0.1", meshed=True, service_account="web")
         plane.put(ObjectKey("Pod", "shop", "web-0"), (pod,))
@@ -89,14 +89,14 @@ async def test_a_proxy_that_has_not_answered_is_told_of(tmp_path):
         assert said["problems"][0]["what"].startswith("web-0's proxy is STALE since push ")
 
 
-async def test_what_never_ended_otherwise_is_told_with_since_when(plane):
+async def test_an_outcome_that_never_changed_has_its_start_time(plane):
     status, said = await asked(plane, "bisect", question=question(to="http://nobody/"))
     came = (await asked(plane, "history"))[1]["moments"][0]["at"]
     assert (status, said["moment"], said["since"], said["whole"]) == (200, None, came, True)
     assert said["after"] == ["failed: nobody does not resolve"]
 
 
-async def test_of_several_objects_that_changed_at_once_bisect_names_the_one_that_turned_the_request(plane):
+async def test_bisect_names_the_responsible_object_among_several(plane):
     plane.apply(changes(FAULT + "---" + RULE))
     _, said = await asked(plane, "bisect", question=question(headers=[["x-user", "ann"]]))
     assert [change["what"] for change in said["moment"]["changes"]] == ["added", "added"]
@@ -104,7 +104,7 @@ async def test_of_several_objects_that_changed_at_once_bisect_names_the_one_that
     assert said["because"] == "VirtualService shop/payments (mesh.yaml:2)"
 
 
-async def test_bisect_names_who_turned_a_request_by_what_its_token_says(plane):
+async def test_bisect_names_the_policy_that_denies_a_tokens_claims(plane):
     plane.apply(changes(MEMBERS))
     token = {"text": "a-token", "claims": {"iss": "a.example", "group": "guests"}}
     _, said = await asked(plane, "bisect", question=question(tokens=[token]))
@@ -112,7 +112,7 @@ async def test_bisect_names_who_turned_a_request_by_what_its_token_says(plane):
     assert said["because"] == "AuthorizationPolicy shop/no-guests (mesh.yaml:7)"
 
 
-async def test_bisect_names_who_refuses_a_token_that_nobody_has_signed(plane):
+async def test_bisect_names_the_request_authentication_that_rejects_an_unsigned_token(plane):
     plane.apply(changes(MEMBERS))
     token = {"text": "a-token", "claims": {"iss": "a.example"}, "verified": False}
     _, said = await asked(plane, "bisect", question=question(tokens=[token]))
@@ -120,7 +120,7 @@ async def test_bisect_names_who_refuses_a_token_that_nobody_has_signed(plane):
     assert said["because"] == "RequestAuthentication shop/tokens (mesh.yaml:2)"
 
 
-async def test_who_only_asks_leaves_nothing_behind(tmp_path):
+async def test_explaining_requests_leaves_no_indexes_behind(tmp_path):
     async with serving(tmp_path, services()) as (plane, channel):
         for number, name in enumerate(("web", "asker")):
             pod = instance(name, name, address=f"10.244.0.{number}", meshed=True, service_account=name)
@@ -140,10 +140,10 @@ async def test_who_only_asks_leaves_nothing_behind(tmp_path):
 async def test_the_past_is_explained_as_it_was(plane):
     status, said = await asked(plane, "explain", question=question(when="@-1"))
     assert status == 200
-    assert said["explanation"]["outcomes"][0]["verdict"]["kind"] == "failed"  # the service was not there
+    assert said["explanation"]["outcomes"][0]["verdict"]["kind"] == "failed"  # the service did not exist then
 
 
-async def test_before_anybody_came_nobody_is_said_to_have_been_there(plane):
+async def test_a_moment_before_the_first_pod_is_reported_as_such(plane):
     status, problem = await asked(plane, "explain", question=question(when="@0"))
     assert (status, problem["what"]) == (400, "at moment 0 there was no workload or pod yet")
     assert problem["hint"] == "there are moments 0 to 2; list them with: weft history -A"
@@ -152,7 +152,7 @@ async def test_before_anybody_came_nobody_is_said_to_have_been_there(plane):
         assert (await asked(plane, "diff", question=asks))[1]["deserted"] == deserted
 
 
-async def test_who_was_not_there_at_a_moment_is_told_from_who_is_nowhere(plane):
+async def test_a_caller_that_did_not_exist_at_the_moment_is_reported_with_the_moment(plane):
     plane.put(ObjectKey("Pod", "shop", "late"), (instance("late", "late", address="10.244.0.4", meshed=True),))
     assert (await asked(plane, "explain", question=question(caller="late")))[0] == 200
     status, problem = await asked(plane, "explain", question=question(caller="late", when="@1"))
@@ -160,7 +160,7 @@ async def test_who_was_not_there_at_a_moment_is_told_from_who_is_nowhere(plane):
     assert problem["hint"].endswith("\nthere are moments 0 to 3; list them with: weft history -A")
 
 
-async def test_what_changed_is_listed_with_whether_it_came_or_went(plane):
+async def test_history_lists_added_changed_and_removed_objects(plane):
     plane.put(ObjectKey("Service", "shop", "payments"), ())
     status, said = await asked(plane, "history")
     assert status == 200
@@ -182,7 +182,7 @@ async def test_what_changed_is_listed_with_whether_it_came_or_went(plane):
         (question(when="@99"), "not recorded"),
     ],
 )
-async def test_a_bad_question_is_answered_with_a_problem(plane, asks, said):
+async def test_an_invalid_question_gets_a_problem(plane, asks, said):
     status, problem = await asked(plane, "explain", question=asks)
     assert status == 400
     assert said in problem["what"]
@@ -196,12 +196,12 @@ async def test_a_pod_or_a_service_is_described(plane, kind, name):
     assert said["facts"]["namespace"] == "shop"
 
 
-async def test_who_is_not_there_is_described_with_a_problem(plane):
+async def test_describing_an_unknown_pod_returns_a_problem(plane):
     status, problem = await asked(plane, "describe", question='{"kind": "service", "name": "paymnts"}')
     assert (status, problem["hint"]) == (400, "did you mean `payments`?")
 
 
-async def test_callers_and_servers_are_compared(plane):
+async def test_tls_check_compares_callers_and_servers(plane):
     status, (row,) = await asked(plane, "tls-check", question='{"host": "payments.shop", "caller": "orders"}')
     assert (status, row["status"], row["client"]) == (200, "OK", "auto (mTLS)")
 
@@ -228,7 +228,7 @@ async def test_two_moments_are_compared(plane):
     assert status == 400 and "not recorded" in problem["what"]
 
 
-async def test_a_question_about_one_of_two_names_is_told_from_one_about_nobody(plane):
+async def test_an_ambiguous_name_has_a_different_status_than_an_unknown_one(plane):
     pod = instance("orders", "orders", address="10.244.0.9", meshed=True, namespace="bank")
     plane.put(ObjectKey("Pod", "bank", "orders"), (pod,))
     status, problem = await asked(plane, "explain", question=question())

@@ -1,4 +1,5 @@
-"""The stage is judged by what explain says upon it: requests through a small shop, with what its proxies would get."""
+"""Tests of a stage by the explanations that it gives: requests through a small mesh, with the config that its
+proxies would get."""
 
 import pytest
 
@@ -62,7 +63,7 @@ def test_policies_decide_by_the_callers_identity():
     assert (refused.kind, refused.status) == (Kind.DENIED, 403)
 
 
-def test_a_port_that_is_kept_from_the_proxy_is_reached_without_it():
+def test_an_excluded_port_is_reached_without_the_proxy():
     mesh = shop()
     pod = instance("legacy-0", "legacy", address="10.244.0.6", meshed=True, excluded_ports=(9000,), workload="legacy")
     put(
@@ -79,7 +80,7 @@ def test_a_port_that_is_kept_from_the_proxy_is_reached_without_it():
 
 
 @pytest.mark.parametrize("sliced", [True, False])
-def test_a_port_that_a_service_does_not_have_is_nobodys(sliced):
+def test_a_call_to_a_port_that_a_service_does_not_have_fails(sliced):
     mesh = shop(service("web", addresses=("10.96.0.8",), origin=Origin(KEY, "", "web.yaml", 3), sliced=sliced))
     verdict = asked(Stage(mesh), "orders", "web", port=81)
     assert (verdict.kind, verdict.why) == (Kind.FAILED, "web has no port 81 (it has 80)")
@@ -88,13 +89,13 @@ def test_a_port_that_a_service_does_not_have_is_nobodys(sliced):
     assert Stage(mesh).no_port("10.96.0.8", 80) is None
 
 
-def test_at_an_address_that_a_service_entry_names_anybody_may_listen():
+def test_an_address_of_a_service_entry_may_have_any_port():
     origin = Origin(ObjectKey("ServiceEntry", "shop", "api"))
     mesh = shop(service("api", addresses=("192.0.2.7",), origin=origin, external=True))
     assert asked(Stage(mesh), "orders", "api", port=81).kind is Kind.PASSED_ON
 
 
-def test_a_name_that_nobody_has_does_not_resolve():
+def test_an_unknown_name_does_not_resolve():
     assert asked(Stage(shop()), "orders", "paymnets").kind is Kind.FAILED
 
 
@@ -105,13 +106,13 @@ def test_a_pod_is_found_by_all_its_names(word):
     assert Stage(shop()).find(word) == "orders-0.shop"
 
 
-def test_who_is_ready_is_found_before_who_is_not():
+def test_a_ready_pod_is_preferred():
     mesh = shop(instance("orders-a", "orders", address="10.244.0.9", ready=False, workload="orders"))
     assert Stage(mesh).find("orders") == "orders-0.shop"
 
 
 @pytest.mark.parametrize("word", ["orders", "orders-0", "deploy/orders", "pod/orders-0"])
-def test_which_of_two_namespaces_is_meant_is_not_guessed(word):
+def test_a_pod_name_in_two_namespaces_is_ambiguous(word):
     mesh = shop()
     other = instance("orders-0", "orders", address="10.244.0.9", workload="orders", namespace="bank")
     mesh.apply(ObjectKey("Pod", "bank", "orders-0"), (other,))
@@ -119,32 +120,32 @@ def test_which_of_two_namespaces_is_meant_is_not_guessed(word):
         Stage(mesh).find(word)
     name = word.rpartition("/")[2]
     assert caught.value.problem.what == f"`{name}` is in several namespaces: bank, shop"
-    assert Stage(mesh).find(f"bank/{name}") == "orders-0.bank"  # as the hint says it
+    assert Stage(mesh).find(f"bank/{name}") == "orders-0.bank"  # the form that the hint suggests
     assert Stage(mesh).find(word, "bank") == Stage(mesh).find(f"{word}.bank") == "orders-0.bank"
 
 
-def test_a_pods_own_name_goes_before_anothers_label():
+def test_a_pods_name_takes_precedence_over_another_pods_label():
     mesh = shop()
     other = instance("else", "orders-0", address="10.244.0.9", workload="else", namespace="bank")
     mesh.apply(ObjectKey("Pod", "bank", "else"), (other,))
     assert Stage(mesh).find("orders-0") == "orders-0.shop"
 
 
-def test_a_pod_that_is_not_there_is_answered_with_one_that_is():
+def test_an_unknown_pod_gets_a_suggestion():
     with pytest.raises(NoSuchWorkload) as caught:
         Stage(shop()).find("order")
     assert caught.value.problem.hint == "did you mean `orders`?"
 
 
 @pytest.mark.parametrize(("word", "namespace"), [("orders", "bank"), ("deploy/orders", "bank"), ("orders.bank", "")])
-def test_one_of_another_namespace_is_named_with_it(word, namespace):
+def test_a_pod_of_another_namespace_is_suggested_with_its_namespace(word, namespace):
     with pytest.raises(NoSuchWorkload) as caught:
         Stage(shop()).find(word, namespace)
     assert caught.value.problem.what == f"there is no workload or pod `{word}` in that namespace"
     assert caught.value.problem.hint == "did you mean `orders.shop`?"
 
 
-async def test_what_is_served_is_what_would_be():
+async def test_served_config_equals_translated_config():
     plane = ControlPlane()
     documents = read_documents(DENY.encode(), "deny.yaml").documents
     plane.apply([Change(document.key, document) for document in documents])
@@ -161,7 +162,7 @@ async def test_what_is_served_is_what_would_be():
 
 
 @pytest.mark.parametrize("sliced", [True, False])
-def test_on_kubernetes_and_on_one_machine_the_network_sends_on_what_is_for_a_services_address(sliced):
+def test_the_network_forwards_calls_to_a_services_address(sliced):
     mesh = shop()
     put(mesh, service("payments", addresses=("10.96.0.7",), sliced=sliced))
     stage = Stage(mesh)
@@ -170,7 +171,7 @@ def test_on_kubernetes_and_on_one_machine_the_network_sends_on_what_is_for_a_ser
     assert stage.behind("10.244.0.3", 80) is None
 
 
-def test_an_address_of_a_service_entry_leads_elsewhere_on_one_machine_alone():
+def test_an_address_of_a_service_entry_is_forwarded_only_in_a_local_mesh():
     origin = Origin(ObjectKey("ServiceEntry", "shop", "api"))
     mesh = shop(service("api", selector=(("app", "payments"),), addresses=("10.96.0.9",), origin=origin))
     assert Stage(mesh).behind("10.96.0.9", 80) is None
@@ -182,7 +183,7 @@ def test_an_address_of_a_service_entry_leads_elsewhere_on_one_machine_alone():
 
 @pytest.mark.parametrize("on_demand", [OnDemand.ON, OnDemand.OFF])
 @pytest.mark.parametrize("where", [{}, {"address": "10.96.0.7"}])
-def test_a_call_of_whom_a_sidecar_hides_is_told_with_whose_address_it_is(where, on_demand):
+def test_a_call_to_a_service_hidden_by_a_sidecar_names_the_service(where, on_demand):
     narrow = Sidecar("narrow", "shop", egress=(EgressListener(("./api.shop.svc.cluster.local",)),), origin=NARROW)
     mesh = shop(narrow)
     mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=on_demand),))
@@ -198,7 +199,7 @@ def test_a_call_of_whom_a_sidecar_hides_is_told_with_whose_address_it_is(where, 
     assert [each.startswith(shown) for each in held] == ([True] if on_demand is OnDemand.ON else [])
 
 
-def test_a_service_that_is_exported_elsewhere_is_told_with_whose_address_it_is():
+def test_a_call_to_an_unexported_service_names_the_service():
     stage = Stage(shop(service("ledger", "bank", export_to=(".",), addresses=("10.96.0.9",))))
     found = explain(Request("ledger", address="10.96.0.9", caller=stage.find("orders")), stage)
     said = "10.96.0.9:80 is ledger.bank.svc.cluster.local, which is exported to `.` only, so not to orders-0.shop"
@@ -206,7 +207,7 @@ def test_a_service_that_is_exported_elsewhere_is_told_with_whose_address_it_is()
     assert (found.verdict.kind, found.verdict.status) == (Kind.FAILED, 503), "it has no endpoints"
 
 
-def test_a_call_selects_nothing_is_held_each_time_and_told_so():
+def test_a_call_to_an_unknown_address_is_held_each_time():
     mesh = shop(few=0)
     stage = Stage(mesh, calls=Calls())
     caller = stage.workload(stage.find("orders"))
@@ -218,7 +219,7 @@ def test_a_call_selects_nothing_is_held_each_time_and_told_so():
     )
 
 
-def test_a_call_is_still_held_where_it_was_before_and_told_why():
+def test_calls_are_still_held_after_on_demand_ended():
     calls = Calls()
     before = Stage(shop(few=0))
     calls.tell(before.group(before.find("orders")), Telling(held=True, ranges=("10.96.0.0/16",)))
@@ -236,7 +237,7 @@ def test_groups_are_those_of_pods_with_a_proxy():
     assert group_of(pod) in stage.groups()
 
 
-def test_a_port_on_which_nobody_listens_is_told_where_that_can_be_known():
+def test_a_port_without_a_listener_is_reported_where_ports_are_known():
     assert asked(Stage(shop()), "orders").kind is Kind.DELIVERED
     assert asked(Stage(shop(), listening=lambda pod: frozenset({8080})), "orders").kind is Kind.DELIVERED
     failed = asked(Stage(shop(), listening=lambda pod: frozenset({9000})), "orders")
@@ -247,7 +248,7 @@ def test_a_port_on_which_nobody_listens_is_told_where_that_can_be_known():
     )
 
 
-def test_of_a_service_that_was_not_called_it_is_told_what_the_first_call_would_meet():
+def test_the_first_call_to_a_service_gets_its_cluster():
     mesh = shop()
     put(mesh, service("payments", addresses=("10.96.0.7",)))
     mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=OnDemand.ON),))
@@ -262,8 +263,8 @@ def test_of_a_service_that_was_not_called_it_is_told_what_the_first_call_would_m
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_first_call_to_an_address_selects_nothing_goes_on_as_an_unknown_one(shared):
-    """Also at a port that hosts without an address share, where it is held a second time."""
+def test_the_first_call_to_an_unknown_address_is_passed_through(shared):
+    """Also at a port that is shared by hosts without an address, where the call is held a second time."""
     mesh = shop()
     if shared:
         put(mesh, service("outside", selector=None, external=True))
@@ -280,7 +281,7 @@ def test_a_first_call_to_an_address_selects_nothing_goes_on_as_an_unknown_one(sh
     assert [what.split()[2] for what in steps if what.startswith("the listener")] == taking, steps
 
 
-def test_a_held_call_is_told_with_the_reason_why_it_is_held():
+def test_a_held_call_has_its_reason():
     stage = Stage(shop(few=0), calls=Calls())
     (way,) = explain(Request("payments", caller=stage.find("orders")), stage).outcomes
     (told,) = [step.what for step in way.steps if "has not been called yet" in step.what]
@@ -290,7 +291,7 @@ def test_a_held_call_is_told_with_the_reason_why_it_is_held():
     assert not any("has not been called yet" in step.what for step in way.steps)
 
 
-def test_how_a_group_is_told_is_what_its_proxies_have():
+def test_telling_returns_the_on_demand_state_of_the_proxies():
     calls = Calls()
     stage = Stage(shop(few=0), calls=calls)
     group = stage.group(stage.find("orders"))

@@ -19,7 +19,8 @@ REDIRECTS = {
     RedirectAction.PERMANENT_REDIRECT: 308,
 }
 
-_COMMAND = re.compile(r"(?<!%)(?:%%)*%(?!%)")  # `%REQ(x)%`: its value is known only when a request is sent
+# A command such as `%REQ(x)%`. Its value is known only when a request is sent.
+_COMMAND = re.compile(r"(?<!%)(?:%%)*%(?!%)")
 
 
 def location(redirect: RedirectAction, headers: RequestHeaders, match: RouteMatch) -> str:
@@ -41,7 +42,8 @@ def location(redirect: RedirectAction, headers: RequestHeaders, match: RouteMatc
 
 
 def rewrite(route: Route, headers: RequestHeaders) -> None:
-    """Rewrites authority and path as the route's action requires; a header keeps the original path."""
+    """Rewrites authority and path in `headers` as the route's action requires. The header `x-envoy-original-path`
+    keeps the original path."""
     action = route.route
     if action.host_rewrite_literal:
         headers.set(":authority", action.host_rewrite_literal)
@@ -58,14 +60,17 @@ def rewrite(route: Route, headers: RequestHeaders) -> None:
 
 
 def change_headers(message: Route | WeightedCluster.ClusterWeight, headers: RequestHeaders) -> None:
-    """Removes headers first, then sets and adds; set replaces existing values, add keeps them."""
+    """Applies the request header changes of a route or weighted cluster to `headers`: removals first, then
+    additions."""
     for name in message.request_headers_to_remove:
         headers.remove(name)
     add_headers(message.request_headers_to_add, headers)
 
 
 def add_headers(options: Iterable[HeaderValueOption], headers: RequestHeaders) -> None:
-    """Applies first all options that replace a value, then all that append, whatever their order in the config."""
+    """Adds the headers of `options` to `headers`, as Envoy does: first all options that overwrite a value, then all
+    that append one, whatever their order in the config. A value with a command (`%REQ(x)%`) is marked as
+    unpredictable."""
     added: list[tuple[str, str]] = []
     for option in options:
         name, value = option.header.key, option.header.value
@@ -96,7 +101,8 @@ def _rewritten(action: RouteAction | RedirectAction, match: RouteMatch, path: st
 
 
 def _matched(match: RouteMatch, path: str) -> int:
-    """The number of characters of the path that the route's match covers: all of them for a regular expression."""
+    """The number of characters of `path` that the route's match covers: the length of its prefix, or else the whole
+    path."""
     match match.WhichOneof("path_specifier"):
         case "prefix":
             return len(match.prefix)
@@ -106,7 +112,8 @@ def _matched(match: RouteMatch, path: str) -> int:
 
 
 def _host(headers: RequestHeaders, scheme: str, port: str) -> str:
-    """The host of the request, without a port that does not fit the new scheme or port."""
+    """The host of a redirect that does not set one: the request's authority. Its port is removed if the redirect
+    sets a port, or if it is the default port of the old scheme and the scheme changes."""
     host = headers.value(":authority")
     start = host.rfind(":")
     if start < 0 or host.rfind("]") > start:

@@ -1,7 +1,9 @@
-"""Selects the endpoint that a cluster sends a request to: the cluster's type, its endpoints, and the chosen one.
+"""Selects the endpoint to which a cluster sends a request, from the cluster's type and its endpoints. A random
+selection is a `Walk.choose`.
 
-Endpoints that no later stage can distinguish are one choice: a thousand replicas of a workload do not make a thousand
-outcomes."""
+Endpoints that no later stage can distinguish are one choice: a thousand replicas of a workload do not make a
+thousand outcomes.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ _HTTP_OPTIONS = HttpProtocolOptions.DESCRIPTOR.full_name
 class ChosenEndpoint(msgspec.Struct, frozen=True):
     cluster: Cluster
     place: EndpointShare
-    workload: ExplainedWorkload | None  # None: the mesh does not know the address
+    workload: ExplainedWorkload | None  # None: no workload of the mesh has the address
 
 
 class NoTarget(msgspec.Struct, frozen=True):
@@ -84,8 +86,8 @@ def find(
 
 
 def behind(walk: Walk, world: World, address: str, port: int) -> EndpointShare | None:
-    """The endpoint of a connection that no proxy forwards: the address itself, or an endpoint of the service that has
-    it. None: the address is that of a service without endpoints."""
+    """Returns the endpoint of a connection that no proxy forwards: `address` itself, or, if it is the address of a
+    service, one of the service's endpoints. Returns None if that service has no endpoints."""
     sent = world.behind(address, port) if world.at(address) is None else None
     if sent is None:
         return EndpointShare(address, port)
@@ -106,7 +108,8 @@ def behind(walk: Walk, world: World, address: str, port: int) -> EndpointShare |
 
 
 def by_weight(walk: Walk, parts: Iterable[Weighted], weight_of: Callable[[Weighted], int]) -> tuple[Weighted, int]:
-    """Chooses one of several weighted clusters; returns it and its weight, the sum over identical entries."""
+    """Chooses one of several weighted clusters. Returns the cluster and its weight; weights of identical entries are
+    added."""
     alike: dict[bytes, list[Weighted]] = {}
     for part in parts:
         other = type(part)()
@@ -127,7 +130,7 @@ def speaks_http2(resources: EnvoyResources, cluster: Cluster, called: Speaks) ->
 
 
 def passes_on(resources: EnvoyResources, cluster: Cluster) -> bool:
-    """Whether the cluster uses the HTTP version of the downstream request."""
+    """Whether the cluster sends each request upstream in the HTTP version of the downstream request."""
     options = _http_options(resources, cluster)
     return options is not None and options.HasField("use_downstream_protocol_config")
 
@@ -159,7 +162,7 @@ def _places(
 
 
 def _preferred(resources: EnvoyResources, cluster: Cluster, addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """The addresses of the family that the cluster prefers; all of them if there is none of that family."""
+    """The addresses of the IP family that the cluster prefers; all addresses if none is of that family."""
     looked_up = resources.opened(cluster.cluster_type.typed_config, DnsCluster)
     if looked_up is None or looked_up.dns_lookup_family != DnsLookupFamily.V4_PREFERRED:
         return addresses
@@ -182,7 +185,8 @@ def _at(world: World, place: EndpointShare) -> ExplainedWorkload | None:
 
 
 def _how(cluster: Cluster, found: tuple[EndpointShare, ...], assignment: ClusterLoadAssignment) -> str:
-    """What the shares do not show: consistent hashing, and the endpoints that are used only for failover."""
+    """A note on the choice of the endpoint beyond the shares: consistent hashing, and the endpoints that are used
+    only for failover. "" if neither applies."""
     note = ""
     if len(found) > 1 and cluster.lb_policy in (Cluster.RING_HASH, Cluster.MAGLEV):
         note += "; consistent hashing: requests with the same hash key go to the same endpoint"

@@ -15,7 +15,7 @@ from weft.explain.request import RequestHeaders
 from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk
 
-# The methods that Envoy's HTTP/1 parser knows; `M-SEARCH` is not one of them, nor is any lower case name.
+# The methods that Envoy's HTTP/1 parser accepts. `M-SEARCH` and lower case names are not among them.
 _METHODS = frozenset(
     (
         *("ACL", "BIND", "CHECKOUT", "CONNECT", "COPY", "DELETE", "GET", "HEAD", "LINK", "LOCK", "MERGE", "MKACTIVITY"),
@@ -27,18 +27,20 @@ _METHODS = frozenset(
 _AUTHORITY = re.compile(r"[A-Za-z0-9\-._~%!$&'()*+,;=:@\[\]]*")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+# Options in the header `Connection` that are not names of headers.
 _OF_THE_CONNECTION = (
     "close",
     "http2-settings",
     "keep-alive",
     "upgrade",
-)  # connection options that are not header names
+)
 _NOT_TO_NAME = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto")
-_MOST_NAMED = 10  # headers that `Connection` names
+_MOST_NAMED = 10  # Envoy rejects a request whose `Connection` header lists this many names
 
 
 def unreadable(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
-    """None if the request is valid. Removes the headers that apply to its connection only."""
+    """Returns the verdict of an invalid request; None if the request is valid. Removes from a valid request the
+    headers that the header `Connection` names."""
     headers = seen.headers
     method, authority, path = (headers.value(name) for name in (":method", ":authority", ":path"))
     if not seen.http2 and method not in _METHODS and not manager.http_protocol_options.allow_custom_methods:
@@ -62,13 +64,13 @@ def unreadable(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> 
 
 
 def upgrade_of(headers: RequestHeaders) -> str:
-    """The protocol that a request wants to upgrade to, lower case."""
+    """The protocol to which a request asks to upgrade, lower case; "" if it asks for none."""
     named = [token.strip().lower() for token in headers.value("connection").split(",")]
     return headers.value("upgrade").lower() if "upgrade" in named else ""
 
 
 def leave_of_te(headers: RequestHeaders) -> None:
-    """Keeps only `trailers` in TE; an empty TE is ignored and stays."""
+    """Removes from the header TE every value but `trailers`. An empty TE is not changed."""
     if value := headers.value("te"):
         headers.remove("te")
         if "trailers" in (each.strip() for each in value.split(",")):
@@ -76,7 +78,8 @@ def leave_of_te(headers: RequestHeaders) -> None:
 
 
 def _take_away(walk: Walk, headers: RequestHeaders) -> bool:
-    """Removes the headers that `Connection` names. False if it names one that it must not name, or too many."""
+    """Removes the headers that `Connection` names. Returns False, and removes none, if `Connection` names too many
+    headers or a header that it must not name."""
     named = [each.strip().lower() for each in headers.value("connection").split(",") if each]
     if len(named) >= _MOST_NAMED or any(each in _NOT_TO_NAME or each.startswith(":") for each in named):
         return False
@@ -96,5 +99,5 @@ def _refused(walk: Walk, seen: GuardInput, why: str) -> Verdict:
     walk.tell(DecisionStage.ROUTE, why)
     if seen.http2:
         return walk.end(Kind.CLOSED, why, flags="UPE", detail="http2.invalid.header.field")
-    walk.grpc = False  # whatever its content-type is
+    walk.grpc = False  # a 400 of the codec is plain HTTP, whatever the request's content-type is
     return walk.end(Kind.ANSWERED, why, status=400, detail="http1.codec_error")

@@ -1,5 +1,5 @@
-"""The parts of an explanation: a step for every decision, with the objects that caused it, and the verdict. Where the
-result is random (weights, faults, endpoints) there are several outcomes, each with its odds."""
+"""The parts of an explanation: a step for every decision, with the objects that caused the decision, and the
+verdict. Where the result is random (weights, faults, endpoints) there are several outcomes, each with its odds."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from envoy.config.core.v3.base_pb2 import Metadata
 from google.protobuf.struct_pb2 import Struct
 
 _WRITTEN = ("kind", "namespace", "name", "file", "version")
-_REFUSED = re.compile(
-    r"refused (\w+) ([^/]+)/(.+)"
-)  # a policy that was rejected and has no earlier version denies everything
+# Name of the RBAC rule that denies everything in place of a policy that was rejected and never valid.
+_REFUSED = re.compile(r"refused (\w+) ([^/]+)/(.+)")
 _RULE = re.compile(r"ns\[(?P<namespace>[^\]]*)\]-policy\[(?P<name>[^\]]*)\](?:-rule\[(?P<rule>\d+)\])?")
 
 
 class Unsure(Exception):
-    """Envoy's decision cannot be predicted from what is known. The message becomes the reason of the verdict."""
+    """Envoy's decision cannot be predicted from the known facts. The message becomes the reason of the verdict."""
 
 
 class ObjectSource(msgspec.Struct, frozen=True):
-    """An object that caused a decision; with file and line, or its version, where they are known."""
+    """An object that caused a decision, with its file and line, or its version, where they are known."""
 
     kind: str
     namespace: str = ""
     name: str = ""
     file: str = ""
     line: int = 0
-    part: str = ""  # of the object: `rule[0]`
-    version: str = ""  # on a cluster: its resourceVersion
+    part: str = ""  # the part of the object: `rule[0]`
+    version: str = ""  # the object's resourceVersion on a cluster
 
     def __str__(self) -> str:
         name = f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
@@ -60,42 +59,43 @@ class Step(msgspec.Struct, frozen=True):
     what: str
     sources: tuple[ObjectSource, ...] = ()
     proxy: str = ""  # the workload whose proxy decides
-    about: str = ""  # the catch-all resource that matched, or a token's issuer; no resource names its owner
+    # The catch-all resource that matched, or a token's issuer: no resource names the object behind these.
+    about: str = ""
 
 
 class Kind(StrEnum):
-    DELIVERED = "delivered"  # to the workload; its response is not known
-    PASSED_ON = "passed on"  # to an address that the mesh does not know
+    DELIVERED = "delivered"  # to the workload; its response is not predicted
+    PASSED_ON = "passed on"  # to an address that no workload of the mesh has
     ANSWERED = "answered"  # by a proxy: redirect, direct response, fault, preflight, no such route
-    DENIED = "denied"  # by a policy, or for a token
-    FAILED = "failed"  # no endpoint could be reached; a proxy reports it
+    DENIED = "denied"  # by a policy, or because of a token
+    FAILED = "failed"  # no endpoint can be reached; a proxy responds with an error
     CLOSED = "closed"  # the connection ends without a response
     UNKNOWN = "unknown"
 
 
-STOPPED = (Kind.DENIED, Kind.CLOSED, Kind.FAILED)  # by the object that made the last decision
+STOPPED = (Kind.DENIED, Kind.CLOSED, Kind.FAILED)  # kinds for which the verdict names the objects of the last decision
 
 
 class Verdict(msgspec.Struct, frozen=True):
     kind: Kind
     why: str
-    status: int = 0  # HTTP status; 0: the workload's own, or none
-    grpc_status: int = 0  # if a proxy responds to a gRPC call itself
-    flags: str = ""  # as in the caller's access log, where they are certain
-    detail: str = ""  # `response_code_details` of the proxy that decides
+    status: int = 0  # HTTP status; 0: the workload decides it, or there is no HTTP response
+    grpc_status: int = 0  # set if a proxy responds to a gRPC call itself
+    flags: str = ""  # response flags in the access log of the caller's proxy, where they are certain
+    detail: str = ""  # `response_code_details` in the access log of the proxy that decides
     route: str = ""
     cluster: str = ""
     endpoint: str = ""
     endpoints: tuple[tuple[str, float], ...] = ()  # all endpoints that the cluster may choose, each with its share
     workload: str = ""
-    location: str = ""  # of a redirect
+    location: str = ""  # the URL of a redirect
     delay: float = 0.0  # seconds that a fault adds
     method: str = ""
     host: str = ""
     path: str = ""
-    headers: tuple[tuple[str, str], ...] = ()  # of the request as it arrives
-    sources: tuple[ObjectSource, ...] = ()  # the objects that stopped it, if it does not arrive
-    provided: str = ""  # an assumption that could not be verified
+    headers: tuple[tuple[str, str], ...] = ()  # headers of the request as the workload gets it
+    sources: tuple[ObjectSource, ...] = ()  # the objects that stopped the request, if it does not reach a workload
+    provided: str = ""  # an assumption that the verdict depends on and that could not be verified
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -105,7 +105,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The outcomes, the likeliest first. Their odds add up to 1."""
+    """The possible outcomes of a request, the likeliest first. Their odds add up to 1."""
 
     outcomes: tuple[Outcome, ...]
 
@@ -119,14 +119,15 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def sources_of(metadata: Metadata) -> tuple[ObjectSource, ...]:
-    """The source objects that translation wrote into a resource's metadata."""
+    """The source objects that translation has written into a resource's metadata."""
     if "weft" not in metadata.filter_metadata:
         return ()
     return _sources(metadata.filter_metadata["weft"].SerializeToString(deterministic=True))
 
 
 def policy_source(rule: str) -> tuple[ObjectSource, ...]:
-    """The policy that a rule's name in Envoy stands for."""
+    """The policy that an RBAC rule was translated from, found by the rule's name in Envoy's config; () if there is
+    none."""
     if refused := _REFUSED.match(rule):
         return (ObjectSource(refused[1], refused[2], refused[3]),)
     found = _RULE.match(rule)

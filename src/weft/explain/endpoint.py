@@ -1,4 +1,5 @@
-"""The endpoints of a cluster that may get a request, and their shares: by priority and health first, then by weight."""
+"""Computes which endpoints of a cluster may get a request, and the share of requests of each endpoint: by priority
+and health first, then by weight."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from envoy.config.endpoint.v3.endpoint_components_pb2 import LbEndpoint, Localit
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from google.protobuf.struct_pb2 import Struct
 
-_OVERPROVISIONED = 140  # Envoy's: a priority is full while this much of its healthy share covers it
-_PANIC = 50.0  # per cent
+# Per cent, Envoy's default: a priority gets its full load while its healthy endpoints, times 1.4, cover it.
+_OVERPROVISIONED = 140
+_PANIC = 50.0  # per cent, Envoy's default: with fewer healthy endpoints, requests go to all of them, healthy or not
 _MATCH = "envoy.transport_socket_match"
 
 
@@ -22,12 +24,12 @@ class EndpointShare(msgspec.Struct, frozen=True):
     address: str
     port: int
     share: float = 1.0
-    marks: tuple[tuple[str, str], ...] = ()  # endpoint metadata that selects the TLS of a cluster
+    marks: tuple[tuple[str, str], ...] = ()  # endpoint metadata by which the cluster selects the transport socket
     locality: str = ""
 
 
 def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[EndpointShare, ...]:
-    """The endpoints with a share above 0."""
+    """The endpoints of the assignment with a share of requests above 0."""
     by_priority: dict[int, list[LocalityLbEndpoints]] = {}
     for locality in assignment.endpoints:
         by_priority.setdefault(locality.priority, []).append(locality)
@@ -44,7 +46,7 @@ def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[Endpoin
 
 
 def waiting(assignment: ClusterLoadAssignment, found: tuple[EndpointShare, ...]) -> tuple[int, tuple[str, ...]]:
-    """The number of endpoints that are used only for failover, and their localities."""
+    """The number of endpoints that are not in `found` because they are used only for failover, and their localities."""
     first = {(place.address, place.port) for place in found}
     others = [
         (_locality(group), entry)
@@ -57,7 +59,8 @@ def waiting(assignment: ClusterLoadAssignment, found: tuple[EndpointShare, ...])
 
 
 def _shares(levels: list[list[LbEndpoint]], assignment: ClusterLoadAssignment) -> list[float]:
-    """The share of the load of each priority; scaled up if all together have too few healthy endpoints."""
+    """The share of the load that each priority gets. If the priorities together have too few healthy endpoints,
+    their shares are scaled up to 1."""
     factor = assignment.policy.overprovisioning_factor.value or _OVERPROVISIONED
     able = [min(100.0, factor * sum(map(_is_healthy, level)) / len(level)) if level else 0.0 for level in levels]
     total = min(100.0, sum(able))

@@ -1,4 +1,4 @@
-"""Compares the expected result of a request with the predicted one. Pure; returns the differences as text."""
+"""Compares the expected result of a request with the predicted one. Returns the differences as text. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ _REACHED = (Kind.DELIVERED, Kind.PASSED_ON)
 
 
 class Expected(StrEnum):
-    ALLOWED = "allowed"  # it reaches an endpoint
-    DENIED = "denied"  # a policy, a token or a handshake stops it
-    ANSWERED = "answered"  # by a proxy: a redirect, a fault, no such route
+    ALLOWED = "allowed"  # the request reaches an endpoint
+    DENIED = "denied"  # a policy, a rejected token or a failed TLS handshake stops the request
+    ANSWERED = "answered"  # a proxy responds itself: a redirect, a fault, no such route
     FAILED = "failed"  # no endpoint can be reached
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """Empty fields are not compared. `odds`: the percentage of requests for which the other fields must hold."""
+    """The result that a test expects of a request. Empty fields are not compared. `odds`: the percentage of requests
+    for which the other fields must hold."""
 
     verdict: Expected | None = None
     status: int = 0
-    workload: str = ""  # the receiver: a workload, a pod, or the app's name
+    workload: str = ""  # the receiver: a workload, a pod, or an app's name
     subset: str = ""
-    path: str = ""  # as it arrives
+    path: str = ""  # the path that the workload gets
     odds: float = 100.0
 
 
 def differences(expectation: Expectation, explanation: Explanation) -> Iterator[str]:
-    """Empty if the result is as expected."""
+    """Yields each difference between the expected and the predicted result, as text; nothing if they agree."""
     met = sum(outcome.odds for outcome in explanation.outcomes if not _wrong(expectation, outcome.verdict))
     if abs(100 * met - expectation.odds) < 0.05:
         return
     if expectation.odds == 100:
-        odds: dict[str, float] = {}  # by message: outcomes with the same difference are reported once
+        odds: dict[str, float] = {}  # message -> odds: outcomes with the same difference are reported once
         for outcome in explanation.outcomes:
             for word in _wrong(expectation, outcome.verdict):
                 odds[word] = odds.get(word, 0.0) + outcome.odds
@@ -74,11 +75,12 @@ def _is(expected: Expected, verdict: Verdict) -> bool:
 
 
 def _is_of(wanted: str, pod: str) -> bool:
-    """`payments-v2` has the pod `payments-v2-0.shop`."""
+    """Whether `wanted` names the pod or its workload: `payments-v2` is the workload of the pod `payments-v2-0.shop`."""
     name = pod.rpartition(".")[0]
     return wanted in (pod, name) or name.rpartition("-")[0] == wanted or name.rsplit("-", 2)[0] == wanted
 
 
 def _subset(cluster: str) -> str:
-    """The subset in a cluster name. `~` marks a cluster of a headless service, where the proxy chooses the pod."""
+    """The subset in the name of a cluster; "" if it has none. The prefix `~`, which marks a cluster of a headless
+    service for which the proxy chooses the pod, is removed."""
     return cluster.split("|")[2].removeprefix("~") if cluster.count("|") == 3 else ""

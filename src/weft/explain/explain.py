@@ -1,5 +1,5 @@
-"""`explain(request, world)` follows one hypothetical request from the caller's connection to the workload that receives
-it, or to the decision that stops it. Each stage has its own module; this one calls them in order."""
+"""`explain(request, world)` follows one hypothetical request from the caller's connection to the workload that
+receives it, or to the decision that stops it. Each stage has its own module, which this module calls in order."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk, every
 from weft.explain.world import EnvoyResources, ExplainedWorkload, NoPort, World
 
-_ITSELF = {"localhost": ("127.0.0.1",)}  # no mesh defines this name; every machine resolves it to itself
+_ITSELF = {"localhost": ("127.0.0.1",)}  # no mesh defines this name; every machine resolves it to loopback
 _OFFERS = "envoy.network.application_protocols"
-# The retry conditions that cover a failed connection: Envoy counts it as a reset and as a 5xx.
+# The retry conditions that cover a failed connection, which Envoy counts as a reset and as a 5xx.
 _UNCONNECTED = frozenset({"connect-failure", "reset", "reset-before-request", "5xx", "gateway-error"})
-# Response flag -> retry conditions that cover it.
+# Response flag -> the retry conditions that cover a response with this flag.
 _TRIED_AGAIN = {"UF": _UNCONNECTED, "UPE": frozenset({"reset", "5xx", "gateway-error"})}
 
 
@@ -80,7 +80,8 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
 def _through(
     walk: Walk, request: Request, world: World, gateway: ExplainedWorkload, resources: EnvoyResources
 ) -> Verdict:
-    """A gateway makes no calls of its own: the caller is outside, and its request enters through the gateway."""
+    """Returns the verdict of a request that an external client sends to the gateway. A gateway makes no calls itself,
+    so a request "from" a gateway is one that enters through it."""
     send = _onward(walk, world, gateway, resources)
     return enter(walk, request, gateway, send, lambda proxy: _tcp_cluster(walk, proxy))
 
@@ -93,7 +94,7 @@ def _arrive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
 
 
 def _onward(walk: Walk, world: World, gateway: ExplainedWorkload, resources: EnvoyResources) -> Send:
-    """Forwards a request from the gateway's own address."""
+    """Returns the function by which the gateway forwards requests and connections, from its own address."""
 
     def send(
         connection: IncomingConnection,
@@ -114,7 +115,7 @@ def _onward(walk: Walk, world: World, gateway: ExplainedWorkload, resources: Env
 
 
 class _Outbound:
-    """The caller's proxy."""
+    """The outbound side of a caller's proxy: the listener, the filter chain, and the endpoint to which it sends."""
 
     def __init__(
         self, walk: Walk, request: Request, world: World, caller: ExplainedWorkload, resources: EnvoyResources
@@ -161,8 +162,9 @@ class _Outbound:
     def _tunnel(
         self, connection: IncomingConnection, cluster: str, tunnel: TcpProxy.TunnelingConfig, offers: tuple[str, ...]
     ) -> Verdict:
-        """Tunnels a connection in an HTTP request to an endpoint of the cluster, which forwards it. If the request
-        does not reach that endpoint, the application sees only that its connection is closed."""
+        """Tunnels a connection in a CONNECT or POST request to an endpoint of the cluster, which is expected to
+        forward it. If the request does not reach that endpoint, the application sees only that its connection is
+        closed."""
         walk, method = self._walk, "POST" if tunnel.use_post else "CONNECT"
         walk.tell(DecisionStage.FILTER, f"its bytes are tunneled in a {method} request to {tunnel.hostname}")
         asking = Request(tunnel.hostname, connection.port, method, caller=self._request.caller)
@@ -173,8 +175,9 @@ class _Outbound:
         return msgspec.structs.replace(found, kind=Kind.CLOSED, status=0)
 
     def _hold(self, connection: IncomingConnection) -> Verdict:
-        """Holds the connection until the proxy has its configuration, then matches listeners again. A connection that
-        no listener accepts then either goes to the listener for unknown destinations."""
+        """Holds the connection until the control plane has sent the config for its destination, then matches
+        listeners again. If the connection was held already and no listener for its destination exists, it goes to
+        the listener for unknown destinations."""
         if connection.held:
             return self._take(self._resources.listeners.get(listener.UNKNOWN), connection)
         where = f"{connection.address}:{connection.port}"
@@ -191,7 +194,8 @@ class _Outbound:
         return self.go(msgspec.structs.replace(connection, held=True))
 
     def pass_on(self, connection: IncomingConnection, cluster: str, sealed: Arrival) -> Verdict:
-        """Forwards TLS of another proxy without terminating it: the endpoint that receives it terminates it."""
+        """Forwards the TLS of another proxy without terminating it, to an endpoint of the cluster, which terminates
+        it."""
         walk = self._walk
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)
         if isinstance(target, NoTarget):
@@ -223,13 +227,14 @@ class _Outbound:
     def send(
         self, connection: IncomingConnection, cluster: str, headers: RequestHeaders | None, offers: tuple[str, ...]
     ) -> Verdict:
-        """Sends a request to an endpoint of the cluster. `headers`: None where the proxy sees only bytes."""
+        """Sends a request to an endpoint of the cluster and returns its verdict. `headers`: None for a connection
+        that the proxy forwards as TCP. `offers`: ALPN that the filter chain sets."""
         walk, request = self._walk, self._request
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)
         if isinstance(target, NoTarget):
             return _failed(walk, headers, target.why, target.flags, target.detail)
         place, server = target.place, target.workload
-        made = tls.offer(walk, self._resources, target.cluster, place, offers, self._caller.identity)
+        client_tls = tls.offer(walk, self._resources, target.cluster, place, offers, self._caller.identity)
         if server is None and (lacking := self._world.no_port(place.address, place.port)) is not None:
             return _no_port(walk, lacking, headers)
         if server is None:
@@ -241,21 +246,21 @@ class _Outbound:
                     walk, headers, "the service has no endpoints", "UF", "upstream_reset_before_response_started"
                 )
             place, server = sent, self._world.at(sent.address)
-        if made is not None and made.foreign and headers is None and request.speaks is Speaks.TLS:
-            return _in_another(walk, made, place)
+        if client_tls is not None and client_tls.foreign and headers is None and request.speaks is Speaks.TLS:
+            return _in_another(walk, client_tls, place)
         if server is None:
             return _passed_on(walk, place.address, place.port, headers)
         read = server.resources is not None and self._world.intercepts(server, place.address, place.port, inbound=True)
         if read and tls.announces(self._resources, target.cluster, place):
             raise Unsure(f"the proxy of {server.name} does not read PROXY headers, so the result cannot be predicted")
-        if made is not None and made.foreign:
+        if client_tls is not None and client_tls.foreign:
             raise Unsure(f"it depends on whether {server.name} presents a certificate that the caller's proxy trusts")
         http2 = request.speaks is Speaks.HTTP2
         if headers is not None:
             http2 = speaks_http2(self._resources, target.cluster, request.speaks)
-        if made is not None:
+        if client_tls is not None:
             arriving = IncomingConnection(
-                connection.source, place.address, place.port, Speaks.TLS, made.server_name, made.offers
+                connection.source, place.address, place.port, Speaks.TLS, client_tls.server_name, client_tls.offers
             )
         else:
             spoken = request.speaks if headers is None else _spoken(headers, Speaks.HTTP2 if http2 else Speaks.HTTP)
@@ -263,22 +268,24 @@ class _Outbound:
                 connection.source, place.address, place.port, spoken, connection.server_name, connection.offers
             )
         inner = headers if headers is not None else headers_of(request) if request.is_http else None
-        asked = walk.grpc
-        result = _arrive(walk, server, Arrival(arriving, inner, http2, made), request, self._world)
+        was_grpc = walk.grpc
+        result = _arrive(walk, server, Arrival(arriving, inner, http2, client_tls), request, self._world)
         if result.kind is Kind.CLOSED and headers is not None:
-            walk.grpc = asked  # as the caller's request was
+            walk.grpc = was_grpc  # restores what the server's proxy may have changed
             return _failed(walk, headers, result.why, result.flags, "upstream_reset_before_response_started")
         return result
 
 
 def _spoken(headers: RequestHeaders, meant: Speaks) -> Speaks:
-    """The protocol that inspectors detect in the first bytes, which in HTTP/2 are not yet the request."""
+    """The protocol that listener filters detect in the first bytes of a connection: `meant`, or BYTES if the path of
+    an HTTP/1 request does not begin with `/` or `*`. HTTP/2 is always detected, by its preface."""
     recognized = meant is Speaks.HTTP2 or headers.value(":path")[:1] in ("/", "*")
     return meant if recognized else Speaks.BYTES
 
 
 def _failed(walk: Walk, headers: RequestHeaders | None, why: str, flags: str, detail: str) -> Verdict:
-    """What a caller gets when the connection between its proxy and the next one fails."""
+    """The verdict when the connection from the caller's proxy to the next proxy fails: 502 or 503 for HTTP, a closed
+    connection for TCP (`headers` is None)."""
     if headers is None:
         return walk.end(Kind.CLOSED, why, flags=flags, detail=detail)
     flags = flags.removeprefix("DI,")
@@ -286,7 +293,8 @@ def _failed(walk: Walk, headers: RequestHeaders | None, why: str, flags: str, de
 
 
 def _no_port(walk: Walk, lacking: NoPort, headers: RequestHeaders | None) -> Verdict:
-    """A TCP caller sees a reset; an HTTP caller gets a 503 from its proxy."""
+    """The verdict of a call to a port that the service does not have: 503 from the caller's proxy for HTTP, a reset
+    for TCP (`headers` is None)."""
     walk.tell(DecisionStage.ENDPOINT, lacking.why, lacking.sources)
     if headers is None:
         return walk.end(Kind.FAILED, lacking.why)
@@ -294,10 +302,10 @@ def _no_port(walk: Walk, lacking: NoPort, headers: RequestHeaders | None) -> Ver
     return walk.end(Kind.FAILED, lacking.why, status=503, flags="UF", detail=detail)
 
 
-def _in_another(walk: Walk, made: tls.Offer, place: EndpointShare) -> Verdict:
-    """The application's own TLS is wrapped in a second TLS that the cluster originates."""
+def _in_another(walk: Walk, client_tls: tls.Offer, place: EndpointShare) -> Verdict:
+    """The verdict of a connection that is TLS already and that the cluster wraps in a second TLS: it is closed."""
     what = f"the connection is already TLS and is wrapped in another: {place.address}:{place.port} gets TLS in TLS"
-    walk.tell(DecisionStage.TLS, what, made.sources)
+    walk.tell(DecisionStage.TLS, what, client_tls.sources)
     return walk.end(
         Kind.CLOSED, "the caller's TLS handshake fails: the server that terminates the outer TLS expects no TLS inside"
     )
@@ -310,7 +318,7 @@ def _passed_on(walk: Walk, address: str, port: int, headers: RequestHeaders | No
 
 
 def _after_retries(verdict: Verdict, route: Route) -> Verdict:
-    """Adds the flag URX where the route retries a failed connection."""
+    """Returns the verdict with the response flag URX (retry limit exceeded) if the route retries this failure."""
     policy, flag = route.route.retry_policy, verdict.flags.rpartition(",")[2]
     reasons = _TRIED_AGAIN.get(flag, frozenset())
     if not policy.num_retries.value or not reasons & {*policy.retry_on.split(",")}:

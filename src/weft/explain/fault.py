@@ -1,4 +1,5 @@
-"""Filters that a route enables for its requests: fault injection, and responses to CORS preflights."""
+"""Evaluates the HTTP filters that a route enables for its requests: fault injection, and responses to CORS
+preflights."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _OF = {FractionalPercent.HUNDRED: 100, FractionalPercent.TEN_THOUSAND: 10_000, F
 
 
 def inject(walk: Walk, fault: HTTPFault, sources: tuple[ObjectSource, ...]) -> Verdict | None:
-    """Applies the delay first, then the abort."""
+    """Applies the fault's delay, then its abort. Returns the verdict of an abort; None if the request continues."""
     if fault.HasField("delay"):
         seconds = fault.delay.fixed_delay.ToTimedelta().total_seconds()
         if not fault.delay.HasField("fixed_delay"):
@@ -38,7 +39,7 @@ def inject(walk: Walk, fault: HTTPFault, sources: tuple[ObjectSource, ...]) -> V
             verdict = walk.end(
                 Kind.ANSWERED, "a fault is injected", status=status, flags="FI", detail="fault_filter_abort"
             )
-            # A caller that does not use gRPC gets 200 and nothing else.
+            # A caller that does not use gRPC gets only the HTTP status 200.
             own = grpc and walk.grpc
             return msgspec.structs.replace(verdict, grpc_status=abort.grpc_status) if own else verdict
     return None
@@ -48,8 +49,8 @@ def preflight(
     walk: Walk, policy: CorsPolicy, headers: RequestHeaders, sources: tuple[ObjectSource, ...]
 ) -> Verdict | None:
     origin = headers.joined("origin")
-    asked = headers.joined("access-control-request-method")
-    if not origin or not asked or headers.value(":method") != "OPTIONS":
+    requested_method = headers.joined("access-control-request-method")
+    if not origin or not requested_method or headers.value(":method") != "OPTIONS":
         return None
     allowed = allowed_origin(policy, origin)
     if not allowed and policy.forward_not_matching_preflights.value:
@@ -61,7 +62,7 @@ def preflight(
 
 
 def allowed_origin(policy: CorsPolicy, origin: str) -> bool:
-    """An entry that matches `*` allows every origin."""
+    """Whether the CORS policy allows the origin. An entry that matches `*` allows every origin."""
     return any(matchers.text(each, "*") or matchers.text(each, origin) for each in policy.allow_origin_string_match)
 
 

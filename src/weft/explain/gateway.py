@@ -1,9 +1,9 @@
-"""A request at a gateway, from outside the mesh or from a workload that uses it for egress: the listener of the called
-port, the server that matches the name, TLS termination, and the guards before the routes. From there the request
-continues as from any other proxy.
+"""Explains a request at a gateway, from outside the mesh or from a workload that uses the gateway for egress: the
+listener of the called port, the server that matches the name, TLS termination, and the guards before the routes.
+After that, the request continues as from any other proxy.
 
 Rule: nothing is known about a caller outside the mesh. It is assumed to have an unassigned address, and to present a
-client certificate where one is required; steps name these assumptions.
+client certificate where one is required. Steps name these assumptions.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ from weft.explain.walk import Walk
 from weft.explain.world import Closed, EnvoyResources, ExplainedWorkload
 from weft.model.names import host_covers
 
-OUTSIDE = "203.0.113.1"  # unassigned (RFC 5737)
+OUTSIDE = "203.0.113.1"  # address of an external client if none is given; unassigned (RFC 5737)
 _BLACK_HOLE = "BlackHoleCluster"
-_MOST_PASSES = 4  # of one request through one gateway: stops a gateway whose routes lead back to itself
+# How often one request may pass the same gateway. Ends the loop of a gateway whose routes lead back to itself.
+_MOST_PASSES = 4
 
 Tcp = Callable[[TcpProxy], str]
 
 
 class Send(Protocol):
-    """Forwards a connection or request to a cluster. `headers`: None where the gateway sees only bytes.
-    `sealed`: the connection carries the TLS of a caller's proxy, which the gateway does not terminate."""
+    """Forwards a connection or request from a gateway to a cluster. `headers`: None if the gateway forwards it as
+    TCP. `sealed`: set if the connection carries the TLS of a caller's proxy, which the gateway does not
+    terminate."""
 
     def __call__(
         self,
@@ -84,8 +86,8 @@ def enter(walk: Walk, request: Request, gateway: ExplainedWorkload, send: Send, 
 def meet(
     walk: Walk, gateway: ExplainedWorkload, arrival: Arrival, request: Request, send: Send, cluster: Tcp
 ) -> Verdict:
-    """A connection from a workload of the mesh, or its proxy. As at any server, route, cluster and endpoint of
-    the verdict are those that the caller chose."""
+    """Returns the verdict of a connection to the gateway from a workload of the mesh or its proxy. As at any server,
+    the route, cluster and endpoint in the verdict are those that the caller's proxy chose."""
     walk.proxy = walk.workload = gateway.name
     called = (walk.route, walk.cluster, walk.endpoint, walk.endpoints)
     if sum(step.proxy == gateway.name and step.stage is DecisionStage.LISTENER for step in walk.steps) >= _MOST_PASSES:
@@ -111,41 +113,41 @@ def _taken(
     taking: Listener,
     arrival: Arrival,
     request: Request,
-    told: str,
+    what: str,
     send: Send,
     cluster: Tcp,
 ) -> Verdict:
-    resources, connection, made = gateway.resources, arrival.connection, arrival.offer
+    resources, connection, client_tls = gateway.resources, arrival.connection, arrival.offer
     assert resources is not None  # noqa: S101 (a workload with a listener has a proxy)
     found = listener.chain(taking, connection)
     how = f" for {connection.server_name}" if connection.speaks is Speaks.TLS and connection.server_name else ""
-    told = f"{told}{how}: the listener {taking.name}"
+    what = f"{what}{how}: the listener {taking.name}"
     if found is None:
         plain = connection.speaks is not Speaks.TLS
         why = (
             "whose servers expect TLS, but this is plaintext" if plain else "but none of its servers matches that name"
         )
-        walk.tell(DecisionStage.LISTENER, f"{told}, {why}", sources_of(taking.metadata))
+        walk.tell(DecisionStage.LISTENER, f"{what}, {why}", sources_of(taking.metadata))
         why = "the servers expect TLS, but this is plaintext" if plain else "no server matches the name"
         return walk.end(Kind.CLOSED, why, detail="filter_chain_not_found")
     walk.tell(
-        DecisionStage.LISTENER, f"{told}, {_of(found)}", (*sources_of(taking.metadata), *sources_of(found.metadata))
+        DecisionStage.LISTENER, f"{what}, {_of(found)}", (*sources_of(taking.metadata), *sources_of(found.metadata))
     )
     context = resources.opened(found.transport_socket.typed_config, DownstreamTlsContext)
     identity = ""
     known = _closed(gateway, connection.port, tuple(found.filter_chain_match.server_names) or ("*",))
     if known is not None and _goes_nowhere(resources, found):
         return _shut(walk, "", known)
-    sealed = arrival if context is None and made is not None else None
+    sealed = arrival if context is None and client_tls is not None else None
     if sealed is not None and not _passes_on(walk, gateway, found):
         return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
     if context is not None and connection.speaks is not Speaks.TLS:
         walk.tell(DecisionStage.TLS, "the server expects TLS, but this is plaintext")
         return walk.end(Kind.CLOSED, "the TLS handshake fails", detail="tls_error")
-    if context is not None and made is not None:
-        identity = made.identity
+    if context is not None and client_tls is not None:
+        identity = client_tls.identity
         shown = gateway.identity if _is_of_mesh(context) else ""
-        if not tls.takes_server(walk, made, shown) or not tls.takes_client(walk, context, identity):
+        if not tls.takes_server(walk, client_tls, shown) or not tls.takes_client(walk, context, identity):
             return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
     elif context is not None and (unread := _unread(gateway, context)):
         walk.tell(DecisionStage.TLS, f"{gateway.name} rejects {unread}: {gateway.unread[unread]}")
@@ -161,7 +163,8 @@ def _taken(
 
 
 def _passes_on(walk: Walk, gateway: ExplainedWorkload, found: FilterChain) -> bool:
-    """Mutual TLS of a caller's proxy at a server that does not terminate TLS: whether it is forwarded."""
+    """Whether a server that does not terminate TLS forwards the mutual TLS of a caller's proxy: yes for TCP and TLS
+    servers, no for HTTP servers."""
     if any(each.name.endswith("http_connection_manager") for each in found.filters):
         walk.tell(
             DecisionStage.TLS,
@@ -173,8 +176,8 @@ def _passes_on(walk: Walk, gateway: ExplainedWorkload, found: FilterChain) -> bo
 
 
 def _is_of_mesh(context: DownstreamTlsContext) -> bool:
-    """Whether the server presents the proxy's own certificate: that one comes over SDS from the identity service,
-    those of Secrets come with the configuration."""
+    """Whether the server presents the workload certificate of the gateway's proxy. That certificate comes over SDS
+    from the node's agent; certificates from Secrets come with the configuration."""
     shown = context.common_tls_context.tls_certificate_sds_secret_configs
     return any(each.sds_config.WhichOneof("config_source_specifier") == "api_config_source" for each in shown)
 
@@ -192,7 +195,8 @@ def _listening(resources: EnvoyResources, port: int) -> Listener | None:
 
 
 def _closed(gateway: ExplainedWorkload, port: int, names: tuple[str, ...] = ()) -> Closed | None:
-    """The closed server on this port; if names are given, the one whose hosts cover one of them."""
+    """The closed server of the gateway on `port`, or None. If `names` are given, only a server with a host that
+    covers one of the names."""
     for each in gateway.closed:
         if each.port == port and (not names or any(host_covers(host, name) for host in each.hosts for name in names)):
             return each
@@ -215,7 +219,7 @@ def _of(found: FilterChain) -> str:
 
 
 def _unread(gateway: ExplainedWorkload, context: DownstreamTlsContext) -> str:
-    """A Secret that the server needs for TLS and that its proxy rejected; "" if there is none."""
+    """The name of a Secret that the server needs for TLS and that the gateway's proxy rejected; "" if there is none."""
     common = context.common_tls_context
     wanted = [each.name for each in common.tls_certificate_sds_secret_configs]
     wanted.append(common.combined_validation_context.validation_context_sds_secret_config.name)
@@ -223,7 +227,8 @@ def _unread(gateway: ExplainedWorkload, context: DownstreamTlsContext) -> str:
 
 
 def _opened(walk: Walk, context: DownstreamTlsContext, request: Request) -> Request:
-    """The request inside the TLS. HTTP/2 is used if the client offers it."""
+    """Returns the request that the client sends inside the TLS connection, which the server terminates. It is HTTP/2
+    if both sides offer `h2`."""
     common = context.common_tls_context
     shown = ", ".join(each.name for each in common.tls_certificate_sds_secret_configs)
     asks = context.require_client_certificate.value
@@ -277,13 +282,13 @@ def _underscores(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -
     names = list(dict.fromkeys(name for name, _ in seen.headers if "_" in name))
     if not names or action == HttpProtocolOptions.ALLOW:
         return None
-    told = f"the header {names[0]} has an underscore: an application may mistake it for another header"
+    what = f"the header {names[0]} has an underscore: an application may mistake it for another header"
     if action == HttpProtocolOptions.DROP_HEADER:
-        walk.tell(DecisionStage.ROUTE, f"{told}; it is dropped")
+        walk.tell(DecisionStage.ROUTE, f"{what}; it is dropped")
         for name in names:
             seen.headers.remove(name)
         return None
-    walk.tell(DecisionStage.ROUTE, told)
+    walk.tell(DecisionStage.ROUTE, what)
     version = "http2" if seen.http2 else "http1"
     why = "a header's name has an underscore"
     return walk.end(Kind.ANSWERED, why, status=400, detail=f"{version}.unexpected_underscore")

@@ -1,7 +1,6 @@
-"""The network filters before the terminal filter of a chain, at a workload or a gateway: RBAC policies and external
-authorizers for the connection. Input: a filter chain. Output: its terminal filter, or the verdict that stops the
-connection.
-"""
+"""Evaluates the network filters before the terminal filter of a chain, at a workload or a gateway: RBAC policies and
+external authorizers for the connection. Input: a filter chain. Output: its terminal filter, or the verdict that
+stops the connection."""
 
 from __future__ import annotations
 
@@ -27,9 +26,9 @@ def pass_guards(
         if (rules := resources.opened(each.typed_config, RBAC)) is not None:
             if why := rbac.denied(walk, rules, seen):
                 return walk.end(Kind.CLOSED, "a policy denies the connection", detail=why)
-        elif (asked := resources.opened(each.typed_config, ExtAuthz)) is not None:
-            if matchers.metadata(asked.filter_enabled_metadata, seen.metadata):
-                authorizer = asked.grpc_service.envoy_grpc.cluster_name
+        elif (ext_authz := resources.opened(each.typed_config, ExtAuthz)) is not None:
+            if matchers.metadata(ext_authz.filter_enabled_metadata, seen.metadata):
+                authorizer = ext_authz.grpc_service.envoy_grpc.cluster_name
                 walk.tell(DecisionStage.POLICY, f"calls the external authorizer {authorizer} for the connection")
                 raise Unsure(f"the external authorizer {authorizer} decides")
         elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:

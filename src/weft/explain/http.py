@@ -1,5 +1,6 @@
-"""A request in an HTTP connection manager, inbound or outbound: path and headers are normalized, a route is matched,
-the HTTP filters run in order, and the router forwards the request to a cluster or responds itself."""
+"""Evaluates an HTTP connection manager, inbound or outbound: normalizes path and headers, matches a route, runs the
+HTTP filters in order. Returns the cluster to which the router forwards the request, or the verdict if a filter or
+route responds itself."""
 
 from __future__ import annotations
 
@@ -35,13 +36,14 @@ from weft.explain.world import EnvoyResources
 
 _HOP_BY_HOP = ("connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade")
 _NOBODY = "nobody"  # name of a gateway's catch-all virtual host for hosts that it does not serve, and of its route
-_BLOCKED = "block_all"  # the same at a sidecar with REGISTRY_ONLY, for unknown hosts
+_BLOCKED = "block_all"  # name of the virtual host for unknown hosts at a sidecar with REGISTRY_ONLY
 _MOST_HOSTS = 8  # served hosts that a message lists
 _ROUTER = "envoy.filters.http.router"
-_SILENT = ("envoy.filters.http.header_to_metadata",)  # only sets metadata for the access log
+# Filters that add no step: they only set metadata for the access log.
+_SILENT = ("envoy.filters.http.header_to_metadata",)
 _GRPC_WEB = "envoy.filters.http.grpc_web"
 _WEB_TYPES = tuple(f"application/grpc-web{text}{proto}" for text in ("", "-text") for proto in ("", "+proto"))
-# gRPC's deadlines, in milliseconds.
+# The header `grpc-timeout`: a number and its unit. `_UNITS` are in milliseconds.
 _DEADLINE = re.compile(r"(\d{1,8})([HMSmun])")
 _UNITS = {"m": 1, "S": 1_000, "M": 60_000, "H": 3_600_000}
 _MOST_UNITS = 99_999_999
@@ -55,7 +57,8 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
 def manage(
     walk: Walk, resources: EnvoyResources, manager: HttpConnectionManager, request: Request, seen: GuardInput
 ) -> ForwardedRequest | Verdict:
-    """Modifies the headers of `seen`, as the proxy does."""
+    """Runs the request through the connection manager. Returns the cluster and route that it is forwarded to, or the
+    verdict of a proxy that responds itself. Modifies the headers of `seen`, as the proxy does."""
     walk.grpc = is_grpc(seen.headers)
     if (refusal := _tidy(walk, manager, seen)) is not None:
         return refusal
@@ -85,7 +88,7 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdi
         return refusal
     if not headers.has(":authority"):
         return _turned_away(walk, "the request names no host", 400, "missing_host_header")
-    if not written.startswith("/"):  # `OPTIONS *`
+    if not written.startswith("/"):  # as in `OPTIONS *`
         return _turned_away(
             walk, f"the path {written} is for a whole server, not for a service", 404, "absolute_path_rejected"
         )
@@ -140,7 +143,8 @@ def _turned_away(walk: Walk, why: str, status: int, detail: str) -> Verdict:
 
 
 def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
-    """A request to upgrade to another protocol; the connection manager lists the supported ones."""
+    """Returns a 403 if the request asks to upgrade to a protocol that the connection manager does not list; else
+    None."""
     wanted = upgrade_of(seen.headers)
     if not wanted or any(each.upgrade_type.lower() == wanted for each in manager.upgrade_configs):
         return None
@@ -159,10 +163,10 @@ def _route(walk: Walk, resources: EnvoyResources, configuration: RouteConfigurat
     if not sources and not nobody and len(configuration.virtual_hosts) == 1:
         pass  # a workload's own inbound route configuration has only one virtual host
     else:
-        told = f"{authority} matches the virtual host {host.name} of {configuration.name}"
+        what = f"{authority} matches the virtual host {host.name} of {configuration.name}"
         if nobody:
-            told = f"{configuration.name} has no host {authority}{_hosts(configuration)}"
-        walk.tell(DecisionStage.ROUTE, told, sources, about=host.name)
+            what = f"{configuration.name} has no host {authority}{_hosts(configuration)}"
+        walk.tell(DecisionStage.ROUTE, what, sources, about=host.name)
     if host.require_tls == VirtualHost.ALL and seen.headers.value(":scheme") == "http":
         walk.tell(DecisionStage.ROUTE, "the host accepts only HTTPS", sources)
         return Route(redirect=RedirectAction(https_redirect=True))
@@ -181,7 +185,7 @@ def _route(walk: Walk, resources: EnvoyResources, configuration: RouteConfigurat
         return None
     walk.route = found.name
     if nobody:
-        return found  # the step above has reported the unknown host
+        return found  # the step that names the virtual host has reported the unknown host
     walk.tell(
         DecisionStage.ROUTE,
         f"the route {found.name or '(unnamed)'} matches: {_matched(found)}",
@@ -227,7 +231,7 @@ def _filter(
         return fault.inject(walk, injected, sources)
     if (shared := resources.opened(config, CorsPolicy)) is not None:
         if route is None or not route.HasField("route"):
-            return None  # a direct response also answers preflights
+            return None  # a route without a cluster responds to preflights itself
         return fault.preflight(walk, shared, seen.headers, sources)
     if (rules := resources.opened(config, RBAC)) is not None:
         why = rbac.denied(walk, rules, seen)
@@ -237,8 +241,8 @@ def _filter(
         if refusal is None:
             return None
         return walk.end(Kind.DENIED, refusal.why, status=refusal.status, detail=refusal.detail)
-    if (asked := resources.opened(config, ExtAuthz)) is not None:
-        _ask(walk, asked, seen)
+    if (ext_authz := resources.opened(config, ExtAuthz)) is not None:
+        _call_authorizer(walk, ext_authz, seen)
         return None
     if (mutation := resources.opened(config, HeaderMutation)) is not None:
         _mutate(mutation, seen)
@@ -260,7 +264,7 @@ def _translate(walk: Walk, seen: GuardInput, sources: tuple[ObjectSource, ...]) 
     seen.headers.remove("content-length")
 
 
-def _ask(walk: Walk, config: ExtAuthz, seen: GuardInput) -> None:
+def _call_authorizer(walk: Walk, config: ExtAuthz, seen: GuardInput) -> None:
     if config.HasField("filter_enabled_metadata") and not matchers.metadata(
         config.filter_enabled_metadata, seen.metadata
     ):
@@ -302,7 +306,7 @@ def _act(walk: Walk, resources: EnvoyResources, route: Route, seen: GuardInput) 
             walk.tell(DecisionStage.ROUTE, why, sources)
             return walk.end(Kind.ANSWERED, why, status=status, detail="direct_response")
         walk.tell(DecisionStage.ROUTE, f"the route sends a direct response with status {status}", sources)
-        # These statuses have a Location; Envoy sets it to the URL of the request.
+        # A response with one of these statuses has a Location, which Envoy sets to the URL of the request.
         where = location(RedirectAction(), headers, route.match) if status == 201 or 300 <= status < 400 else ""
         return walk.end(
             Kind.ANSWERED, "the route sends a direct response", status=status, location=where, detail="direct_response"
@@ -322,7 +326,7 @@ def _act(walk: Walk, resources: EnvoyResources, route: Route, seen: GuardInput) 
     if before != after:
         walk.tell(DecisionStage.ROUTE, f"it is rewritten to {after[0]}{after[1]}", sources)
     if action.HasField("max_grpc_timeout") and is_grpc(headers):
-        _tell_deadline(headers, action)
+        _set_deadline(headers, action)
     if limits := _patience(action):
         walk.tell(DecisionStage.ROUTE, limits, sources)
     for mirror in action.request_mirror_policies:
@@ -343,8 +347,8 @@ def _cluster(walk: Walk, route: Route, seen: GuardInput) -> str:
     total = sum(part.weight.value for part in parts)
     chosen, weight = by_weight(walk, parts, lambda part: part.weight.value)
     changed = _header_changes(chosen)
-    told = f"by weight {weight} of {total} it goes to {chosen.name}{f'; {changed}' if changed else ''}"
-    walk.tell(DecisionStage.ROUTE, told, sources_of(route.metadata))
+    what = f"by weight {weight} of {total} it goes to {chosen.name}{f'; {changed}' if changed else ''}"
+    walk.tell(DecisionStage.ROUTE, what, sources_of(route.metadata))
     change_headers(chosen, seen.headers)
     if chosen.host_rewrite_literal:
         seen.headers.set(":authority", chosen.host_rewrite_literal)
@@ -352,7 +356,8 @@ def _cluster(walk: Walk, route: Route, seen: GuardInput) -> str:
 
 
 def _header_changes(message: Route | WeightedCluster.ClusterWeight) -> str:
-    """The names of the headers that change; values may be long or secret, so they are left out."""
+    """The names of the headers that the route or weighted cluster sets and removes, as text. Values are left out,
+    because they may be long or secret."""
     changes = []
     for whose, added, removed in (
         ("request", message.request_headers_to_add, message.request_headers_to_remove),
@@ -364,8 +369,8 @@ def _header_changes(message: Route | WeightedCluster.ClusterWeight) -> str:
     return "; ".join(changes)
 
 
-def _tell_deadline(headers: RequestHeaders, action: RouteAction) -> None:
-    """Sets grpc-timeout to the deadline of one try: the caller's or the route's, whichever is shorter."""
+def _set_deadline(headers: RequestHeaders, action: RouteAction) -> None:
+    """Sets `grpc-timeout` to the deadline of one try: the caller's deadline or the route's, whichever is shorter."""
     limit, single = _milliseconds(action.max_grpc_timeout), _milliseconds(action.retry_policy.per_try_timeout)
     given = _DEADLINE.fullmatch(headers.value("grpc-timeout"))
     if given is not None and given[2] in "un":

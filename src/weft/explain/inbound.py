@@ -1,5 +1,5 @@
-"""The server's side of a connection: the filter chain of `virtualInbound` that matches, the TLS handshake, and the
-guards before the workload."""
+"""Explains the server's side of a connection: the filter chain of `virtualInbound` that matches, the TLS handshake,
+and the guards before the workload."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ class Arrival(msgspec.Struct, frozen=True):
     """A connection or request that reaches the server's proxy."""
 
     connection: IncomingConnection
-    headers: RequestHeaders | None  # None: not known to be HTTP
+    headers: RequestHeaders | None  # None: the connection is not known to be HTTP
     http2: bool = False
-    offer: tls.Offer | None = None  # TLS of the caller's proxy; an application's own TLS is bytes to all proxies
+    # TLS of the caller's proxy; None if it uses none. An application's own TLS is in `connection`.
+    offer: tls.Offer | None = None
 
 
 def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Request, world: World) -> Verdict:
@@ -74,14 +75,15 @@ def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
 
 
 def _sources(resources: EnvoyResources, found: FilterChain) -> tuple[ObjectSource, ...]:
-    """The objects that decide which connections the chain accepts, then the services that share the port."""
+    """The objects that decide which connections the filter chain accepts, then the services that share its port."""
     cluster = resources.clusters.get(f"inbound|{found.filter_chain_match.destination_port.value}||")
     named = sources_of(cluster.metadata) if cluster is not None else ()
     return (*sources_of(found.metadata), *(each for each in named if each.kind != "DestinationRule"))
 
 
 def _allowing(resources: EnvoyResources, found: FilterChain, seen: GuardInput) -> tuple[tuple[ObjectSource, ...], str]:
-    """The policies of which one must allow the connection, and their conditions that are not met."""
+    """The ALLOW policies of the filter chain, one of which must match the connection, and their unmet conditions as
+    text."""
     opened = (resources.opened(each.typed_config, RBAC) for each in found.filters)
     rules = [each.rules for each in opened if each is not None and each.HasField("rules")]
     allowing = [each for each in rules if each.action == rbac_pb2.RBAC.ALLOW]
@@ -110,7 +112,7 @@ def _filters(
     end = pass_guards(walk, resources, found, seen)
     if isinstance(end, Verdict):
         return end
-    upgraded = arrival.http2 and request.speaks is Speaks.HTTP  # by the caller's proxy
+    upgraded = arrival.http2 and request.speaks is Speaks.HTTP  # the caller's proxy has turned HTTP/1.1 into HTTP/2
     if isinstance(end, TcpProxy):
         if upgraded:
             walk.tell(
@@ -127,7 +129,8 @@ def _filters(
     seen.headers, seen.http2 = arrival.headers, arrival.http2
     route = walk.route
     result = manage(walk, resources, end, request, seen)
-    walk.route = route if walk.cluster else walk.route  # of two proxies' routes the caller's is meant
+    # The verdict names the route of the caller's proxy, if that proxy has chosen one.
+    walk.route = route if walk.cluster else walk.route
     if isinstance(result, Verdict):
         return msgspec.structs.replace(result, route=walk.route)
     cluster = resources.clusters.get(result.cluster)
@@ -149,7 +152,7 @@ def _to_workload(walk: Walk, server: ExplainedWorkload, cluster: str, arrival: A
     assert server.resources is not None  # noqa: S101 (the caller has looked)
     called = walk.cluster, walk.endpoint, walk.endpoints
     target = find(walk, server.resources, cluster, arrival.connection, server, world)
-    if called[0]:  # by a caller's proxy: the verdict reports its choice
+    if called[0]:  # a caller's proxy has chosen a cluster: the verdict names that cluster and its endpoint
         walk.cluster, walk.endpoint, walk.endpoints = called
     if isinstance(target, NoTarget):
         if arrival.headers is None:

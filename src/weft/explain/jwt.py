@@ -1,7 +1,6 @@
-"""Verifies tokens like Envoy's jwt_authn filter: where it looks for them, which issuers it accepts, and what it does
-with their claims. If the provider has its keys inline, the token's signature is verified (`token.py`); if it fetches
-them, the signature is assumed to be valid, and a step names that assumption.
-"""
+"""Verifies tokens like Envoy's jwt_authn filter: where it looks for tokens, which issuers it accepts, and what it
+does with the claims. If the provider has its keys inline, the token's signature is verified (`token.py`). If it
+fetches the keys, the signature is assumed to be valid, and a step names that assumption."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from weft.explain.token import FORGED, read_token, wrong_signature
 from weft.explain.walk import Walk
 
 FILTER = "envoy.filters.http.jwt_authn"
-_SKEW = 60  # seconds; Envoy's own
+_SKEW = 60  # seconds; Envoy's default for clock_skew_seconds
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
 
 _MISSING = "Jwt is missing"
@@ -42,13 +41,14 @@ class TokenDenied(msgspec.Struct, frozen=True):
 
 class _Found(msgspec.Struct, frozen=True):
     token: Token
-    provider: str  # the provider that looks for tokens there
-    header: str = ""  # to be removed when the token is accepted and not forwarded
+    provider: str  # the provider whose config names the place of the token
+    header: str = ""  # the header with the token; removed when the token is accepted and not forwarded
     parameter: str = ""
 
 
 def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: GuardInput) -> TokenDenied | None:
-    """None if the request passes. Claims of an accepted token go into the metadata, and into headers."""
+    """Returns the denial of a request by the jwt_authn filter; None if the request passes. Adds the claims of an
+    accepted token to the metadata of `seen`, and to its headers if so configured."""
     headers = seen.headers
     is_preflight = headers.value(":method") == "OPTIONS" and bool(
         headers.joined("origin") and headers.joined("access-control-request-method")
@@ -80,13 +80,14 @@ def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: Guard
 
 
 class _Check:
-    """Evaluates requirements; each one returns "" if it is met, else what is wrong."""
+    """Evaluates the filter's requirements for one request. Each method for a requirement returns "" if it is met,
+    else Envoy's error."""
 
     def __init__(self, config: JwtAuthentication, request: Request, seen: GuardInput) -> None:
         self._config, self._request, self._seen = config, request, seen
         self.payload: dict[str, Any] = {}
         self.issuer = ""
-        self.unchecked = ""  # where the keys are that would verify the signature
+        self.unchecked = ""  # URL of the keys that would verify the signature; "" if it was verified
 
     def require(self, requirement: JwtRequirement, used: tuple[str, ...] = ()) -> str:
         match requirement.WhichOneof("requires_type"):
@@ -107,16 +108,17 @@ class _Check:
                 raise Unsure(f"a token is required by {kind}, which is not simulated")
 
     def _any(self, requirements: list[JwtRequirement]) -> str:
-        """One met requirement is enough. Returns the last error other than a missing token or an unknown issuer."""
+        """Returns "" if one of the requirements is met. Else returns the last error; errors about a missing token or
+        an unknown issuer count only if there is no other."""
         used = tuple(each.provider_name for each in requirements if each.provider_name)
-        told = last = ""
+        specific = last = ""
         for each in sorted(requirements, key=lambda one: one.WhichOneof("requires_type") == "allow_missing"):
             last = self.require(each, used)
             if not last:
                 return ""
             if last not in (_MISSING, _UNKNOWN_ISSUER):
-                told = last
-        return told or last
+                specific = last
+        return specific or last
 
     def _believed_by(self, name: str) -> str:
         provider = self._config.providers[name]
@@ -131,7 +133,8 @@ class _Check:
         return ""
 
     def _good_or_missing(self, used: tuple[str, ...]) -> str:
-        """A token may be missing; one that is present must be valid for the provider of its issuer."""
+        """Returns "" if there is no token, or if the tokens are valid for the provider of their issuer; else the
+        error."""
         names = used or tuple(sorted(self._config.providers))
         found = [each for name in names for each in self._look(name)]
         wrong = ""
@@ -212,7 +215,8 @@ class _Check:
         return found
 
     def _token(self, text: str) -> Token:
-        """Claims of a real JWT come from its payload; those of `--jwt '{...}'` from the request."""
+        """The token with this text. The claims of a real JWT come from its payload; those of `--jwt '{...}'` from
+        the request."""
         made_up = next((each for each in self._request.tokens if each.text == text and not each.signed), None)
         return made_up or read_token(text)
 
@@ -227,7 +231,8 @@ def _parameters(target: str) -> dict[str, str]:
 
 
 def _without_parameter(target: str, name: str) -> str:
-    """Envoy rewrites the other parameters: decoded, and sorted by name."""
+    """The request's target without the query parameter `name`. The other parameters are decoded and sorted by name,
+    as Envoy rewrites them."""
     path, _, query = target.partition("?")
     left = [part.partition("=") for part in query.split("&") if part.partition("=")[0] != name]
     decoded = [(unquote(key), unquote(value)) for key, _, value in left]
@@ -269,5 +274,5 @@ def _audiences(claims: Mapping[str, Any]) -> set[str]:
 
 
 def _tidy(audience: str) -> str:
-    """Envoy compares audiences without the scheme and without a trailing slash."""
+    """The audience without its scheme and without a trailing slash, as Envoy compares audiences."""
     return re.sub(r"^https?://", "", audience).removesuffix("/")

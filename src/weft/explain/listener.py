@@ -1,5 +1,6 @@
-"""The listener and the filter chain that a connection matches. A chain is found criterion by criterion, each time by
-the most specific value that matches; like Envoy, the search never goes back to a less specific one."""
+"""Finds the listener and the filter chain that match a connection. A filter chain is found criterion by criterion,
+each time by the most specific value that matches. Like Envoy, the search never goes back to a less specific
+value."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _TLS_INSPECTOR, _HTTP_INSPECTOR = "envoy.filters.listener.tls_inspector", "envoy
 
 
 class IncomingConnection(msgspec.Struct, frozen=True):
-    """A connection that arrives at a proxy. TLS is that of the application or of another proxy."""
+    """A connection that arrives at a proxy. `server_name` and `offers` are the SNI and ALPN of its TLS, which comes
+    from the application or from another proxy."""
 
     source: str
     address: str
@@ -28,12 +30,13 @@ class IncomingConnection(msgspec.Struct, frozen=True):
     speaks: Speaks
     server_name: str = ""
     offers: tuple[str, ...] = ()
-    held: bool = False  # it was held for on-demand configuration, and continues
+    held: bool = False  # the proxy has held the connection for on-demand configuration and now matches it again
 
 
 def outbound(resources: EnvoyResources, connection: IncomingConnection) -> Listener | None:
-    """`virtualOutbound` accepts every connection and hands it to the listener of its original destination. For a
-    connection that was held, `virtualOutboundAgain` does the same."""
+    """Returns the listener that handles an outbound connection. `virtualOutbound` accepts every connection and hands
+    it to the listener of its original destination, if there is one. For a connection that was held,
+    `virtualOutboundAgain` does the same."""
     catching = resources.listeners.get(AGAIN if connection.held else OUTBOUND)
     if catching is None or not catching.use_original_dst.value:
         return catching
@@ -57,7 +60,8 @@ def chain(listener: Listener, connection: IncomingConnection) -> FilterChain | N
 
 
 def chains_of(listener: Listener, connection: IncomingConnection) -> list[FilterChain]:
-    """The filter chains for the connection's port: those that name it, or else those that name no port."""
+    """The filter chains for the connection's port: those that match on this port, or, if there are none, those that
+    match on no port."""
     named = [each for each in listener.filter_chains if _port(each) == connection.port]
     return named or [
         each for each in listener.filter_chains if not each.filter_chain_match.HasField("destination_port")
@@ -75,7 +79,7 @@ def _by_address(resources: EnvoyResources) -> dict[tuple[str, int], Listener]:
 
 
 def _detected(listener: Listener, connection: IncomingConnection) -> tuple[str, tuple[str, ...]]:
-    """The transport and application protocols that the listener's inspectors detect."""
+    """The transport protocol and the application protocols that the listener's inspectors detect in the connection."""
     inspectors = {
         each.name
         for each in listener.listener_filters
@@ -130,7 +134,8 @@ def _by_value(
 
 
 def _by_name(chains: list[FilterChain], server_name: str) -> list[FilterChain]:
-    """The name itself, then `*.example.com` from the longest, then chains without server names."""
+    """The filter chains that match the server name best: by the name itself, else by the longest wildcard
+    (`*.example.com`), else those without server names."""
     name = server_name.lower()
     wanted = [name] if name else []
     start = name.find(".", 1)
@@ -150,7 +155,7 @@ def _by_range(
         lengths = [one.prefix_len.value for one in listed if within(one, address)]  # type: ignore[attr-defined]
         length = max(lengths, default=-1) if listed else 0
         if listed and lengths:
-            length += 1  # any range is more specific than none, even one of length 0
+            length += 1  # any range is more specific than no range, even one of length 0
         if length > best:
             best, found = length, [each]
         elif length == best and length >= 0:

@@ -1,4 +1,4 @@
-"""Envoy's small matchers: for strings, headers, query parameters, paths, addresses and metadata values."""
+"""Evaluates Envoy's matchers for strings, headers, query parameters, paths, addresses and metadata values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.explain import regex
 from weft.explain.decision import Unsure
 from weft.explain.request import RequestHeaders
 
-MISSING = object()  # a value of metadata that is not there
+MISSING = object()  # stands for a metadata value that does not exist
 
 
 def text(matcher: StringMatcher, value: str) -> bool:
@@ -41,8 +41,8 @@ def text(matcher: StringMatcher, value: str) -> bool:
 
 
 def header(matcher: HeaderMatcher, headers: RequestHeaders) -> bool:
-    """If a header has several values, one that matches is enough. A missing header matches nothing, inverted or not,
-    unless it counts as empty."""
+    """Whether the headers match. If a header has several values, one that matches is enough. A missing header never
+    matches a matcher for values, inverted or not, unless `treat_missing_header_as_empty` is set."""
     kind = matcher.WhichOneof("header_match_specifier")
     if kind is None or kind == "present_match":
         wanted = matcher.present_match if kind else True
@@ -73,7 +73,7 @@ def _header_value(matcher: HeaderMatcher, kind: str, value: str) -> bool:
 
 
 def query_parameters(target: str) -> dict[str, str]:
-    """The query parameters of a request's target, not decoded; the first one if a name occurs twice."""
+    """The query parameters of a request's target, not decoded. If a name occurs twice, its first value counts."""
     _, _, query = target.partition("?")
     found: dict[str, str] = {}
     for part in query.split("&") if query else ():
@@ -130,7 +130,7 @@ def value(matcher: ValueMatcher, found: Any) -> bool:
 
 
 def lower(value: str) -> str:
-    """Lower case for ASCII letters only, as in Envoy."""
+    """`value` with its ASCII letters in lower case; other letters are unchanged, as in Envoy."""
     return value.lower() if value.isascii() else "".join(each.lower() if each.isascii() else each for each in value)
 
 

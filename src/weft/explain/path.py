@@ -1,5 +1,6 @@
-"""Normalizes a request's path before it is matched: as in RFC 3986, with slashes merged or decoded where the connection
-manager is configured to. Envoy uses Chromium's code; the table of characters is Chromium's."""
+"""Normalizes a request's path before it is matched: as in RFC 3986, with slashes merged or decoded where the
+connection manager is configured so. Envoy uses Chromium's code for this, and the table of characters is
+Chromium's."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _DOTS_WITH_PARAMETERS = re.compile(r"(^|/)(\.{1,2});[^/]*")
 
 
 def normalized(manager: HttpConnectionManager, target: str) -> str | None:
-    """None if the request is rejected because of its path."""
+    """The normalized target of a request; None if Envoy rejects the request because of its path."""
     if "#" in target:
         return None
     path, mark, query = target.partition("?")
@@ -39,8 +40,9 @@ def normalized(manager: HttpConnectionManager, target: str) -> str | None:
 
 
 def _canonical(path: str) -> str | None:
-    """Dots followed by parameters (`..;v=1`) are dots if neither is encoded; then encoded dots are decoded.
-    A path with an encoded NUL has no canonical form."""
+    """The path with `.` and `..` resolved and plain characters decoded; None for a path with an encoded NUL. Dots
+    that are followed by parameters (`..;v=1`) count as dots if neither the dots nor the semicolon are encoded.
+    Encoded dots are decoded after that."""
     path = _DOTS_WITH_PARAMETERS.sub(r"\1\2", path)
     if "%00" in path:
         return None
@@ -62,8 +64,9 @@ def _canonical(path: str) -> str | None:
 
 
 def _decoded(path: str) -> str:
-    """Decodes plain characters. A percent sign that begins no escape is encoded if decoding would make it begin one."""
-    result, lone, at = "", -1, 0  # `lone`: where in the result the last such sign is
+    """The path with the escapes of plain characters decoded. A percent sign that begins no escape is encoded as
+    `%25` if the decoding would make it begin one."""
+    result, lone, at = "", -1, 0  # `lone`: position in the result of the last percent sign that begins no escape
     while at < len(path):
         if path[at] != "%":
             result += path[at]

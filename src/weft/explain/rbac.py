@@ -13,12 +13,13 @@ from weft.explain.rule import GuardInput, is_, permits
 from weft.explain.unmet import unmet
 from weft.explain.walk import Walk
 
-_MOST_TOLD = 4  # rules whose unmet conditions a message lists
+_MOST_LISTED = 4  # rules whose unmet conditions a message lists
 HTTP_FILTER, NETWORK_FILTER = "envoy.filters.http.rbac", "envoy.filters.network.rbac"
 
 
 def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: GuardInput) -> str | None:
-    """Envoy's response_code_details of a denial; None if not denied. Results of shadow rules go into the metadata."""
+    """The response_code_details with which Envoy denies the request; None if it does not deny it. Adds the results
+    of shadow rules to the metadata of `seen`."""
     if config.HasField("shadow_rules"):
         _note(walk, config, seen)
     if not config.HasField("rules"):
@@ -33,21 +34,21 @@ def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: GuardIn
         if matched:
             walk.tell(DecisionStage.POLICY, f"{_named(matched)} allows it", policy_source(matched))
             return None
-        asked = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
+        sources = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
         what = f"no ALLOW rule matches, so it is denied{unmet_of(rules, seen)}"
-        walk.tell(DecisionStage.POLICY, what, tuple(dict.fromkeys(asked)))
+        walk.tell(DecisionStage.POLICY, what, tuple(dict.fromkeys(sources)))
         return detail("none")
     if matched:
         walk.tell(DecisionStage.POLICY, f"{_named(matched)} denies it", policy_source(matched))
         return detail(matched)
-    asked = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
-    if asked:  # else it is the built-in rule of every gateway, which no policy declares
-        walk.tell(DecisionStage.POLICY, "no DENY rule matches", tuple(dict.fromkeys(asked)))
+    sources = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
+    if sources:  # without sources, it is the built-in rule of every gateway, which no policy declares
+        walk.tell(DecisionStage.POLICY, "no DENY rule matches", tuple(dict.fromkeys(sources)))
     return None
 
 
 def effective(rules: RBAC, seen: GuardInput) -> str:
-    """The first policy that matches, in Envoy's order (by name); "" if none does."""
+    """The name of the first policy that matches, in Envoy's order (by name); "" if none matches."""
     for name in sorted(rules.policies):
         policy = rules.policies[name]
         if any(permits(each, seen) for each in policy.permissions) and any(
@@ -58,11 +59,11 @@ def effective(rules: RBAC, seen: GuardInput) -> str:
 
 
 def unmet_of(rules: RBAC, seen: GuardInput) -> str:
-    """Which conditions are not met, rule by rule."""
+    """The unmet conditions of each rule, as text in parentheses; "" if none can be described."""
     found = [(name, unmet(rules.policies[name], seen)) for name in sorted(rules.policies)]
     reasons = [f"{_named(name)}: {why}" for name, why in found if why]
-    if len(reasons) > _MOST_TOLD:
-        reasons = [*reasons[:_MOST_TOLD], f"and {len(reasons) - _MOST_TOLD} more"]
+    if len(reasons) > _MOST_LISTED:
+        reasons = [*reasons[:_MOST_LISTED], f"and {len(reasons) - _MOST_LISTED} more"]
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 

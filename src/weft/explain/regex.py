@@ -1,7 +1,8 @@
-"""Evaluates Envoy's regular expressions (RE2) with Python's `re`. An expression is rewritten so that both match the
-same; one that cannot be rewritten (`\\pN`, flags in the middle) raises `Unsure`.
+r"""Evaluates Envoy's regular expressions (RE2) with Python's `re`. An expression is rewritten so that `re` matches
+the same texts as RE2. An expression that cannot be rewritten (`\pN`, flags in the middle) raises `Unsure`.
 
-Unlike RE2, Python does not bound the time by the length of the text; the expressions are those that an operator wrote.
+Unlike RE2, Python does not bound the time by the length of the text. This is acceptable because operators write the
+expressions.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _HEXADECIMAL = re.compile(r"x\{([0-9A-Fa-f]+)\}|x([0-9A-Fa-f]{2})")
 
 
 def matches(expression: str, text: str) -> bool:
-    """Whether the whole text matches, as in Envoy."""
+    """Whether the expression matches the whole text, as in Envoy."""
     return compiled(expression).fullmatch(text) is not None
 
 
@@ -126,7 +127,7 @@ class _Rewriter:
         if character.lower() in _CLASSES:
             return f"[^{_CLASSES[character.lower()]}]"
         match character:
-            case "C":  # any byte
+            case "C":  # `\C` is any byte
                 return "(?s:.)"
             case "z":
                 return r"\Z"
@@ -177,5 +178,6 @@ class _Rewriter:
 
 
 def _literal(character: str) -> str:
-    """A character inside a class; escapes those that Python may give a meaning in a later version."""
+    """The character as a regular expression inside a character class. Characters that Python may give a meaning in a
+    later version are escaped."""
     return f"\\{character}" if character in "[&~|" else character

@@ -1,4 +1,4 @@
-"""The request to explain, and its headers while proxies change them."""
+"""The request to explain, and its headers, which proxies change on the way."""
 
 from __future__ import annotations
 
@@ -14,40 +14,41 @@ _ALIASES = {"host": ":authority"}
 
 
 class Speaks(StrEnum):
-    """What the caller's application sends."""
+    """The protocol that the caller's application sends."""
 
     HTTP = "http/1.1"
     HTTP2 = "h2c"
-    TLS = "tls"  # its own
+    TLS = "tls"  # the application's own TLS
     BYTES = "bytes"
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token that the request carries; `text` is how it is written there."""
+    """A JWT in the request. `text` is the token as the request contains it."""
 
     text: str
     claims: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    verified: bool = True  # whether its signature fits the keys of its issuer
-    malformed: str = ""  # what is wrong with it, if it is not a token
-    signed: bool = False  # a real JWT, whose signature is verified if the keys are known; else only claims
+    verified: bool = True  # whether the signature is assumed to be valid, for a token that is only claims
+    malformed: str = ""  # Envoy's error message, if the text is not a valid JWT
+    signed: bool = False  # a real JWT, whose signature is verified if the keys are known; False: only claims
 
 
 class Request(msgspec.Struct, frozen=True):
-    """`address`: where the connection goes, if not to the address that the host resolves to."""
+    """A request, or a TCP connection, to explain. `address`: the destination of the connection; "": the address that
+    the host resolves to."""
 
     host: str
     port: int = 80
     method: str = "GET"
     path: str = "/"
     headers: tuple[tuple[str, str], ...] = ()
-    caller: str = ""  # a workload's name, as the world knows it
+    caller: str = ""  # name of the calling workload in the `World`
     address: str = ""
     speaks: Speaks = Speaks.HTTP
     server_name: str = ""  # SNI of the application's own TLS; `offers` is its ALPN
     offers: tuple[str, ...] = ()
     tokens: tuple[Token, ...] = ()
     source: str = ""  # the address of a client outside the mesh that calls a gateway
-    now: int = 0  # in seconds since 1970, for tokens; 0: expiry is not checked
+    now: int = 0  # seconds since 1970, at which tokens are checked; 0: expiry is not checked
 
     @property
     def is_http(self) -> bool:
@@ -55,11 +56,11 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class RequestHeaders:
-    """Headers as in Envoy: lower case, several values per name, Host as `:authority`."""
+    """The headers of a request, as in Envoy: names in lower case, several values per name, Host as `:authority`."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         self._pairs = [(_ALIASES.get(name.lower(), name.lower()), value) for name, value in pairs]
-        self._made_up: set[str] = set()  # present, but with a value that cannot be predicted
+        self._made_up: set[str] = set()  # names of headers whose value cannot be predicted
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._pairs)
@@ -80,7 +81,7 @@ class RequestHeaders:
         return [value for each, value in self._pairs if each == name]
 
     def joined(self, name: str) -> str | None:
-        """All values of a name, joined with commas; None if there is none."""
+        """All values of the header, joined with commas; None if it is missing."""
         found = self.values(name)
         return ",".join(found) if found else None
 

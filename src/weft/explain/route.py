@@ -1,4 +1,4 @@
-"""The virtual host that matches a request's authority, and the first of its routes that matches the request."""
+"""Finds the virtual host that matches a request's authority, and the first of its routes that matches the request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from weft.explain.world import EnvoyResources
 
 
 class _Hosts(msgspec.Struct, frozen=True):
-    """The domains of a configuration, by how they are looked up: the longest wildcard first."""
+    """The domains of a route configuration, by the kind of match: exact names, suffixes, prefixes (each with the
+    longest first), and `*`."""
 
-    of: RouteConfiguration  # kept alive, because its id() is the cache key
+    of: RouteConfiguration  # kept alive, because its id() is part of the cache key
     exact: Mapping[str, VirtualHost]
     suffixes: tuple[tuple[str, VirtualHost], ...]  # of `*.example.com`, without the star
     prefixes: tuple[tuple[str, VirtualHost], ...]  # of `example.*`
@@ -75,7 +76,7 @@ def is_grpc(headers: RequestHeaders) -> bool:
 
 
 def without_port(authority: str) -> str:
-    """The host in `host:80` or `[::1]:80`."""
+    """The host of an authority such as `host:80` or `[::1]:80`, without the port."""
     start = authority.rfind(":")
     return authority if start < 0 or authority.rfind("]") > start else authority[:start]
 
@@ -83,7 +84,7 @@ def without_port(authority: str) -> str:
 def _takes_path(match: RouteMatch, path: str, *, is_connect: bool) -> bool:
     kind = match.WhichOneof("path_specifier")
     if kind == "connect_matcher" or is_connect:
-        return kind == "connect_matcher" and is_connect  # which has no path
+        return kind == "connect_matcher" and is_connect  # a CONNECT request has no path
     if kind == "safe_regex":
         return regex.matches(match.safe_regex.regex, path)
     if kind not in ("path", "prefix", "path_separated_prefix"):

@@ -18,7 +18,7 @@ class GuardInput(msgspec.Struct):
     """The connection, identities, headers and metadata that RBAC rules match. Filters add metadata as they run."""
 
     connection: IncomingConnection
-    identities: tuple[str, ...] = ()  # of the caller's certificate
+    identities: tuple[str, ...] = ()  # identities in the caller's certificate
     remote: str = ""  # address of the original client, from X-Forwarded-For
     headers: RequestHeaders = msgspec.field(default_factory=RequestHeaders)
     http2: bool = False
@@ -86,5 +86,6 @@ def is_(principal: Principal, seen: GuardInput) -> bool:
 
 
 def _asks_for_path(seen: GuardInput) -> bool:
-    """A CONNECT has a host and no path: it matches no path, and no excluded path."""
+    """Whether the request has a path that rules can match. A CONNECT request has only a host: it matches no `paths`
+    and no `notPaths`."""
     return seen.headers.has(":path") and seen.headers.value(":method") != "CONNECT"

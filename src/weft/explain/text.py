@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from weft.explain.decision import Explanation, Kind, ObjectSource, Outcome, Step, Verdict
 
-_MOST_SOURCES = 4  # printed per decision; twenty services that share a port would not make it clearer
-_FEWEST_ALIKE = 2  # decisions; "1 decision as above" would be no shorter than the decision
+_MOST_SOURCES = 4  # sources printed per decision; all twenty services that share a port would not make it clearer
+_FEWEST_ALIKE = 2  # decisions that `N decisions as above` replaces: for one, the phrase would not be shorter
 _MANY = ("Service", "AuthorizationPolicy")
 
 
@@ -52,7 +52,8 @@ def verdict(found: Verdict) -> str:
 
 
 def _listed(sources: tuple[ObjectSource, ...]) -> str:
-    """The list of sources. Only kinds with many objects are cut, and each object is listed before its second rule."""
+    """The sources as text in brackets. A long list is shortened: only kinds of which a decision has many objects are
+    cut, and every object is listed once before a second rule of it."""
     seen: set[tuple[str, str, str]] = set()
     kept: list[tuple[bool, ObjectSource]] = []
     others: list[tuple[bool, ObjectSource]] = []
@@ -70,7 +71,8 @@ def _listed(sources: tuple[ObjectSource, ...]) -> str:
 
 
 def _alike(first: Outcome, other: Outcome, start: int) -> int:
-    """The number of decisions, from `start` on, that differ only in names."""
+    """The number of decisions, from `start` on, in which `other` differs from `first` only in names; 0 if it is
+    below `_FEWEST_ALIKE`."""
     count = 0
     for one, another in zip(_nameless(first, start), _nameless(other, start), strict=False):
         if one != another:
@@ -80,7 +82,8 @@ def _alike(first: Outcome, other: Outcome, start: int) -> int:
 
 
 def _nameless(outcome: Outcome, start: int) -> Iterator[Step]:
-    """The decisions without the names of this outcome: cluster, server name, endpoints, proxy."""
+    """The decisions from `start` on, with the names of this outcome (cluster, server name, endpoints, proxy)
+    replaced by `…`."""
     found = outcome.verdict
     names = [found.cluster, found.cluster.replace("|", "_."), *(endpoint for endpoint, _ in found.endpoints)]
     names += dict.fromkeys(step.proxy for step in outcome.steps if step.proxy != outcome.steps[0].proxy)
@@ -90,7 +93,7 @@ def _nameless(outcome: Outcome, start: int) -> Iterator[Step]:
 
 
 def _shared(outcomes: tuple[Outcome, ...]) -> int:
-    """How many steps all outcomes begin with."""
+    """The number of steps at the beginning that are equal in all outcomes."""
     first = outcomes[0].steps
     if len(outcomes) == 1:
         return len(first)

@@ -1,5 +1,5 @@
-"""TLS between two proxies: whether a caller's proxy uses TLS to an endpoint, its ALPN and SNI, and whether each side
-accepts the other's certificate."""
+"""Decides about TLS between two proxies: whether a caller's proxy uses TLS to an endpoint, with which ALPN and SNI,
+and whether each side accepts the other's certificate."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from weft.explain.world import EnvoyResources
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The TLS parameters of a caller's proxy for a connection."""
+    """The TLS parameters with which a caller's proxy opens a connection."""
 
     server_name: str
     offers: tuple[str, ...]
-    identity: str  # of its client certificate; "" if it presents none
-    names: tuple[SubjectAltNameMatcher, ...]  # the server must have one of them; empty: any name is accepted
-    foreign: bool  # not the mesh's TLS: the trusted CAs are in files
-    sources: tuple[ObjectSource, ...] = ()  # the objects that require it
+    identity: str  # SPIFFE ID of the client certificate; "" if the proxy presents none
+    # The server's certificate must match one of these names. Empty: any name is accepted.
+    names: tuple[SubjectAltNameMatcher, ...]
+    foreign: bool  # TLS to a server outside the mesh: the trusted CAs do not come from the node's agent
+    sources: tuple[ObjectSource, ...] = ()  # the objects that configure this TLS
 
 
 def offer(
@@ -38,7 +39,9 @@ def offer(
     instead: tuple[str, ...],
     identity: str,
 ) -> Offer | None:
-    """None for plaintext. `instead`: ALPN that the filter chain sets, in place of the cluster's."""
+    """Returns the TLS parameters of the caller's proxy for an endpoint of the cluster; None for plaintext.
+    `instead`: ALPN that the filter chain sets, in place of the cluster's. `identity`: the SPIFFE ID of the
+    caller's proxy."""
     socket, why = _socket(cluster, place)
     sources = sources_of(cluster.metadata)
     if (header := _header(resources, socket)) is not None:
@@ -64,17 +67,20 @@ def offer(
 
 
 def announces(resources: EnvoyResources, cluster: Cluster, place: EndpointShare) -> bool:
-    """Whether a PROXY header is sent first, which proxies of the mesh do not read."""
+    """Whether the caller's proxy sends a PROXY header before the request. Proxies of the mesh do not read this
+    header."""
     return _header(resources, _socket(cluster, place)[0]) is not None
 
 
-def takes_server(walk: Walk, made: Offer, identity: str) -> bool:
-    """Whether the caller's proxy accepts the server's identity."""
-    if not made.names or any(matchers.text(each.matcher, identity) for each in made.names):
+def takes_server(walk: Walk, client_tls: Offer, identity: str) -> bool:
+    """Whether the caller's proxy accepts a server with this identity."""
+    if not client_tls.names or any(matchers.text(each.matcher, identity) for each in client_tls.names):
         walk.tell(DecisionStage.TLS, f"the server is {identity}, as expected")
         return True
-    expected = ", ".join(each.matcher.exact or str(each.matcher).strip() for each in made.names)
-    walk.tell(DecisionStage.TLS, f"the server is {identity or 'without an identity'}, not {expected}", made.sources)
+    expected = ", ".join(each.matcher.exact or str(each.matcher).strip() for each in client_tls.names)
+    walk.tell(
+        DecisionStage.TLS, f"the server is {identity or 'without an identity'}, not {expected}", client_tls.sources
+    )
     return False
 
 
@@ -86,8 +92,9 @@ def takes_client(
     policies: tuple[ObjectSource, ...] = (),
     unmet: str = "",
 ) -> bool:
-    """Whether the server's proxy accepts the caller's certificate. `sources`: the objects of the filter chain;
-    `policies`: the ALLOW policies, which the handshake enforces already; `unmet`: why none of them matches."""
+    """Whether the server's proxy accepts a caller with this identity; "" means that it presents no certificate.
+    `sources`: the objects of the filter chain. `policies`: the ALLOW policies, which the handshake enforces
+    already. `unmet`: why none of these policies matches."""
     if not identity:
         if context.require_client_certificate.value:
             walk.tell(DecisionStage.TLS, "the caller presents no certificate, but one is required", sources)
@@ -96,7 +103,8 @@ def takes_client(
     if not names or any(matchers.text(each.matcher, identity) for each in names):
         walk.tell(DecisionStage.TLS, f"the caller is {identity}")
         return True
-    of_mesh = any(each.matcher.HasField("prefix") for each in names)  # a whole trust domain: not from a policy
+    # A prefix covers a whole trust domain, so these names do not come from a policy.
+    of_mesh = any(each.matcher.HasField("prefix") for each in names)
     if policies and not of_mesh:
         what = f"the caller is {identity}, and no ALLOW rule matches, so it is denied{unmet}"
         walk.tell(DecisionStage.POLICY, what, policies)

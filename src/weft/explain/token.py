@@ -1,7 +1,8 @@
-"""Parses a JWT like Envoy: returns its claims, or Envoy's error message. Verifies its signature if the keys are known.
+"""Parses a JWT like Envoy, and returns its claims or Envoy's error message. Verifies its signature if the keys are
+known.
 
-Rule: accepts what Envoy accepts, although that is laxer than the standard. The library for signatures is imported only
-when needed: it is slow to import, and few requests carry a token.
+Rule: the parser accepts every token that Envoy accepts, although Envoy is laxer than the standard. The library for
+signatures is imported only when needed: it is slow to import, and few requests carry a token.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ _WRONG_LENGTH = "Jwt ED25519 signature is wrong length"
 _FORM = "Jwt is not in the form of Header.Payload.Signature with two dots and 3 sections"
 _ENCODED = re.compile(r"[A-Za-z0-9_-]*")
 _ALGORITHMS = frozenset({f"{kind}{size}" for kind in ("ES", "HS", "RS", "PS") for size in (256, 384, 512)} | {"EdDSA"})
-_MOST = 1 << 64  # of a time
+_MOST = 1 << 64  # limit of the times in a token: `iat`, `nbf`, `exp`
 _ED25519_BYTES = 64
 
 
 def read_token(text: str) -> Token:
-    """The parsed token; its signature is not verified yet."""
+    """Parses a JWT. Does not verify the signature. If the text is not a valid JWT, `Token.malformed` is Envoy's
+    error."""
     parts = [part for part in text.split(".") if part]
     if len(parts) != 3:
         return Token(text, malformed=_FORM)
@@ -47,7 +49,8 @@ def read_token(text: str) -> Token:
 
 
 def wrong_signature(text: str, key_set: str) -> str:
-    """Envoy's error for the signature of a parsed token; "" if one of the keys signed it."""
+    """Envoy's error about the signature of a parsed token; "" if one of the keys in `key_set` (a JWKS) signed the
+    token."""
     head, payload, signature = (part for part in text.split(".") if part)
     header, signed = json.loads(_decoded(head) or b""), f"{head}.{payload}".encode()
     wrong = _NO_SUCH_KEY
@@ -93,7 +96,8 @@ def _wrong_claims(claims: Mapping[str, Any]) -> str:
 
 
 def _opened(part: str, name: str) -> dict[str, Any] | str:
-    """The decoded JSON object, or an error message."""
+    """The JSON object in one part of a token, or Envoy's error message. `name`: the name of the part in that
+    message."""
     decoded = _decoded(part)
     if decoded is None:
         return f"Jwt {name} is an invalid Base64url encoded"
@@ -125,7 +129,7 @@ def _has_signed(key: Mapping[str, str], algorithm: str, signed: bytes, signature
 
 
 def _verify(key: Mapping[str, str], algorithm: str, signed: bytes, signature: bytes) -> None:
-    """Raises InvalidSignature, or ValueError for an invalid key."""
+    """Verifies a signature. Raises InvalidSignature if it is wrong, or ValueError if the key is invalid."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, utils
 
@@ -152,7 +156,8 @@ def _verify(key: Mapping[str, str], algorithm: str, signed: bytes, signature: by
 
 
 def _hash(algorithm: str, key_type: str) -> HashAlgorithm:
-    """SHA-256 also if the algorithm is for another type of key."""
+    """The hash that Envoy uses for a signature: by the size in the algorithm's name, but SHA-256 if the algorithm
+    belongs to another type of key."""
     from cryptography.hazmat.primitives import hashes
 
     kinds = ("ES",) if key_type == "EC" else ("RS", "PS")

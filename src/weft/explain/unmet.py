@@ -1,7 +1,8 @@
-"""Describes why a rule of a policy does not match. Input: an RBAC policy and the request. Output: the conditions that
-are not met, as text: `method POST is not GET or HEAD`.
+"""Describes why a rule of a policy does not match. Input: an RBAC policy and the request. Output: the unmet
+conditions as text, such as `method POST is not GET or HEAD`.
 
-Rule: runs after the decision and never decides anything; conditions that it cannot describe are left out.
+Rule: this module runs after the decision and never decides anything. Conditions that it cannot describe are left
+out.
 """
 
 from __future__ import annotations
@@ -27,32 +28,34 @@ _NAMED = {":method": "method", ":authority": "host"}
 _NAMESPACE = re.compile(r"spiffe://\.\+/ns/((?:\[\^/\]\*|[^/])*)/\.\*")
 _ACCOUNT = re.compile(r"spiffe://\.\+/ns/([^/]*)/\(\?:\.\+/\)\?sa/([^/]*)\(\?:/\.\+\)\?")
 
-# The checked property, as the subject of a sentence, and the accepted value; None: the subject is the whole message.
+# The checked property, as the subject of a sentence, and the value that the rule accepts. If the value is None, the
+# subject is the whole message.
 Miss = tuple[str, str | None]
 
 
 def unmet(policy: Policy, seen: GuardInput) -> str:
-    """ "" if no condition can be described. A rule needs one of its permissions and one of its principals."""
+    """The unmet conditions of a policy as text; "" if none can be described. A policy matches if one of its
+    permissions and one of its principals match."""
     misses: list[Miss] = []
     if not any(permits(each, seen) for each in policy.permissions):
         misses += _of_ways([[*_of_permission(each, seen)] for each in policy.permissions])
     if not any(is_(each, seen) for each in policy.principals):
         misses += _of_ways([[*_of_principal(each, seen)] for each in policy.principals])
-    return _told(misses)
+    return _sentence(misses)
 
 
 def _of_ways(ways: list[list[Miss]]) -> list[Miss]:
-    """The misses of alternatives. Values of one subject are listed together; different subjects are joined with
-    `or else`."""
+    """Combines the misses of alternatives, none of which matches. If all alternatives check the same subject, their
+    values are listed together; else they become one message, joined with `or else`."""
     described = [way for way in ways if way]
     if all(len(way) == 1 for way in described) and len({way[0][0] for way in described}) == 1:
         return [way[0] for way in described]
     if len(described) == 1:
         return described[0]
-    return [("; or else ".join(map(_told, described)), None)] if described else []
+    return [("; or else ".join(map(_sentence, described)), None)] if described else []
 
 
-def _told(misses: Iterable[Miss]) -> str:
+def _sentence(misses: Iterable[Miss]) -> str:
     wanted: dict[str, list[str]] = {}
     for subject, value in misses:
         values = wanted.setdefault(subject, [])
@@ -69,8 +72,8 @@ def _either(values: list[str]) -> str:
 
 
 def _of_permission(permission: Permission, seen: GuardInput) -> Iterable[Miss]:
-    """The misses of a permission that does not match; under `not_rule`, those of a permission that
-    matches."""
+    """The conditions of a permission that the request does not meet. For a `not_rule`: the conditions inside it that
+    the request does meet."""
     kind = permission.WhichOneof("rule")
     connection = seen.connection
     match kind:
@@ -129,7 +132,7 @@ def _of_principal(principal: Principal, seen: GuardInput) -> Iterable[Miss]:
 
 
 def _left_out(about: Iterable[Miss]) -> list[Miss]:
-    """The request has a value that the rule excludes (`notMethods`)."""
+    """Messages that the request has a value that the rule excludes, as in `notMethods`."""
     return [(f"{subject} is excluded", None) for subject in dict.fromkeys(subject for subject, _ in about)]
 
 
@@ -144,7 +147,8 @@ def _of_path(matcher: PathMatcher, seen: GuardInput) -> Miss:
 
 
 def _of_header(matcher: HeaderMatcher, seen: GuardInput) -> Miss:
-    """A header's value is not repeated: it may be a secret."""
+    """The unmet condition on a header. The value of the header is left out, because it may be a secret; only method
+    and host are shown."""
     if not seen.headers.has(matcher.name):
         return f"there is no header {matcher.name}", None
     name = _NAMED.get(matcher.name)
@@ -190,7 +194,7 @@ def _identity(wanted: StringMatcher) -> str:
 
 
 def _text(wanted: StringMatcher) -> str:
-    """The matcher in the notation of a policy."""
+    """The accepted value in the notation of a policy: `GET`, `/api/*`, `*.json`."""
     kind = wanted.WhichOneof("match_pattern")
     match kind:
         case "exact":

@@ -19,7 +19,7 @@ _SPEAKS = {
     "grpc": Speaks.HTTP2,
 }
 _OFFERS = {"https": ("h2", "http/1.1")}
-_METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token, as RFC 9110 has it
+_METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token as defined in RFC 9110
 
 
 class BadUrl(Exception):
@@ -56,7 +56,8 @@ def request_of(
     source: str = "",
     now: int = 0,
 ) -> Request:
-    """The default scheme is http. Raises BadUrl, BadMethod, BadSource."""
+    """Builds the request to explain from a URL and the options of a command. The default scheme is http. Raises
+    BadUrl, BadMethod, BadSource."""
     if source and not is_address(source):
         raise BadSource(source)
     try:
@@ -90,7 +91,7 @@ def request_of(
     if carried and "authorization" not in given:
         sent.append(("authorization", f"Bearer {carried[0].text}"))
     is_http = _SPEAKS[scheme] in (Speaks.HTTP, Speaks.HTTP2)
-    # Clients leave the scheme's default port out of Host.
+    # Clients leave the scheme's default port out of the header Host.
     shown = f"[{host}]" if ":" in host else host
     if is_http and port != _PORTS[scheme] and "host" not in given:
         sent.append(("host", f"{shown}:{port}"))

@@ -1,5 +1,6 @@
-"""One path through all decisions. Where the result is random, a stage calls `Walk.choose`; `every` repeats the walk for
-each choice not yet taken, until all paths are covered, so that the stages themselves contain no branching."""
+"""Records one path of a request through all decisions (`Walk`), and enumerates all paths (`every`). Where the result
+is random, a stage calls `Walk.choose`. `every` repeats the walk for each choice not yet taken, until all paths
+are covered, so that the stages themselves contain no branching."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from weft.explain.request import RequestHeaders
 T = TypeVar("T")
 
 _MOST_WAYS = 128
-# To a gRPC caller, a proxy's own response has status 200 and carries a gRPC status.
+# HTTP status of a proxy's own response -> gRPC status. A gRPC caller gets HTTP status 200 and this gRPC status.
 _GRPC_OF_HTTP = {400: 13, 401: 16, 403: 7, 404: 12, 429: 14, 502: 14, 503: 14, 504: 14}
 _BARE = ("NC", "NR")  # flags of responses without a body
 
@@ -32,13 +33,14 @@ class Walk:
         self.steps: list[Step] = []
         self.odds = 1.0
         self.proxy = ""  # the proxy whose decisions are being recorded
-        self.taken: list[tuple[int, int]] = []  # the choice, and of how many
-        self.route = self.cluster = self.endpoint = self.workload = ""  # for the verdict
+        # For each random choice: the number of the chosen option, and how many options there were.
+        self.taken: list[tuple[int, int]] = []
+        self.route = self.cluster = self.endpoint = self.workload = ""  # copied into the verdict
         self.endpoints: tuple[tuple[str, float], ...] = ()
         self.delay = 0.0
         self.provided = ""
-        self.grpc = False  # whether the request is gRPC at the proxy that decides
-        self.web = False  # whether a proxy converts the request from gRPC-Web, and converts every response with a body
+        self.grpc = False  # whether the request is gRPC at the current proxy
+        self.web = False  # whether a proxy converts the request from gRPC-Web, and back every response with a body
         self._given = given
 
     def tell(self, stage: DecisionStage, what: str, sources: tuple[ObjectSource, ...] = (), about: str = "") -> None:
@@ -55,7 +57,8 @@ class Walk:
         location: str = "",
         headers: RequestHeaders | None = None,
     ) -> Verdict:
-        """The verdict at this stage, with the route, cluster and endpoint recorded so far."""
+        """Returns a verdict with the route, cluster and endpoint that were recorded so far. For a gRPC request, an
+        error `status` becomes HTTP status 200 and a gRPC status."""
         arriving = list(headers) if headers is not None else []
         pseudo = dict(pair for pair in arriving if pair[0].startswith(":"))
         failure = 0 if not status or detail == "cors_response" else status
@@ -84,8 +87,8 @@ class Walk:
         )
 
     def choose(self, options: Sequence[tuple[float, T]]) -> T:
-        """Chooses an option, and multiplies the odds by its share of the weights; an option of weight 0 is never
-        chosen."""
+        """Returns one of the options, which are pairs of a weight and a value, and multiplies the odds of this path
+        by the option's share of the weights. An option of weight 0 is never chosen."""
         possible = [option for option in options if option[0] > 0]
         if not possible:
             raise Unsure("there is nothing to choose from")
@@ -117,7 +120,7 @@ def every(journey: Callable[[Walk], Verdict]) -> Explanation:
 
 
 def _once(outcomes: list[Outcome]) -> Iterable[Outcome]:
-    """Merges paths with equal verdicts into one outcome, with the steps of the first."""
+    """Merges outcomes with equal verdicts into one, which adds up their odds and has the steps of the first."""
     found: dict[Verdict, Outcome] = {}
     for outcome in outcomes:
         same = found.get(outcome.verdict)
@@ -128,7 +131,8 @@ def _once(outcomes: list[Outcome]) -> Iterable[Outcome]:
 
 
 def _next(taken: list[tuple[int, int]]) -> tuple[int, ...] | None:
-    """The choices of the next path, in counting order: the last choice with another option advances."""
+    """The choices of the next path, in counting order: the last choice that has another option advances. None after
+    the last path."""
     for position in reversed(range(len(taken))):
         choice, number = taken[position]
         if choice + 1 < number:

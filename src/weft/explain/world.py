@@ -25,7 +25,8 @@ _LISTENER, _ROUTE, _CLUSTER, _ENDPOINT = (
 
 
 class EnvoyResources:
-    """The resources of one proxy, by name. Packed messages (`Any`) are decoded once."""
+    """The resources of one proxy: listeners, route configurations, clusters and endpoints, by name. Packed messages
+    (`Any`) are decoded once."""
 
     def __init__(
         self,
@@ -39,13 +40,12 @@ class EnvoyResources:
         self.clusters: Mapping[str, Cluster] = {each.name: each for each in clusters}
         self.endpoints: Mapping[str, ClusterLoadAssignment] = {each.cluster_name: each for each in endpoints}
         self._opened: dict[tuple[str, bytes], Anything] = {}
-        self.kept: dict[
-            object, Anything
-        ] = {}  # cache of values that stages derive from the resources, under their own keys
+        # Cache of values that stages derive from the resources. Each stage uses its own keys.
+        self.kept: dict[object, Anything] = {}
 
     @classmethod
     def from_bytes(cls, sent: Iterable[tuple[str, bytes]]) -> EnvoyResources:
-        """From pairs of a type URL and a serialized resource; other types are ignored."""
+        """Parses pairs of a type URL and a serialized resource. Resources of other types are ignored."""
         by_type: dict[str, list[bytes]] = {_LISTENER: [], _ROUTE: [], _CLUSTER: [], _ENDPOINT: []}
         for type_url, body in sent:
             if type_url in by_type:
@@ -58,7 +58,7 @@ class EnvoyResources:
         )
 
     def opened(self, packed: Any, kind: type[M]) -> M | None:
-        """The decoded message, if it is of this type."""
+        """Decodes a packed message. Returns None if it is not of the type `kind`."""
         if not packed.Is(kind.DESCRIPTOR):  # type: ignore[arg-type]
             return None
         key = (packed.type_url, packed.value)
@@ -71,10 +71,10 @@ class EnvoyResources:
 class Closed(msgspec.Struct, frozen=True):
     """A server of a gateway that accepts no connections."""
 
-    port: int  # at which it would listen
+    port: int  # the port on which it would listen
     hosts: tuple[str, ...]
     why: str
-    what: str  # the same, with the Gateway that declares the server
+    what: str  # `why`, with the Gateway that declares the server
     sources: tuple[ObjectSource, ...] = ()
 
 
@@ -85,24 +85,25 @@ class ExplainedWorkload(msgspec.Struct, frozen=True, eq=False):
     addresses: tuple[str, ...] = ()
     identity: str = ""  # the SPIFFE ID in its proxy's certificate
     resources: EnvoyResources | None = None  # None: no proxy
-    ports: frozenset[int] | None = None  # on which its application listens; None: not known, so on all
-    doors: Mapping[int, int] | None = (
-        None  # of a gateway: port that callers use -> port that the proxy listens on; None: not a gateway
-    )
-    closed: tuple[Closed, ...] = ()  # of a gateway
-    published: Mapping[int, int] = {}  # of a gateway: port of the machine -> port that the proxy listens on
-    unread: Mapping[str, str] = {}  # of a gateway: Secret that its proxy rejected and never had -> error
+    # Ports on which its application listens. None: unknown, so all ports are assumed.
+    ports: frozenset[int] | None = None
+    # Ports of a gateway: port that callers use -> port on which the proxy listens. None: not a gateway.
+    doors: Mapping[int, int] | None = None
+    closed: tuple[Closed, ...] = ()  # of a gateway: its servers that accept no connections
+    published: Mapping[int, int] = {}  # of a gateway: port of the machine -> port on which the proxy listens
+    unread: Mapping[str, str] = {}  # of a gateway: Secret that its proxy rejected, without an earlier version -> error
 
 
 class NoPort(msgspec.Struct, frozen=True):
-    """A service with an address of its own, but without the called port."""
+    """Why a call fails: the service at the called address does not have the called port."""
 
     why: str
     sources: tuple[ObjectSource, ...] = ()
 
 
 class Unseen(msgspec.Struct, frozen=True):
-    """A service with an address that is not visible to the caller's proxy."""
+    """Why a call does not reach a service as such: the service at the called address is not visible to the caller's
+    proxy."""
 
     why: str
     sources: tuple[ObjectSource, ...] = ()
@@ -112,24 +113,24 @@ class World(Protocol):
     def workload(self, name: str) -> ExplainedWorkload | None: ...
 
     def at(self, address: str) -> ExplainedWorkload | None:
-        """The workload at an address; None if the mesh does not know the address."""
+        """The workload at an address; None if no workload of the mesh has the address."""
         ...
 
     def behind(self, address: str, port: int) -> tuple[tuple[str, int], ...] | None:
-        """The endpoints to which the network forwards a connection to a service's address, where no proxy chooses one;
-        None if it is not a service's address."""
+        """The endpoints behind a service's address, to which the network forwards a connection for which no proxy
+        chooses an endpoint. None if the address is not a service's."""
         ...
 
     def no_port(self, address: str, port: int) -> NoPort | None:
-        """The service that has this address, if it does not have this port."""
+        """The reason, if a service has this address but not this port; else None."""
         ...
 
     def unseen(self, caller: ExplainedWorkload, address: str, port: int) -> Unseen | None:
-        """The service that has this address and port, if it is not visible to the caller's proxy."""
+        """The reason, if a service has this address and port but is not visible to the caller's proxy; else None."""
         ...
 
     def is_shown(self, caller: ExplainedWorkload, address: str, port: int) -> bool:
-        """Whether the caller's proxy gets configuration for this address on demand."""
+        """Whether the caller's proxy would get configuration for this address and port on demand."""
         ...
 
     def uncalled(self, caller: ExplainedWorkload, cluster: str) -> str:
@@ -137,16 +138,17 @@ class World(Protocol):
         ...
 
     def resolve(self, host: str, caller: ExplainedWorkload, *, by_proxy: bool = False) -> tuple[str, ...]:
-        """The addresses of a name for the caller's application, or for its proxy; the name itself where a proxy
-        resolves it outside the mesh."""
+        """The addresses to which a name resolves for the caller's application, or for its proxy (`by_proxy`). The
+        name itself if a proxy resolves it outside the mesh."""
         ...
 
     def after_call(self, caller: ExplainedWorkload, address: str) -> EnvoyResources:
-        """The resources of the caller's proxy after it got the configuration for this address."""
+        """The resources of the caller's proxy after the control plane has sent it the configuration for this
+        address."""
         ...
 
     def on_demand(self, caller: ExplainedWorkload) -> str:
-        """Why calls to destinations that the caller's proxy has no configuration for are held."""
+        """Why the caller's proxy holds calls to destinations for which it has no configuration yet."""
         ...
 
     def intercepts(self, workload: ExplainedWorkload, address: str, port: int, *, inbound: bool) -> bool:

@@ -1,1 +1,2 @@
-"""Answers to questions about a mesh. Nothing in here serves a proxy or changes a mesh."""
+"""Commands and debug pages that inspect a mesh: explain, describe, diff, audit, analyze and Istio's debug endpoints.
+No module in here serves a proxy or changes a mesh."""

@@ -14,14 +14,14 @@ from weft.inspect.debug.stream import DebugStream
 
 
 def attach_debug(plane: ControlPlane, namespace: str = "") -> Debug:
-    """Serve debug requests on the plane's xDS streams, and return the pages for HTTP and the Unix socket. `namespace`:
-    the control plane's own; its service accounts may read the pages."""
+    """Serve the debug pages on the plane's xDS streams. Return the pages, for HTTP and the Unix socket. `namespace`:
+    the control plane's own namespace, whose service accounts may read the pages."""
     debug = Debug(plane.diagnosis, plane.mesh, plane.contents, lambda: _own_pages(plane))
     plane.answer_debug(DebugStream(debug, namespace, plane.owned))
     return debug
 
 
 def _own_pages(plane: ControlPlane) -> Mapping[str, Page]:
-    from weft.inspect.own_pages import pages  # imports much that few control planes need
+    from weft.inspect.own_pages import pages  # imported late: it imports many modules that few control planes need
 
     return pages(plane)

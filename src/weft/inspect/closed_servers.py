@@ -1,6 +1,7 @@
-"""Configured servers of a gateway that do not work, and why: servers that are left out, and hosts whose connections are
-closed. Input: a mesh and a gateway's group. Output: reasons in words, for explain and describe. Rule: this module does
-not decide what is served (`weft.mesh.gateways` does); it only compares."""
+"""Find the configured servers of a gateway that do not work, and why: servers that are left out, and hosts whose
+connections are closed. Input: a mesh and a gateway's group. Output: reasons as text, for explain and describe.
+Rule: this module does not decide what is served (`weft.mesh.gateways` does). It only compares the objects with
+that decision."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from weft.translate.view import group_view
 class LeftOut(msgspec.Struct, frozen=True):
     gateway: Gateway
     server: GatewayServer
-    by: BoundServer  # the server that has its port or hosts instead
+    by: BoundServer  # the server that is served on this port instead
 
     @property
     def why(self) -> str:
@@ -43,7 +44,8 @@ def left_out(mesh: Mesh, group: Group) -> Iterator[LeftOut]:
 
 
 def unanswered(mesh: Mesh, bound: BoundServer, group: Group) -> str:
-    """Why connections to the server are closed; "" if they are not, or if the server is HTTP and returns a status."""
+    """Why the gateway closes connections to the server. "" if it does not, and for an HTTP server, which responds
+    with a status instead."""
     view = group_view(mesh, group)
     tls = bound.server.tls
     if tls is not None and bound.server.encrypted and (lacking := missing(tls, view)):
@@ -59,7 +61,7 @@ def unanswered(mesh: Mesh, bound: BoundServer, group: Group) -> str:
 
 
 def closed(mesh: Mesh, group: Group) -> tuple[Closed, ...]:
-    """For `weft.explain`: the servers of a gateway whose connections are closed."""
+    """The servers of a gateway whose connections are closed, in the form that `weft.explain` uses."""
     servers = []
     others = [*left_out(mesh, group)]
     for bound in mesh.scope(group).servers or ():
@@ -74,7 +76,8 @@ def closed(mesh: Mesh, group: Group) -> tuple[Closed, ...]:
 
 
 def unsent(mesh: Mesh, group: Group, rule: DestinationRule, port: int, subset: str = "") -> str:
-    """Why calls by a DestinationRule fail whose TLS uses a Secret; "" if the Secret is complete."""
+    """Why calls fail whose DestinationRule configures TLS with a Secret: it is missing, incomplete or not usable by
+    this group. "" if the calls do not fail for this reason."""
     tls = effective(rule, port, next((each for each in rule.subsets if each.name == subset), None)).tls
     if tls is None or not tls.credential:
         return ""
@@ -99,7 +102,8 @@ def _placed(reference: CredentialRef, group: Group) -> CredentialRef:
 
 
 def _elsewhere(mesh: Mesh, wanted: CredentialRef) -> str:
-    """Name a Secret of that name in another namespace: usually that one is meant."""
+    """A note that names Secrets of the wanted name in other namespaces, since usually one of them is meant; "" if
+    there is none."""
     namespaces = sorted(each.namespace for each in mesh.credentials() if each.name == wanted.name)
     return f" (there is one in {', '.join(namespaces)}; it must be in {wanted.namespace})" if namespaces else ""
 

@@ -1,5 +1,5 @@
-"""weft's own debug pages, beside Istio's: explain, bisect, diff, describe, tls-check, why, audit and history. Input: a
-query. Output: JSON, or a problem."""
+"""Serve weft's own debug pages, beside Istio's: explain, bisect, diff, describe, tls-check, why, audit and history.
+Input: a query. Output: JSON, or a problem."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from weft.history.history import Moment
 
 
-# Evaluating the past may take long, and the event loop has streams to serve. The past does not change, so a thread can
-# read it. One at a time: only users request it.
+# Serializes the requests about the past. They may take long, so they run on a thread: the event loop has streams to
+# serve, and the past does not change. One at a time is enough, since only users request them.
 _looking_back = asyncio.Lock()
 
 
@@ -46,17 +46,17 @@ class PastMoment(msgspec.Struct, frozen=True):
     number: int
     at: float
     changes: tuple[ChangedObject, ...]
-    digest: str = ""  # of all objects, after the moment
+    digest: str = ""  # digest of all objects after the moment
 
 
 class PastMoments(msgspec.Struct, frozen=True):
     begun: float
     moments: tuple[PastMoment, ...]
-    digest: str = ""  # of all objects, before the first moment
+    digest: str = ""  # digest of all objects before the first moment
 
 
 class DiffQuestion(msgspec.Struct, frozen=True):
-    """Compare two moments, named as in `Question.when`; `after` defaults to now."""
+    """The two moments to compare, named as in `Question.when`. `after` defaults to now."""
 
     before: str
     after: str = ""
@@ -68,20 +68,20 @@ class PastDifference(msgspec.Struct, frozen=True):
     before: int
     after: int
     difference: Difference
-    deserted: tuple[int, ...] = ()  # the moments that had no pod yet
+    deserted: tuple[int, ...] = ()  # numbers of the compared moments at which no pod existed yet
 
 
 class Flip(msgspec.Struct, frozen=True):
-    """The moment at which the outcome of a request changed to the current one. Without a moment, it has been the same
-    `since` the history began, or since its workloads were added. `whole`: before that there was no mesh or no
-    caller."""
+    """The moment at which the outcome of a request changed to the current outcome. Without a moment, the outcome has
+    been the same `since` the history began, or since its workloads were added. `whole`: there was no mesh or no
+    caller before `since`."""
 
     moment: PastMoment | None = None
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     since: float = 0.0
     whole: bool = True
-    because: str = ""  # the responsible object, if several changed at that moment
+    because: str = ""  # the responsible object, if several objects changed at that moment
 
 
 class DescribeQuestion(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class DescribeQuestion(msgspec.Struct, frozen=True):
 
 
 class TlsQuestion(msgspec.Struct, frozen=True):
-    """Check calls to a host. `namespace` is the host's, if its name does not contain it."""
+    """The host whose calls are checked for TLS. `namespace`: of the host, if its name does not contain one."""
 
     host: str
     port: int = 0
@@ -102,7 +102,8 @@ class TlsQuestion(msgspec.Struct, frozen=True):
 
 
 class WhyQuestion(msgspec.Struct, frozen=True):
-    """Reasons for a resource of a pod's proxy (`NAME.PATH`: for that part); without a name, for all of the kind."""
+    """The resource of a pod's proxy whose reasons are wanted (`NAME.PATH`: only that part). Without a name: all
+    resources of the kind."""
 
     proxy: str
     resource: str = ""
@@ -246,7 +247,8 @@ def _past(moment: Moment) -> PastMoment:
 
 
 def _guarded(handler: Callable[[Query], object]) -> Callable[[Query], Awaitable[DebugResponse]]:
-    """Return a 400 with the problem if the question is wrong."""
+    """Turn a handler into a page. The page responds with the handler's result as JSON, or with a 400 and the problem
+    if the question is wrong."""
 
     async def page(query: Query) -> DebugResponse:
         try:

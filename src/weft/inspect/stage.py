@@ -1,7 +1,8 @@
 """A mesh as `weft.explain` sees it: workloads by address, name resolution, and the config of each proxy.
 
-Input: a mesh, and for a running one the config that its proxies have. Groups that are not served are translated on
-first use, by the same push code. Rule: it changes nothing, and the mesh must not change while it is used.
+Input: a mesh, and for a running mesh the config that its proxies have. Groups that are not served are translated on
+first use, by the push code of the control plane. Rule: a stage changes nothing, and the mesh must not change while
+the stage is used.
 """
 
 from __future__ import annotations
@@ -51,9 +52,12 @@ class NoSuchWorkload(Exception):
 
 
 class Stage:
-    """`served`: the config that proxies have now, in a running mesh; other groups are translated here. `listening`: the
-    ports on which a pod's program listens, where that is known. `calls`: what groups have called, for on-demand CDS;
-    without it, every group gets all services."""
+    """A mesh at one moment, as `weft.explain` and the debug pages read it.
+
+    `served`: the config that the proxies of a running mesh have; groups without such config are translated here.
+    `listening`: returns the ports on which a pod's program listens, where they are known. `calls`: the services that
+    groups have called, for on-demand CDS; without it, every group gets all services.
+    """
 
     def __init__(
         self,
@@ -67,7 +71,8 @@ class Stage:
         self._served = served
         self._own = Snapshots()
         calls = Calls(everything=True) if calls is None else calls.copy()
-        self._push = Push(mesh, self._own, Problems(aloud=False), calls=calls)  # the owner of the mesh has logged them
+        # Not logged here: the control plane has logged the problems of its mesh.
+        self._push = Push(mesh, self._own, Problems(aloud=False), calls=calls)
         self._resources: dict[Group, EnvoyResources] = {}
         self._instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
         self._at = {address: each for each in self._instances for address in each.addresses}
@@ -91,19 +96,22 @@ class Stage:
         return self._as_workload(found) if found is not None else None
 
     def behind(self, address: str, port: int) -> tuple[tuple[str, int], ...] | None:
-        """Endpoints behind a service address, to which kube-proxy forwards, or in a local mesh the bridge."""
+        """The endpoints behind the address of a service, to which kube-proxy forwards, or the bridge of a local
+        mesh. None if the address is not a service's."""
         for service in self.mesh.services_at(address):
             if service.sliced or service.resolution is Resolution.STATIC:
                 called = service.port(port)
                 found = self.mesh.endpoints(service, called) if called is not None else ()
                 sent = tuple((to, each.port) for each in found if (to := _alike(address, each)))
-                # Addresses of a ServiceEntry may be real ones; on a cluster nothing forwards them to other endpoints.
+                # Addresses of a ServiceEntry may be real. On a cluster, nothing forwards such an address to other
+                # endpoints.
                 if _is_of_service(service) or (sent and self._written):
                     return sent
         return None
 
     def no_port(self, address: str, port: int) -> NoPort | None:
-        """A Service at the address that lacks the port. Addresses of a ServiceEntry may be real ones, with any port."""
+        """The reason, if a Service has the address but not the port. A ServiceEntry does not count: its addresses
+        may be real ones, which may have any port."""
         for service in self.mesh.services():
             if address in service.addresses and _is_of_service(service) and service.port(port) is None:
                 return NoPort(lacking(service, port), sources(service.origin))
@@ -175,19 +183,19 @@ class Stage:
     # For commands and debug pages
 
     def find(self, word: str, namespace: str = "") -> str:
-        """The name of a pod in this stage, from `POD` or `WORKLOAD`, with `.NAMESPACE` or `NAMESPACE/` where needed,
-        or `deploy/WORKLOAD`. Raises NoSuchWorkload, or Ambiguous."""
+        """The name of a pod in this stage. `word`: `POD` or `WORKLOAD`, with `.NAMESPACE` or `NAMESPACE/` where
+        needed, or `deploy/WORKLOAD`. Raises NoSuchWorkload, or Ambiguous."""
         return self._as_workload(self.instance(word, namespace)).name
 
     def instance(self, word: str, namespace: str = "") -> Instance:
-        """The same, as the mesh's Instance."""
+        """The pod that `word` names, as in `find`. Raises NoSuchWorkload, or Ambiguous."""
         wanted = word.removeprefix("deploy/").removeprefix("deployment/").removeprefix("pod/")
         if "/" in wanted:
             namespace, _, wanted = wanted.partition("/")
         for name, within in ((wanted, namespace), (wanted.rpartition(".")[0], wanted.rpartition(".")[2])):
             found = [each for each in self._called(name) if within in ("", each.namespace)]
             if found:
-                # Prefer a pod of that name to one of that workload, and a ready pod to one that is not.
+                # Prefer a pod of this name to a pod of a workload of this name, and a ready pod to one that is not.
                 best = min(found, key=lambda each: (*_unlike(each, name), not each.ready, each.name))
                 places = {each.namespace for each in found if _unlike(each, name) == _unlike(best, name)}
                 if len(places) > 1:
@@ -210,7 +218,7 @@ class Stage:
         }
 
     def versions(self, group: Group, types: Iterable[str] = _TYPES) -> dict[tuple[str, str], str]:
-        """By type and name: a digest of what a proxy of the group is sent."""
+        """The version (a digest) of each resource that a proxy of the group is sent, by type and name."""
         snapshots = self._snapshots(group)
         return {
             (type_url, name): each.version
@@ -219,24 +227,25 @@ class Stage:
         }
 
     def telling(self, group: Group) -> Telling:
-        """Whether proxies of the group get all services, or each one on demand."""
+        """Whether proxies of the group are sent all services, or each service on demand."""
         self._snapshots(group)
         return self._push.calls.telling(group) or EVERYTHING
 
     def group(self, name: str) -> Group:
-        """The group of a pod's proxy, by the pod's name in this stage. Raises NoSuchWorkload if it has none."""
+        """The group of a pod's proxy, by the pod's name in this stage. Raises NoSuchWorkload if there is no such pod
+        with a proxy."""
         for each in self._instances:
             if _name(each) == name and each.proxied:
                 return group_of(each)
         raise NoSuchWorkload(name, (_name(each) for each in self._instances if each.proxied))
 
     def group_of(self, name: str) -> Group | None:
-        """The same; None if the pod has no proxy."""
+        """The group of a pod's proxy, by the pod's name in this stage; None if there is no such pod with a proxy."""
         found = self._by_name.get(name)
         return group_of(found) if found is not None and found.proxied else None
 
     def service(self, host: str, namespace: str) -> Service | None:
-        """The service that a name resolves to for a pod of a namespace, visible to it or not."""
+        """The service to which a host name resolves for pods of `namespace`, whether it is visible to them or not."""
         for name in self._names.readings(host.lower().rstrip("."), namespace):
             found = [each for each in self.mesh.services() if each.host == name]
             if found:
@@ -260,7 +269,7 @@ class Stage:
         return found
 
     def without_proxy(self) -> list[str]:
-        """Names of the pods without a proxy; first those in namespaces where others have one."""
+        """The names of the pods without a proxy; first those in namespaces where other pods have a proxy."""
         meshed = {each.namespace for each in self._instances if each.proxied}
         bare = (each for each in self._instances if not each.proxied)
         return [_name(each) for each in sorted(bare, key=lambda each: (each.namespace not in meshed, _name(each)))]
@@ -307,7 +316,9 @@ class Stage:
         }
 
     def _ports(self, instance: Instance) -> frozenset[int] | None:
-        """None with a Sidecar's ingress: its listeners may lead to 127.0.0.1, or to a Unix socket."""
+        """The ports on which the pod's program listens; None if unknown. They do not matter for a pod with a
+        Sidecar's ingress, whose listeners may lead to 127.0.0.1 or to a Unix socket, so the result is None as
+        well."""
         sidecar = self.mesh.sidecar(group_of(instance))
         if self._listening is None or (sidecar is not None and sidecar.ingress):
             return None
@@ -330,7 +341,7 @@ def lacking(service: Service, port: int) -> str:
 
 
 def _alike(address: str, endpoint: Endpoint) -> str:
-    """The endpoint's address of the same IP family; "" if it has none."""
+    """The address of the endpoint that is of the same IP family as `address`; "" if it has none."""
     is_six = ":" in address
     return next((each for each in (endpoint.address, *endpoint.extra_addresses) if (":" in each) == is_six), "")
 
@@ -340,7 +351,8 @@ def _is_of_service(service: Service) -> bool:
 
 
 def _goes_out_by_proxy(written: Written, to: IPv4Address | IPv6Address, port: int) -> bool:
-    """Same decision as the iptables rules in a pod's network namespace (`weft.netns.iptables`)."""
+    """Whether the pod's proxy intercepts an outbound connection. Decides like the iptables rules in the pod's
+    network namespace (`weft.netns.iptables`)."""
     if port in written.exclude_outbound_ports or _within(to, written.exclude_outbound_ranges):
         return False
     ranges = written.include_outbound_ranges
@@ -352,7 +364,8 @@ def _within(address: IPv4Address | IPv6Address, ranges: Iterable[str]) -> bool:
 
 
 def _unlike(instance: Instance, name: str) -> tuple[bool, bool]:
-    """Sort key: a pod's own name matches best, then its workload's."""
+    """Sort key for pods that match `name`: a pod with this name comes first, then a pod of a workload with this
+    name."""
     return instance.name != name, instance.workload != name
 
 

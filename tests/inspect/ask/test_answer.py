@@ -13,7 +13,7 @@ from weft.model.names import ObjectKey, Origin
 NOW = datetime(2026, 11, 16, 14, 30, tzinfo=UTC)
 
 
-def test_a_question_in_a_persons_words_is_answered_for_the_pod_that_is_meant():
+def test_a_question_is_resolved_to_a_pod_and_explained():
     mesh = Mesh()
     put(mesh, service("payments", addresses=("10.96.0.7",)))
     put(mesh, instance("orders-0", "orders", address="10.244.0.2", meshed=True, workload="orders"))
@@ -25,7 +25,7 @@ def test_a_question_in_a_persons_words_is_answered_for_the_pod_that_is_meant():
     assert found.problems == ()
 
 
-def test_objects_are_told_with_their_places_and_what_is_wrong_with_them_if_somebody_knows():
+def test_sources_have_file_and_line_and_known_problems_are_listed():
     mesh = Mesh()
     origin = Origin(ObjectKey("Service", "shop", "payments"), "", "payments.yaml", 4)
     put(mesh, service("payments", addresses=("10.96.0.7",), origin=origin))

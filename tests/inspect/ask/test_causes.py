@@ -1,4 +1,5 @@
-"""Clues, each from a mesh with one thing wrong: who is nobody, who is hidden, who is not ready; and whose problems are told."""
+"""Tests of the clues, each in a mesh with one defect: an unknown host, a hidden service, pods that are not ready.
+Also which known problems are listed."""
 
 from datetime import UTC, datetime
 
@@ -38,11 +39,11 @@ def told(stage, to, problems=()):
     return answer(stage, Question("client", to), NOW, Wrong(tuple(problems))).problems
 
 
-def test_a_request_that_arrives_gives_no_clue():
+def test_a_delivered_request_has_no_clues():
     assert told(shop(), "http://web/") == ()
 
 
-def test_of_a_name_that_is_nobodys_it_is_guessed_who_is_meant():
+def test_an_unknown_host_gets_a_hint_with_a_similar_name():
     (found,) = told(shop(), "http://wbe/")
     assert found.what == "no Service and no ServiceEntry has the name wbe"
     assert found.hint == "did you mean `web`?"
@@ -50,7 +51,7 @@ def test_of_a_name_that_is_nobodys_it_is_guessed_who_is_meant():
     assert found.hint == "call a service in another namespace as NAME.NAMESPACE"
 
 
-def test_a_workload_is_not_called_by_its_own_name():
+def test_calling_a_workload_by_its_name_gets_a_hint_to_call_a_service():
     (found,) = told(shop(), "http://web-0/")
     assert found.hint == "web-0 is a workload, and only Services can be called: call web"
     (found,) = told(shop(), "http://client-0/")
@@ -58,24 +59,24 @@ def test_a_workload_is_not_called_by_its_own_name():
 
 
 @pytest.mark.parametrize("host", ["ledger", "ledger.default", "ledger.default.svc", "ledger.lab.svc.cluster.local"])
-def test_a_service_of_that_name_elsewhere_is_meant(host):
+def test_an_unknown_host_gets_a_hint_with_the_same_name_in_another_namespace(host):
     (found,) = told(shop(service("ledger", "bank", addresses=("10.96.0.9",))), f"http://{host}/")
     assert found.hint == "did you mean `ledger.bank`?"
 
 
-def test_a_name_like_one_elsewhere_is_guessed_with_its_namespace():
+def test_a_similar_name_in_another_namespace_is_suggested_with_its_namespace():
     (found,) = told(shop(service("ledger", "bank", addresses=("10.96.0.9",))), "http://legder.bank/")
     assert found.hint == "did you mean `ledger.bank`?"
 
 
 @pytest.mark.parametrize("host", ["example.com", "something.example.com"])
-def test_of_a_name_outside_it_is_said_what_lets_it_in(host):
+def test_an_external_host_gets_a_hint_to_create_a_service_entry(host):
     (found,) = told(shop(), f"http://{host}/")
     told_outside = "create a ServiceEntry for it; pods of a local mesh reach nothing outside"
     assert found.hint == f"if {host} is outside the mesh, {told_outside}"
 
 
-def test_a_sidecar_that_hides_a_service_is_named_with_what_it_shows():
+def test_a_sidecar_that_hides_a_service_is_reported_with_its_egress_hosts():
     narrow = Sidecar(
         "narrow",
         "shop",
@@ -89,7 +90,7 @@ def test_a_sidecar_that_hides_a_service_is_named_with_what_it_shows():
     assert found.hint == "add shop/web.shop.svc.cluster.local to its `egress`"
 
 
-def test_a_service_that_is_kept_at_home_is_named_although_its_name_does_not_resolve():
+def test_a_service_that_is_not_exported_is_reported_although_its_name_does_not_resolve():
     origin = Origin(ObjectKey("Service", "bank", "ledger"), "", "bank.yaml", 3)
     hidden = service("ledger", "bank", export_to=(".",), origin=origin, addresses=("10.96.0.9",))
     (found,) = told(shop(hidden), "http://ledger.bank/")
@@ -98,7 +99,7 @@ def test_a_service_that_is_kept_at_home_is_named_although_its_name_does_not_reso
 
 
 @pytest.mark.parametrize("to", ["http://web/", "http://10.96.0.7/"])
-def test_a_hidden_service_is_a_problem_where_the_call_arrives_all_the_same(to):
+def test_a_hidden_service_is_reported_even_if_the_call_is_delivered(to):
     narrow = Sidecar("narrow", "shop", egress=(EgressListener(("./api.shop.svc.cluster.local",)),), origin=SIDECAR)
     past = "; the call bypasses the mesh, without its routes and without mutual TLS"
     (found,) = told(shop(narrow), to)
@@ -111,7 +112,7 @@ def test_a_hidden_service_is_a_problem_where_the_call_arrives_all_the_same(to):
     assert "ledger.bank.svc.cluster.local is hidden from client-0.shop: it is exported to `.` only" in found.what
 
 
-def test_a_port_that_a_sidecar_hides_is_a_problem_beside_one_that_it_shows():
+def test_a_hidden_port_is_reported_although_another_port_is_visible():
     port = ServicePort(80, "http", Protocol.HTTP, 8080)
     shown = EgressListener(("./web.shop.svc.cluster.local",), port)
     both = (port, ServicePort(81, "http-other", Protocol.HTTP, 8080))
@@ -122,7 +123,7 @@ def test_a_port_that_a_sidecar_hides_is_a_problem_beside_one_that_it_shows():
     assert "web.shop.svc.cluster.local is hidden from client-0.shop" in found.what
 
 
-def test_pods_that_are_there_and_not_ready_are_named_unless_others_answer():
+def test_unready_pods_are_reported_only_if_no_pod_is_ready():
     (found,) = told(shop(ready=False), "http://web/")
     assert found.what == "web-0.shop is a pod of web.shop.svc.cluster.local and is not ready: it gets no requests"
     assert "weft logs web" in found.hint
@@ -135,7 +136,7 @@ def test_pods_that_are_there_and_not_ready_are_named_unless_others_answer():
     assert told(shop(beside, ready=False), "http://web/") == ()
 
 
-def test_a_port_that_the_service_does_not_have_is_told_with_those_that_it_has():
+def test_a_missing_service_port_is_reported_with_the_existing_ports():
     origin = Origin(ObjectKey("Service", "shop", "old"), "", "old.yaml", 3)
     stage = shop(service("old", addresses=("10.96.0.9",), origin=origin))
     for to in ("http://old:81/", "https://old:81/"):
@@ -144,7 +145,7 @@ def test_a_port_that_the_service_does_not_have_is_told_with_those_that_it_has():
         assert (found.what, found.hint) == ("old has no port 81 (it has 80)", "call old:80, or add the port to it")
 
 
-def test_a_proxy_on_the_way_that_is_stale_is_told_whoever_is_chosen():
+def test_a_stale_proxy_is_reported_whichever_endpoint_is_chosen():
     beside = instance("web-1", "web", address="10.244.0.4", meshed=True, workload="web")
     behind = {"client-0.shop": 7, "web-1.shop": 9, "api-0.shop": 3}
     found = answer(shop(beside), Question("client", "http://web/"), NOW, Wrong(stale=behind)).problems
@@ -156,27 +157,27 @@ def test_a_proxy_on_the_way_that_is_stale_is_told_whoever_is_chosen():
     ]
 
 
-def test_a_proxy_is_stale_since_the_first_push_that_it_has_not_answered():
+def test_a_proxy_is_stale_since_the_first_unacknowledged_push():
     late, later = TypeSync(STALE, stale_since_push=7), TypeSync(STALE, stale_since_push=9)
     proxies = [
         ProxySync("client-0.shop", resources={"a": later, "b": late, "c": TypeSync(SYNCED)}),
         ProxySync("web-0.shop", resources={"a": late}),
-        ProxySync("web-0.shop", resources={"a": TypeSync(SYNCED)}),  # it has come again
+        ProxySync("web-0.shop", resources={"a": TypeSync(SYNCED)}),  # the proxy's newer stream
     ]
     assert stale(proxies) == {"client-0.shop": 7}
 
 
-def test_problems_are_those_of_objects_on_the_way():
+def test_only_problems_of_objects_that_decide_the_request_are_listed():
     here = Problem(Where("web.yaml", 3, "Service shop/web"), "named wrongly")
     elsewhere = Problem(Where("api.yaml", 3, "Service shop/api"), "named wrongly")
     assert told(shop(), "http://web/", [here, elsewhere]) == (here,)
-    # The port of web's pod is that of another service, too, which this request has not called.
+    # Another service, which this request does not call, has the same port of web's pod.
     beside = service("beside", selector=(("app", "web"),), origin=Origin(ObjectKey("Service", "shop", "beside")))
     other = Problem(Where("beside.yaml", 3, "Service shop/beside"), "named wrongly")
     assert told(shop(beside), "http://web/", [here, other]) == (here,)
 
 
-def test_problems_of_what_guards_the_server_are_told():
+def test_problems_of_policies_of_the_server_are_listed():
     key = ObjectKey("RequestAuthentication", "shop", "tokens")
     tokens = RequestAuthentication("tokens", "shop", selector=(("app", "web"),), origin=Origin(key))
     wrong = Problem(Where("tokens.yaml", 3, str(key)), "keys cannot be fetched")
@@ -184,7 +185,7 @@ def test_problems_of_what_guards_the_server_are_told():
     assert told(shop(tokens), "http://api/", [wrong]) == ()
 
 
-def test_problems_of_a_refused_route_are_told_where_it_would_have_been_in_force():
+def test_problems_of_a_rejected_virtual_service_are_listed_for_its_host():
     key = ObjectKey("VirtualService", "shop", "web")
     wrong = Wrong(
         (Problem(Where("route.yaml", 3, str(key)), "the weights add up to 0"),),
@@ -211,7 +212,7 @@ spec: {{hosts: ["{host}"], gateways: [{gateway}], http: [{{route: [{{destination
         ("edge/public", "it has the host other.example, but no server of edge/public accepts it from shop"),
     ],
 )
-def test_of_a_host_that_a_gateway_does_not_serve_it_is_said_who_has_routes_for_it(gateway, what):
+def test_a_host_without_routes_at_a_gateway_gets_the_virtual_services_that_have_the_host(gateway, what):
     stage, _ = stage_of("zzz", bound(gateway), bound("edge/public", host="unlike.example"))
     found = answer(stage, Question("edge", "http://other.example/"), NOW, Wrong()).problems
     assert [(each.where.object, each.what) for each in found] == [("VirtualService shop/other", what)]

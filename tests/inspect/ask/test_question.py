@@ -14,7 +14,7 @@ from weft.model.settings import Settings
 NOW = datetime(2026, 11, 16, 14, 30, tzinfo=UTC)
 
 
-def test_only_who_comes_to_a_gateway_may_be_anywhere():
+def test_a_source_address_is_rejected_unless_the_caller_is_a_gateway():
     mesh = Mesh()
     put(mesh, instance("orders-0", "orders", address="10.244.0.2", meshed=True, workload="orders"))
     with pytest.raises(BadSource, match=r"`198\.51\.100\.7` cannot be set for orders: it is not a gateway"):
@@ -23,7 +23,7 @@ def test_only_who_comes_to_a_gateway_may_be_anywhere():
 
 @pytest.fixture
 def history():
-    """It began at 14:00, and changed at 14:01 and, in the middle of a second, after 14:02."""
+    """A history that began at 14:00 and changed at 14:01 and, in the middle of a second, after 14:02."""
     times = [
         datetime(2026, 11, 16, 14, 0, tzinfo=UTC).timestamp(),
         datetime(2026, 11, 16, 14, 1, tzinfo=UTC).timestamp(),
@@ -60,16 +60,16 @@ def history():
         ("@c0ff", 2),
     ],
 )
-def test_a_moment_is_meant_by_its_time_or_its_number(history, when, number):
+def test_a_moment_is_found_by_time_or_number(history, when, number):
     assert moment(history, when, lambda: NOW) == number
 
 
-def test_a_time_of_day_that_is_yet_to_come_was_yesterday(history):
+def test_a_time_of_day_in_the_future_means_yesterday(history):
     with pytest.raises(Forgotten):
         moment(history, "14:31", lambda: NOW)
 
 
 @pytest.mark.parametrize("when", ["soon", "@", "@one", "25:00", "14.03"])
-def test_what_is_no_time_is_said(history, when):
+def test_an_invalid_time_raises_bad_time(history, when):
     with pytest.raises(BadTime, match="is not a time"):
         moment(history, when, lambda: NOW)

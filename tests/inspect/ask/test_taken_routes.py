@@ -50,14 +50,14 @@ def test_a_finding_is_kept_if_it_is_about_the_route_taken_or_the_whole_object(to
     assert is_of_another(told, taken(1, 20)) is another
 
 
-def test_each_of_the_ways_of_a_request_is_taken():
+def test_the_routes_of_all_outcomes_count_as_taken():
     assert taken(1, 10, 30)[str(KEY)].numbers == {0, 2}
 
 
 @pytest.mark.parametrize("found", [taken(), taken(0, of=(0, 0)), taken(1)])
-def test_where_lines_do_not_tell_which_route_it_is_every_finding_is_kept(found):
+def test_without_lines_every_finding_is_kept(found):
     assert not is_of_another(problem("spec.http[1].timeout", 20), found)
 
 
-def test_routes_of_one_line_are_not_told_apart():
+def test_routes_on_one_line_are_not_distinguished():
     assert not is_of_another(problem(line=10), taken(10, of=(10, 10)))

@@ -46,7 +46,7 @@ def parts(mesh, proxy, name, kind=""):
     return {part.path: part.sources for part in found.parts}
 
 
-def test_each_route_names_the_line_of_the_object_that_made_it(mesh):
+def test_each_route_has_the_line_of_its_object(mesh):
     found = parts(mesh, "orders-0.shop", "80")
     routes = {path: sources for path, sources in found.items() if ".routes[" in path and path.endswith("]") and sources}
     assert [sources[0] for sources in routes.values()] == [
@@ -56,7 +56,7 @@ def test_each_route_names_the_line_of_the_object_that_made_it(mesh):
     assert any("routes[charge" in path for path in routes)
 
 
-def test_policies_are_named_with_their_rule_and_where_they_are_written(mesh):
+def test_policies_have_their_rule_file_and_line(mesh):
     found = parts(mesh, "payments-0.shop", "virtualInbound")
     policies = {source for path, sources in found.items() if "policies[" in path for source in sources}
     assert policies == {"AuthorizationPolicy shop/only-orders rule[0] (deny.yaml:7)"}
@@ -68,7 +68,7 @@ def test_a_cluster_names_its_objects(mesh):
     assert cluster.parts[0].sources == ("Service shop/payments (service.yaml:2)",)
 
 
-def test_endpoints_are_of_the_objects_that_made_their_cluster(mesh):
+def test_endpoints_have_the_sources_of_their_cluster(mesh):
     name = "outbound|80||payments.shop.svc.cluster.local"
     found = {each.kind: each.parts for each in why(mesh, Stage(mesh), "orders-0.shop", name)}
     whole = found["endpoints"][0]
@@ -76,18 +76,18 @@ def test_endpoints_are_of_the_objects_that_made_their_cluster(mesh):
     assert "Service shop/payments" in found["endpoints"][0].sources[0]
 
 
-def test_only_the_parts_below_a_path_are_told(mesh):
+def test_a_path_selects_the_parts_below_it(mesh):
     for resource in ("80.virtual_hosts[", "80:virtual_hosts["):
         found = parts(mesh, "orders-0.shop", resource)
         assert found and all(path.startswith("virtual_hosts[") for path in found)
 
 
-def test_what_no_object_made_is_by_a_default(mesh):
+def test_a_resource_without_objects_is_a_default(mesh):
     (found,) = why(mesh, Stage(mesh), "orders-0.shop", "BlackHoleCluster")
     assert [(part.path, part.sources, part.rules) for part in found.parts] == [("", (), (rules.BLACK_HOLE,))]
 
 
-def test_a_kind_tells_resources_of_one_name_apart(mesh):
+def test_the_kind_distinguishes_resources_of_the_same_name(mesh):
     name = "outbound|80||payments.shop.svc.cluster.local"
     for kind in ("cluster", "clusters", "endpoints", "endpoint"):
         (found,) = why(mesh, Stage(mesh), "orders-0.shop", name, kind)
@@ -97,7 +97,7 @@ def test_a_kind_tells_resources_of_one_name_apart(mesh):
     assert "listener, route, cluster" in caught.value.problem.hint
 
 
-def test_a_path_may_be_written_by_name_or_by_position_and_deeper_than_anybody_decides(mesh):
+def test_a_path_may_use_names_or_positions_and_be_deeper_than_the_parts(mesh):
     host = "payments.shop.svc.cluster.local:80"
     named = parts(mesh, "orders-0.shop", f"80.virtual_hosts[{host}].routes[charge].route.timeout")
     assert named == parts(mesh, "orders-0.shop", "80.virtual_hosts[0].routes[0].route.timeout")
@@ -108,7 +108,7 @@ def test_a_path_may_be_written_by_name_or_by_position_and_deeper_than_anybody_de
     ]
 
 
-def test_a_path_that_leads_nowhere_is_said(mesh):
+def test_an_unknown_path_raises_no_such_part(mesh):
     cluster = "outbound|80||payments.shop.svc.cluster.local"
     with pytest.raises(NoSuchPart) as caught:
         why(mesh, Stage(mesh), "orders-0.shop", f"{cluster}.circuit_braekers", "cluster")
@@ -118,7 +118,7 @@ def test_a_path_that_leads_nowhere_is_said(mesh):
     assert "virtual_hosts[" in caught.value.problem.hint
 
 
-def test_of_resources_of_one_name_those_are_told_that_have_the_part(mesh):
+def test_among_resources_of_the_same_name_only_those_with_the_part_are_returned(mesh):
     name = "outbound|80||payments.shop.svc.cluster.local"
     (found,) = why(mesh, Stage(mesh), "orders-0.shop", f"{name}.circuit_breakers")
     assert found.kind == "cluster" and found.parts
@@ -129,7 +129,7 @@ def test_of_resources_of_one_name_those_are_told_that_have_the_part(mesh):
     assert caught.value.problem.hint == "did you mean `circuit_breakers`?"
 
 
-def test_every_resource_of_a_kind_is_told_with_those_that_no_stream_carries(mesh):
+def test_all_resources_of_a_kind_include_those_that_are_not_sent_separately(mesh):
     assert [found.name for found in every(mesh, Stage(mesh), "payments-0.shop", "secret")] == ["ROOTCA", "default"]
     routes = {found.name for found in every(mesh, Stage(mesh), "payments-0.shop", "route")}
     assert routes == {"80", "inbound|8080||", "InboundPassthroughCluster"}
@@ -147,14 +147,14 @@ def test_each_part_of_every_resource_has_an_object_or_a_rule(mesh):
             )
 
 
-def test_what_a_proxy_has_refused_is_said_with_the_object_at_fault(mesh):
+def test_a_rejected_resource_is_reported_with_the_object_at_fault(mesh):
     problem = Problem(Where("route.yaml", 8, "VirtualService shop/payments"), "Envoy rejects it")
     (found,) = why(mesh, Stage(mesh), "orders-0.shop", "80", "route", {(ROUTE_TYPE, "80"): (problem,)})
     assert found.refused == ("route.yaml:8: VirtualService shop/payments: Envoy rejects it",)
     assert rules.LAST_ACCEPTED in found.parts[0].rules
 
 
-def test_what_is_not_there_is_said_with_a_guess(mesh):
+def test_an_unknown_resource_gets_a_suggestion(mesh):
     with pytest.raises(NoSuchResource, match="has no resource") as caught:
         why(mesh, Stage(mesh), "orders-0.shop", "outbound|80||payment.shop.svc.cluster.local")
     assert "did you mean" in caught.value.problem.hint
@@ -162,7 +162,7 @@ def test_what_is_not_there_is_said_with_a_guess(mesh):
         why(mesh, Stage(mesh), "nobody.shop", "80")
 
 
-def test_a_listener_that_holds_calls_says_why_it_does():
+def test_the_listener_that_holds_calls_has_a_reason():
     mesh = shop(few=0)
     stage = Stage(mesh, calls=Calls())
     (listener,) = why(mesh, stage, stage.find("orders"), "virtualOutbound.filter_chains")

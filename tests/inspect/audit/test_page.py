@@ -1,4 +1,4 @@
-"""What a control plane says of its own mesh."""
+"""Tests of the audit that a control plane makes of its own mesh."""
 
 import msgspec
 import pytest
@@ -26,7 +26,7 @@ async def looked_over(plane, **query):
     return msgspec.json.decode(answer.body, type=LookedOver)
 
 
-async def test_who_accepts_plaintext_is_said_as_it_is_now(plane):
+async def test_the_page_shows_the_workloads_that_accept_plaintext_now(plane):
     assert len((await looked_over(plane)).plaintext.findings) == 1
     assert (await looked_over(plane, namespace="other")).plaintext.findings == ()
     key = ObjectKey("PeerAuthentication", "shop", "default")
@@ -34,14 +34,14 @@ async def test_who_accepts_plaintext_is_said_as_it_is_now(plane):
     assert (await looked_over(plane)).plaintext.findings == ()
 
 
-async def test_a_policy_for_nobody_is_among_the_problems(plane):
+async def test_a_policy_that_selects_no_workload_is_among_the_problems(plane):
     key = ObjectKey("PeerAuthentication", "shop", "lost")
     policy = PeerAuthentication("lost", "shop", labels_of({"app": "nobody"}), TlsMode.STRICT, origin=Origin(key))
     plane.put(key, (policy,))
     assert [each.code for each in (await looked_over(plane)).problems] == ["WFT0503"]
 
 
-async def test_the_version_of_a_control_plane_is_its_own(plane):
+async def test_the_version_page_returns_the_control_planes_version(plane):
     from weft import __version__
 
     assert msgspec.json.decode((await attach_debug(plane).answer("version")).body) == {"version": __version__}

@@ -1,4 +1,4 @@
-"""What an audit says of plaintext and of certificates."""
+"""Tests of the audit's sections on plaintext and certificates."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -51,7 +51,7 @@ def test_without_a_policy_plaintext_is_accepted_by_default_and_the_workloads_are
         (policy("PERMISSIVE"), "web-v1, web-v2 ", "PeerAuthentication shop/default"),
         (policy("STRICT") + policy("DISABLE", selector="version: v2", name="v2"), "web-v2 ", "PeerAuthentication shop/v2"),
         (policy("PERMISSIVE", namespace="istio-system"), "web-v1, web-v2 ", "PeerAuthentication istio-system/default"),
-        # A level that leaves the mode open decides nothing.
+        # A PeerAuthentication whose mode is UNSET decides nothing.
         (
             policy("DISABLE") + policy("UNSET", selector="version: v2", name="v2"),
             "web-v1, web-v2 ",
@@ -59,14 +59,14 @@ def test_without_a_policy_plaintext_is_accepted_by_default_and_the_workloads_are
         ),
     ],
 )  # fmt: skip
-def test_the_policy_that_has_decided_is_named_with_its_line(policies, workloads, by):
+def test_the_deciding_policy_has_its_line(policies, workloads, by):
     (found,) = said(WEB + policies).findings
     assert found.where.object == by and found.what.startswith(workloads)
     assert found.where.file == "mesh.yaml" and found.where.line > 0
     assert "decided here" in found.what
 
 
-def test_a_port_that_differs_is_found():
+def test_a_port_with_another_mode_is_found():
     text = (
         WEB + policy("STRICT", selector="version: v1", ports="8080: {mode: PERMISSIVE}", name="v1") + policy("STRICT")
     )
@@ -75,12 +75,12 @@ def test_a_port_that_differs_is_found():
     assert found.where.object == "PeerAuthentication shop/v1"
 
 
-def test_where_only_mutual_tls_is_accepted_that_is_said():
+def test_a_mesh_that_accepts_only_mutual_tls_is_reported_as_such():
     section = said(WEB + policy("STRICT", namespace="istio-system"))
     assert section.findings == () and section.told == ("every workload accepts only mutual TLS",)
 
 
-def test_workloads_without_a_proxy_and_other_namespaces_are_not_told_of():
+def test_workloads_without_a_proxy_and_other_namespaces_are_left_out():
     assert said(WEB, "other").findings == ()
     text = WEB.replace("labels: {app", 'labels: {sidecar.istio.io/inject: "false", app')
     assert said(text).findings == ()
@@ -106,7 +106,7 @@ def test_a_certificate_that_was_not_renewed_in_time_is_found(left, severity, wor
     assert section.told[0].startswith("1 certificate of proxies, the first expires at ")
 
 
-def test_a_certificate_that_somebody_else_renews_is_told_with_its_names_and_where_it_is_from():
+def test_an_expiring_certificate_that_weft_does_not_renew_is_reported_with_its_names_and_source():
     held = certificate(timedelta(minutes=30))
     theirs = msgspec.structs.replace(held, names=("shop.example.com",))
     (found,) = certificates([theirs], (), NOW).findings
@@ -123,19 +123,19 @@ def test_a_certificate_that_somebody_else_renews_is_told_with_its_names_and_wher
         ([], ()),
     ],
 )
-def test_whose_certificate_it_is_envoy_says(said, names):
+def test_certificate_names_come_from_envoys_subject_alt_names(said, names):
     own = {"valid_from": "2026-01-01T00:00:00Z", "expiration_time": "2026-01-02T00:00:00Z", "subject_alt_names": said}
     answer = {"certificates": [{"cert_chain": [own]}]}
     (found,) = certificates_of("web-0.shop", json.dumps(answer).encode())
     assert found.names == names
 
 
-def test_what_is_wrong_with_the_authority_is_told_among_the_certificates():
+def test_problems_of_the_ca_are_in_the_section_on_certificates():
     problem = Problem(Where(object="CA"), "ends soon")
     assert certificates([], [problem], NOW).findings == (problem,)
 
 
-def test_of_what_envoy_says_each_chain_counts_once_and_by_its_first():
+def test_each_certificate_chain_counts_once_by_its_first_certificate():
     own = {"serial_number": "a", "valid_from": "2026-01-01T00:00:00Z", "expiration_time": "2026-01-02T00:00:00Z"}
     authority = {**own, "serial_number": "b", "expiration_time": "2036-01-01T00:00:00Z"}
     answer = {"certificates": [{"ca_cert": [authority], "cert_chain": [own, authority]}] * 3 + [{"ca_cert": []}]}
@@ -143,19 +143,19 @@ def test_of_what_envoy_says_each_chain_counts_once_and_by_its_first():
     assert (found.serial, found.expires) == ("a", NOW + timedelta(days=1))
 
 
-def test_only_what_is_worse_than_information_must_be_acted_upon():
+def test_only_warnings_and_errors_need_action():
     def report(severity):
         return AuditReport("mesh x", (Section("a", "A", (), (Problem(Where(), "x", severity=severity),)),))
 
     assert [report(each).must_act for each in Severity] == [True, True, False]
 
 
-def test_problems_are_told_by_their_codes():
+def test_problems_are_selected_by_code():
     problems = [Problem(Where(), "x", code="WFT0503"), Problem(Where(), "y", code="WFT0301")]
     assert of_codes(problems, ("WFT0503",)) == (problems[0],)
 
 
-def test_what_is_refused_is_an_error_of_the_mesh():
+def test_a_rejected_object_is_in_the_section_on_errors():
     refused = Problem(Where(object="VirtualService shop/web"), "unknown field", code="WFT0001")
     ended = Problem(Where(object="CA"), "it has ended")
     slight = Problem(Where(object="Service shop/web"), "x", severity=Severity.WARNING)
@@ -163,7 +163,7 @@ def test_what_is_refused_is_an_error_of_the_mesh():
     assert errors([slight]).told == ("no object is rejected",)
 
 
-def test_a_principal_that_is_nobody_is_among_the_policies_and_once():
+def test_a_principal_that_matches_no_account_is_in_the_section_on_policies_once():
     text = WEB + (
         "---\napiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: x, namespace: shop}\n"
         "spec: {rules: [{from: [{source: {principals: ['spiffe://cluster.local/ns/shop/sa/web']}}]}]}\n"

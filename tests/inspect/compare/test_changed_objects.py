@@ -35,7 +35,7 @@ def with_objects(*texts):
     return mesh
 
 
-def test_objects_that_came_went_or_became_others_are_told():
+def test_added_removed_and_changed_objects_are_listed():
     was, is_ = with_objects(ROUTE), with_objects(ROUTE.replace("/new", "/newer"), DENY)
     is_.apply(ObjectKey("Service", "shop", "payments"), ())
     said = [(each.what, str(each)) for each in map(changed_object, edits(was, is_))]
@@ -46,7 +46,7 @@ def test_objects_that_came_went_or_became_others_are_told():
     ]
 
 
-def test_what_only_stands_elsewhere_and_who_answers_are_no_change():
+def test_a_moved_object_and_a_removed_pod_are_no_change():
     moved = with_objects("\n\n" + ROUTE)
     moved.apply(ObjectKey("Pod", "shop", "orders-0"), ())
     assert edits(with_objects(ROUTE), moved) == ()
@@ -59,13 +59,13 @@ def because(path, caller="frontend", *, was=(), is_=()):
     return attribution.of(case, judged(before, case, NOW), judged(after, case, NOW))
 
 
-def test_of_several_the_one_that_decides_is_named():
+def test_among_several_changed_objects_the_deciding_one_is_returned():
     assert because("/old", is_=(ROUTE, DENY)) == "VirtualService shop/payments (0.yaml:2)"
     assert because("/", is_=(ROUTE, DENY)) == "AuthorizationPolicy shop/only-orders (1.yaml:2)"
     assert because("/", was=(ROUTE, DENY), is_=()) == "AuthorizationPolicy shop/only-orders (1.yaml:2)"
 
 
-def test_where_only_one_has_changed_nobody_need_be_told_which():
+def test_no_object_is_returned_if_only_one_changed():
     case = RequestCase(Where(), "frontend", "http://payments/", "shop")
     before = Stage(with_objects())
     assert turned_by(before, Stage(with_objects(DENY)), case, NOW) == ""
@@ -82,7 +82,7 @@ spec: {command: [serve]}
 
 
 def of_caller(*, was=(), is_=(), caller="shell-0.shop"):
-    """Whom it is blamed on that the pod of CALLER is there only before, or only after."""
+    """The object that is responsible if the pod of CALLER exists only before or only after the change."""
     stages = []
     for texts in (was, is_):
         mesh = with_objects(*texts)
@@ -96,13 +96,13 @@ def of_caller(*, was=(), is_=(), caller="shell-0.shop"):
 
 
 @pytest.mark.parametrize("caller", ["shell-0.shop", "shell", "shop/shell", "deploy/shell"])
-def test_that_a_caller_came_or_went_is_blamed_on_nobody_else(caller):
+def test_a_caller_that_was_added_or_removed_is_the_cause_itself(caller):
     blamed = "Workload shop/shell (0.yaml:2)"
     assert of_caller(was=(CALLER, DENY, ROUTE), is_=(), caller=caller) == blamed
     assert of_caller(was=(), is_=(CALLER, DENY, ROUTE), caller=caller) == blamed
 
 
-def test_a_caller_that_nobody_wrote_is_blamed_on_nobody():
+def test_a_removed_caller_without_an_object_has_no_responsible_object():
     before, after = with_objects(ROUTE), with_objects()
     put(before, instance("shell-0", "shell", address="10.244.0.9", meshed=True, workload="shell"))
     case = RequestCase(Where(), "shell", "http://payments/", "shop")

@@ -37,21 +37,21 @@ def asked(stage):
     return [each.to for each in edge_calls(stage)]
 
 
-def test_every_name_of_every_server_is_asked_for():
+def test_requests_are_generated_for_every_host_of_every_server():
     found = asked(edge(TO_PAYMENTS))
     assert {"http://shop.example:80/", "https://safe.example:443/", "http://any.a.com:80/"} <= {*found}
     assert {"tls://bytes.example:8443", "tcp://any.example:9000"} <= {*found}
     assert {each.caller for each in edge_calls(edge(TO_PAYMENTS))} == {"edge-0.edge"}
 
 
-def test_the_paths_that_routes_speak_of_are_asked_for_but_no_pattern():
+def test_requests_are_generated_for_route_paths_but_not_for_patterns():
     uris = ("exact: /one", "prefix: /api/", "regex: '/v[0-9]'", "prefix: '/a?b'")
     found = asked(edge(*(f"match: [{{uri: {{{uri}}}}}], {TO_PAYMENTS}" for uri in uris)))
     shop = [each.removeprefix("http://shop.example:80") for each in found if each.startswith("http://shop.")]
     assert shop == ["/", "/api/", "/one"]
 
 
-def test_gateways_are_tried_beside_everybody_and_call_nobody_themselves():
+def test_requests_through_gateways_are_generated_but_none_from_gateways():
     calls = [str(each) for each in every_call(edge(TO_PAYMENTS), 100)]
     assert "edge-0.edge GET http://shop.example:80/" in calls
     assert "frontend-0.shop GET http://payments.shop.svc.cluster.local:80/" in calls
@@ -61,7 +61,7 @@ def test_gateways_are_tried_beside_everybody_and_call_nobody_themselves():
 
 
 @pytest.mark.parametrize("path", ["", "match: [{uri: {prefix: /api}}], "])
-def test_a_route_of_a_gateway_that_answers_itself_turns_requests_from_outside(path):
+def test_a_direct_response_at_a_gateway_changes_external_requests(path):
     gone = f"{path}directResponse: {{status: 410}}"
     found = difference(edge(f"{path}{TO_PAYMENTS}"), edge(gone), [], NOW)
     turned = {each.request: each for each in found.requests}

@@ -48,7 +48,7 @@ def test_no_query_is_kept():
     assert "secret" not in said + to and to == "http://payments:8080/charge"
 
 
-def test_a_line_as_json_says_the_same():
+def test_json_lines_are_parsed_like_text_lines():
     said = {
         "method": "GET",
         "path": "/charge?x=1",
@@ -65,9 +65,9 @@ def test_a_line_as_json_says_the_same():
 @pytest.mark.parametrize(
     "other",
     [
-        line(cluster="inbound|8080||", remote="10.244.0.2:1"),  # asked of it, though by itself
-        line(remote="10.244.0.9:1", cluster="-"),  # asked of it, and refused
-        line(method="-", path="-"),  # no HTTP
+        line(cluster="inbound|8080||", remote="10.244.0.2:1"),  # an inbound request, although from the pod itself
+        line(remote="10.244.0.9:1", cluster="-"),  # an inbound request that was rejected
+        line(method="-", path="-"),  # not HTTP
         line(authority="-", local="-"),
         line(authority="bad host"),
         line(local="pipe"),
@@ -77,23 +77,23 @@ def test_a_line_as_json_says_the_same():
         "",
     ],
 )
-def test_what_is_no_call_of_its_own_is_passed_over(other):
+def test_lines_that_are_not_the_workloads_own_calls_are_skipped(other):
     assert kinds(other) == []
 
 
-def test_what_callers_write_into_their_headers_does_not_become_another_request():
+def test_header_values_of_callers_cannot_forge_a_request():
     forged = 'x" "id" "evil:80" "1.2.3.4:80" outbound|80||evil 1.1.1.1:1 9.9.9.9:80 10.244.0.2:1 - default'
     assert kinds(line(agent=forged)) == kinds(line())
 
 
-def test_the_port_is_where_the_connection_went():
+def test_the_port_comes_from_the_local_address_of_the_connection():
     ((_, to, _),) = kinds(line(authority="payments", local="240.240.0.7:80"))
     assert to == "http://payments/charge"
     ((_, to, _),) = kinds(line(authority="[fd00::7]:8080", local="[fd00::7]:8080"))
     assert to == "http://[fd00::7]:8080/charge"
 
 
-def test_who_comes_by_a_gateway_is_nobody_in_particular_and_what_he_speaks_is_told():
+def test_external_clients_are_counted_together_with_http_or_https():
     outside = {
         "authority": "shop.example",
         "local": "10.244.0.9:443",
@@ -105,14 +105,14 @@ def test_who_comes_by_a_gateway_is_nobody_in_particular_and_what_he_speaks_is_to
         "edge.shop", HERE, [line("/o/1", **outside), line("/o/2", **{**outside, "remote": "192.0.2.9:1"})]
     )
     found.add_gateway("edge.shop", HERE, [line("/o/1", local="127.0.0.1:8080", remote="127.0.0.1:7")])
-    found.add_gateway("edge.shop", HERE, [line("/o/1")])  # of the mesh's own pod
+    found.add_gateway("edge.shop", HERE, [line("/o/1")])  # from a pod of the mesh
     assert [(str(each), each.count) for each in found.kinds()] == [
         ("edge.shop GET https://shop.example/o/* (200)", 2),
         ("edge.shop GET http://payments:8080/o/* (200)", 1),
     ]
 
 
-def test_there_is_room_for_so_many_kinds_and_the_rest_is_counted(monkeypatch):
+def test_kinds_are_limited_and_requests_beyond_the_limit_are_counted(monkeypatch):
     monkeypatch.setattr(recent, "MOST_KINDS", 2)
     found = Recent()
     found.add("orders.shop", HERE, [line(f"/{name}") for name in "abcab"])
@@ -143,6 +143,6 @@ def test_a_path_is_shown_by_its_shape(path, shape):
 
 
 @given(st.text())
-def test_any_line_is_taken(text):
+def test_no_line_raises_an_exception(text):
     kinds(text)
     kinds(line(agent=text.replace("\n", "")))

@@ -22,12 +22,12 @@ def case(caller="orders", to="http://payments/", **more):
     return RequestCase(Where(), caller, to, "shop", **more)
 
 
-def test_a_case_that_is_as_expected_has_nothing_wrong():
+def test_a_case_with_the_expected_outcome_has_no_differences():
     assert try_case(Stage(shop()), case(verdict="allowed", workload="payments"), NOW).wrong == ()
     assert try_case(Stage(shop()), case(verdict="denied"), NOW).wrong
 
 
-def test_what_cannot_be_asked_is_wrong_and_says_why():
+def test_a_request_that_cannot_be_resolved_is_wrong_with_the_reason():
     (said,) = try_case(Stage(shop()), case("odrers", verdict="allowed"), NOW).wrong
     assert said == "there is no workload or pod `odrers` (did you mean `orders`?)"
     assert "the scheme `ftp` is not supported" in try_case(Stage(shop()), case(to="ftp://x"), NOW).wrong[0]
@@ -41,7 +41,7 @@ def test_a_port_that_the_service_does_not_have_is_not_allowed():
     assert try_case(Stage(shop()), case(to="https://payments/", verdict="failed"), NOW).wrong == ()
 
 
-def test_a_request_is_judged_by_the_ways_it_may_go():
+def test_a_request_is_judged_by_its_possible_outcomes():
     found = judged(Stage(shop()), case(), NOW)
     assert found.ways[0].startswith("delivered: outbound|80||payments.shop.svc.cluster.local as GET payments/")
     assert found.explanation.verdict.workload == "payments-0.shop"
@@ -49,14 +49,14 @@ def test_a_request_is_judged_by_the_ways_it_may_go():
     assert (unasked.ways, unasked.explanation) == (("there is no workload or pod `nobody`",), None)
 
 
-def test_everybody_calls_every_http_port_but_no_more_than_asked():
+def test_every_group_calls_every_http_port_up_to_the_limit():
     calls = [str(each) for each in every_call(Stage(shop()), 100)]
     assert "frontend-0.shop GET http://payments.shop.svc.cluster.local:80/" in calls
     assert len(calls) == 3
     assert len(list(every_call(Stage(shop()), 2))) == 2
 
 
-def test_one_pod_without_a_proxy_calls_for_all_of_them():
+def test_one_pod_without_a_proxy_stands_for_all_of_them():
     apart = instance("ancient-0", "ancient", address="10.244.0.8", namespace="apart", workload="ancient")
     bare = [instance(f"bare-{index}", "bare", address=f"10.244.1.{index}", workload="bare") for index in range(2)]
     assert Stage(shop(apart, *bare)).without_proxy() == ["bare-0.shop", "bare-1.shop", "ancient-0.apart"]
@@ -65,7 +65,7 @@ def test_one_pod_without_a_proxy_calls_for_all_of_them():
     assert sorted(others) == ["frontend-0.shop", "orders-0.shop", "payments-0.shop"]
 
 
-def test_the_change_that_turned_a_request_is_found():
+def test_the_change_that_changed_an_outcome_is_found():
     mesh = shop()
     mesh.apply(PAYMENTS, ())
     history = History(mesh, Settings(), clock=lambda: 1.0)
@@ -89,7 +89,7 @@ def test_the_change_that_turned_a_request_is_found():
 
 
 class Starting:
-    """One that starts: what is written is there, and its pods come, each in a moment of its own."""
+    """A mesh that starts: its written objects exist, and its pods are added, each in a separate moment."""
 
     def __init__(self):
         self.mesh = shop()
@@ -114,7 +114,7 @@ class Starting:
         return culprit(self.history.past(), Question(caller, "http://payments/"), NOW)
 
 
-def test_that_pods_come_when_a_mesh_starts_is_not_to_blame():
+def test_pods_added_while_a_mesh_starts_are_not_the_cause():
     mesh = Starting()
     assert len(mesh.history.moments()) == len(mesh.pods) == 3
     found = mesh.asked()
@@ -123,14 +123,14 @@ def test_that_pods_come_when_a_mesh_starts_is_not_to_blame():
     assert mesh.asked() == found
 
 
-def test_a_pod_that_goes_is_to_blame_also_where_nothing_else_happened():
+def test_a_removed_pod_is_the_cause_even_if_nothing_else_changed():
     mesh = Starting()
     mesh.change(mesh.pods["payments-0"][0])
     found = mesh.asked()
     assert isinstance(found, Culprit) and found.moment.number == 4 and found.before[0].startswith("delivered")
 
 
-def test_a_caller_that_came_later_has_never_seen_it_otherwise():
+def test_for_a_caller_added_later_the_outcome_never_changed():
     mesh = Starting()
     mesh.change(ObjectKey("Service", "shop", "other"), service("other", addresses=("10.96.0.8",)))
     late = instance("late-0", "late", address="10.244.0.9", meshed=True, workload="late")
@@ -139,7 +139,7 @@ def test_a_caller_that_came_later_has_never_seen_it_otherwise():
     assert isinstance(found, Always) and found.moment.number == 5
 
 
-def test_a_caller_that_was_gone_for_a_while_does_not_hide_the_change():
+def test_a_temporarily_absent_caller_does_not_hide_the_change():
     mesh = Starting()
     key, pod = mesh.pods["orders-0"]
     mesh.change(PAYMENTS)

@@ -65,7 +65,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_whatever_ends_otherwise_has_met_what_moved(name):
+def test_every_request_with_a_changed_outcome_passes_a_changed_group(name):
     before, after = Stage(changed()), Stage(CHANGES[name])
     unmoved = Unmoved(before, after)
     without_proxy = [RequestCase(Where(), "legacy", to, "shop") for to in ("http://payments/", "http://10.244.0.3/")]
@@ -77,11 +77,11 @@ def test_whatever_ends_otherwise_has_met_what_moved(name):
 
 
 @pytest.mark.parametrize("after", [changed(SETTINGS), changed(moved="orders-0")], ids=["settings", "a pod"])
-def test_nothing_is_sure_where_others_stand_elsewhere(after):
+def test_no_request_is_unchanged_if_workloads_or_addresses_changed(after):
     assert not Unmoved(Stage(changed()), Stage(after)).all_of(())
 
 
-def test_who_never_meets_a_guarded_workload_is_not_asked_again():
+def test_requests_that_pass_only_unchanged_groups_are_unchanged():
     before, after = Stage(changed()), Stage(changed(DENY))
     unmoved = Unmoved(before, after)
     assert not unmoved.everything()
@@ -90,12 +90,12 @@ def test_who_never_meets_a_guarded_workload_is_not_asked_again():
     assert not unmoved.all_of(before.groups())
 
 
-def test_the_same_in_another_file_has_not_moved():
+def test_objects_moved_to_another_file_are_unchanged():
     one, other = (Stage(changed(STRICT, file=file)) for file in ("a.yaml", "b.yaml"))
     assert Unmoved(one, other).everything()
 
 
-def test_where_all_say_what_they_said_nobody_is_translated_for(monkeypatch):
+def test_equal_objects_are_compared_without_translation(monkeypatch):
     one, other = (Stage(changed(RULE, file=file)) for file in ("a.yaml", "b.yaml"))
     monkeypatch.setattr(Stage, "versions", None)
     assert Unmoved(one, other).everything()

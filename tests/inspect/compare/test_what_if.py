@@ -56,7 +56,7 @@ def test_a_policy_changes_only_the_proxies_it_selects_and_the_requests_it_stops(
     assert {each.because for each in found.requests} == {"AuthorizationPolicy shop/only-orders (deny.yaml:2)"}
 
 
-def test_whom_strict_keeps_out_is_told_where_only_pods_without_a_proxy_call_in_plaintext():
+def test_strict_mtls_is_reported_for_pods_without_a_proxy_that_call_in_plaintext():
     bare = instance("bare-0", "bare", address="10.244.0.9", workload="bare")
     found = difference(Stage(shop(bare)), Stage(with_policy(STRICT, bare)), [], NOW)
     (kept_out,) = found.requests
@@ -65,7 +65,7 @@ def test_whom_strict_keeps_out_is_told_where_only_pods_without_a_proxy_call_in_p
     assert kept_out.because == "PeerAuthentication shop/default (deny.yaml:2)"
 
 
-def test_a_request_that_ends_otherwise_is_told_with_both_ends():
+def test_a_changed_request_has_the_outcomes_before_and_after():
     without = shop()
     without.apply(ObjectKey("Service", "shop", "payments"), ())
     cases = [RequestCase(Where(), "orders", to, "shop") for to in ("http://payments/", "http://nobody/")]
@@ -91,9 +91,9 @@ def test_recent_traffic_is_judged_by_how_often_it_was_seen():
     assert stopped.after[0].startswith("denied 403")
 
 
-def test_what_takes_more_than_a_url_to_be_answered_so_is_not_judged():
+def test_a_request_whose_status_does_not_follow_from_its_url_is_not_judged():
     recent = [
-        seen(status=200),  # nobody knows what let it in: the policy does not, without more than its URL
+        seen(status=200),  # the URL alone does not explain why the policy allowed it
         seen(status=403),
         seen("gone.shop"),
         seen(to="http://nobody/", status=503),
@@ -102,7 +102,7 @@ def test_what_takes_more_than_a_url_to_be_answered_so_is_not_judged():
     assert (found.judged, found.unjudged, sum(each.count for each in found.requests)) == (3, 9, 3)
 
 
-def test_a_route_that_only_stands_elsewhere_is_the_same():
+def test_a_route_that_only_moved_within_its_file_is_no_difference():
     here, there = shop(), shop()
     for mesh, file in ((here, "a.yaml"), (there, "b.yaml")):
         for document in read_documents(ROUTE.encode(), file).documents:
@@ -111,8 +111,8 @@ def test_a_route_that_only_stands_elsewhere_is_the_same():
     assert (found.proxies, found.untouched) == ((), 3)
 
 
-def test_another_certificate_changes_the_gateway_that_shows_it():
-    """The past does not remember keys, and that alone is no change."""
+def test_a_new_certificate_changes_the_gateway_that_presents_it():
+    """The history does not keep private keys. A missing key alone is no change."""
     before, after = edge(), edge()
     key = ObjectKey("Secret", "edge", "shop")
     for credential in after.get(key):
@@ -132,8 +132,8 @@ def test_no_change_is_no_difference():
     assert (found.proxies, found.requests, found.untouched) == ((), (), 3)
 
 
-def test_a_service_too_many_is_said_and_makes_no_other_difference():
-    """Of those who live nothing is taken, so nothing of the others is told as gone, or as held."""
+def test_crossing_the_on_demand_limit_is_reported_and_removes_no_resources():
+    """Proxies that run keep their resources, so no resource is reported as removed, and no request as held."""
     late = service("late", addresses=("10.96.0.8",))
     for calls in (None, told_now()):
         stages = [Stage(mesh, calls=calls) for mesh in (shop(few=1), shop(late, few=1))]
@@ -152,7 +152,7 @@ def test_a_service_too_many_is_said_and_makes_no_other_difference():
 
 
 def told_now():
-    """As by a control plane whose groups came when they were on demand."""
+    """The calls of a control plane whose groups connected when they were on demand."""
     calls = Calls()
     stage = Stage(shop(service("late", addresses=("10.96.0.8",)), few=1))
     for group in stage.groups():

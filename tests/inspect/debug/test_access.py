@@ -1,4 +1,4 @@
-"""Who may read the debug pages over HTTP. Tokens of a real API server are tried in test_cluster.py."""
+"""Tests of the authorization of debug pages over HTTP. test_cluster.py uses tokens of a real API server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.inspect.debug.access import DebugAccess, Denied, debug_routes
 
 
 class Checker:
-    """NAMESPACE/ACCOUNT is a token of a pod; a `?` after it is one of none."""
+    """Accepts NAMESPACE/ACCOUNT as the token of a pod. A `?` after it means a token that is bound to no pod."""
 
     async def check(self, token):
         if token == "later":
@@ -58,24 +58,24 @@ PAGES = ["/debug", "/debug/syncz", "/debug/config_dump?proxyID=web-0", "/debug/r
 
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer rubbish", "Basic istio-system/default"])
-async def test_who_shows_no_token_or_a_bad_one_is_unknown(ask, path, authorization):
+async def test_a_missing_or_invalid_token_gets_401(ask, path, authorization):
     status, words, headers = await ask(path, authorization)
     assert status == 401 and headers["WWW-Authenticate"] == "Bearer" and "orders" not in words
 
 
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.parametrize("token", ["shop/web", "shop/default?", "istio-system-2/default", "default/istio-system"])
-async def test_who_is_of_another_namespace_is_forbidden(ask, path, token):
+async def test_a_service_account_of_another_namespace_gets_403(ask, path, token):
     status, words, _ = await ask(path, f"Bearer {token}")
     assert status == 403 and "not a service account of the control plane's namespace" in words and "orders" not in words
 
 
-async def test_while_tokens_cannot_be_checked_nobody_is_told(ask):
+async def test_requests_are_denied_while_tokens_cannot_be_verified(ask):
     assert (await ask("/debug/syncz", "Bearer later"))[0] == 503
 
 
 @pytest.mark.parametrize("token", ["istio-system/istiod", "istio-system/default?"])
-async def test_accounts_of_the_control_planes_namespace_are_told(ask, token):
+async def test_service_accounts_of_the_control_planes_namespace_may_read_pages(ask, token):
     status, words, headers = await ask("/debug/registryz", f"bearer {token}")
     assert status == 200 and "orders.shop" in words and headers["Content-Type"].startswith("application/json")
     assert (await ask("/debug", f"Bearer {token}"))[0] == 200
@@ -83,12 +83,12 @@ async def test_accounts_of_the_control_planes_namespace_are_told(ask, token):
     assert (await ask("/debug/passwords", f"Bearer {token}"))[0] == 404
 
 
-async def test_an_empty_namespace_is_nobodys():
+async def test_no_service_account_is_admitted_if_the_namespace_is_empty():
     with pytest.raises(Denied):
         await DebugAccess("", Checker()).admit("Bearer shop/web")
 
 
-async def test_a_question_too_long_for_a_url_is_posted_by_who_is_let_in(ask):
+async def test_an_authorized_client_may_post_a_long_question(ask):
     question = (
         '{"before": "@0", "cases": [' + ",".join(['{"where": {}, "caller": "a", "to": "http://b/"}'] * 500) + "]}"
     )
@@ -121,14 +121,14 @@ async def test_a_question_too_long_for_a_url_is_posted_by_who_is_let_in(ask):
         *("/debug%2Fregistryz", "/DEBUG/registryz", "/debug/registryz?access_token=istio-system/istiod"),
     ],
 )
-async def test_no_other_header_and_no_other_way_to_write_a_path_opens_it(ask, path, headers):
+async def test_other_headers_and_path_spellings_do_not_bypass_authorization(ask, path, headers):
     for method in ("GET", "HEAD", "POST", "PUT", "OPTIONS"):
         status, words, _ = await ask(URL(path, encoded=True), more=headers, method=method)
         assert status in (401, 404, 405) and "orders" not in words, (method, status)
 
 
-async def test_of_two_tokens_neither_opens_it(ask):
-    """Which of them would count depends on who reads: a proxy before this port, or this port."""
+async def test_two_authorization_headers_are_rejected(ask):
+    """A proxy in front of this port might use the other header."""
     good, bad = ("Authorization", "Bearer istio-system/istiod"), ("Authorization", "Bearer shop/web")
     for pair in ((good, bad), (bad, good)):
         assert (await ask("/debug/registryz", more=pair))[0] == 401

@@ -1,4 +1,4 @@
-"""What a proxy should have, as a dump. That Envoy says the same of what it has is tried in tests/e2e."""
+"""Tests of the dump of the config that a proxy should have. tests/e2e compare it with Envoy's own dump."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.inspect.debug import config_dump
 from weft.xds.types import CLUSTER, LISTENER
 
 
-async def test_both_forms_hold_the_same(tmp_path):
+async def test_json_and_messages_have_the_same_content(tmp_path):
     async with serving(tmp_path, ORDERS) as (plane, channel):
         await Client(channel).subscribe(CLUSTER)
         await eventually(lambda: plane.diagnosis.resources(group("web"), CLUSTER))
@@ -35,7 +35,7 @@ async def test_both_forms_hold_the_same(tmp_path):
         assert found == set(plane.diagnosis.resources(group("web"), LISTENER)) > {"virtualInbound"}
 
 
-async def test_endpoints_are_in_it_if_they_are_asked_for(tmp_path):
+async def test_endpoints_are_included_on_request(tmp_path):
     async with serving(tmp_path, ORDERS) as (plane, channel):
         await Client(channel).subscribe(CLUSTER)
         await eventually(lambda: plane.diagnosis.resources(group("web"), CLUSTER))
@@ -46,7 +46,7 @@ async def test_endpoints_are_in_it_if_they_are_asked_for(tmp_path):
         assert kinds[True] - kinds[False] == {"EndpointsConfigDump"}
 
 
-async def test_what_was_refused_stands_beside_it(tmp_path):
+async def test_rejected_resources_are_listed(tmp_path):
     bad = "outbound|80||orders.shop.svc.cluster.local"
     async with serving(tmp_path, ORDERS) as (plane, channel):
         client = Client(channel)
@@ -62,7 +62,7 @@ async def test_what_was_refused_stands_beside_it(tmp_path):
         assert bad not in {each["cluster"]["name"] for each in dump["configs"][1]["dynamic_active_clusters"]}
 
 
-async def test_others_have_their_turn_while_a_large_dump_is_written(tmp_path):
+async def test_writing_a_large_dump_yields_to_the_event_loop(tmp_path):
     many = "---".join(ORDERS.replace("orders", f"orders-{number}") for number in range(200))
     async with serving(tmp_path, many) as (plane, channel):
         await Client(channel).subscribe(CLUSTER)

@@ -28,7 +28,7 @@ async def read(debug, name, **query):
     return msgspec.json.decode(answer.body)
 
 
-async def test_syncz_says_what_was_sent_and_answered(debug):
+async def test_syncz_shows_sent_and_acknowledged_versions(debug):
     (proxy,) = await read(debug, "syncz")
     assert proxy["proxy"] == "web-0.shop" and proxy["proxy_type"] == "sidecar"
     assert proxy["cluster_sent"] == proxy["cluster_acked"] == proxy["resources"][CLUSTER]["sent"]
@@ -36,7 +36,7 @@ async def test_syncz_says_what_was_sent_and_answered(debug):
     assert await read(debug, "syncz", namespace="other") == []
 
 
-async def test_adsz_says_who_is_connected_and_what_it_watches(debug):
+async def test_adsz_shows_connected_proxies_and_their_subscriptions(debug):
     found = await read(debug, "adsz")
     assert found["totalClients"] == 1
     (client,) = found["clients"]
@@ -63,7 +63,7 @@ async def test_a_dump_is_of_one_proxy(debug):
     assert (await debug.answer("adsz", {"proxyID": "nobody"})).status == 404
 
 
-async def test_services_endpoints_and_objects_are_told(debug):
+async def test_registryz_endpointz_and_configz_list_services_endpoints_and_objects(debug):
     (service,) = await read(debug, "registryz")
     assert service["hostname"] == "orders.shop.svc.cluster.local"
     assert list(await read(debug, "endpointz")) == ["orders.shop.svc.cluster.local"]
@@ -74,7 +74,7 @@ async def test_services_endpoints_and_objects_are_told(debug):
     assert found["origin"].startswith("mesh.yaml:")
 
 
-async def test_what_there_is_can_be_listed(debug):
+async def test_the_list_page_names_all_pages(debug):
     names = await read(debug, "list")
     istios = {"adsz", "config_dump", "configz", "connections", "endpointShardz", "endpointz", "registryz", "syncz"}
     assert names == sorted(names) and istios <= set(names)
@@ -83,11 +83,11 @@ async def test_what_there_is_can_be_listed(debug):
         assert (await debug.answer(name, {"proxyID": "web-0"})).status == 200
 
 
-async def test_what_there_is_not_is_said_in_the_words_that_istioctl_looks_for(debug):
+async def test_errors_have_the_texts_that_istioctl_compares(debug):
     answer = await debug.answer("passwords")
     assert (answer.status, answer.body) == (404, b"404 page not found\n")
 
 
-async def test_it_can_be_read_by_people(debug):
+async def test_pages_can_be_indented(debug):
     assert b"\n  " in (await debug.answer("syncz", {"pretty": ""})).body
     assert b"\n" not in (await debug.answer("syncz")).body

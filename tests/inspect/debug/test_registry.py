@@ -64,6 +64,6 @@ async def test_endpoints_are_by_host_and_namespace(mesh):
     assert account.startswith("spiffe://cluster.local/ns/shop/sa/")
 
 
-async def test_a_service_selects_nothing_has_an_empty_shard(mesh):
+async def test_a_service_without_endpoints_has_an_empty_shard(mesh):
     found = (await endpoints(mesh))["bank.example.com"]["shop"]
     assert list(found["Shards"]) == ["External/Kubernetes"] and found["ServiceAccounts"] == {}

@@ -1,4 +1,4 @@
-"""What the owner of a control plane may ask it, and nobody else."""
+"""Only the owner of a control plane can use its Unix socket."""
 
 import json
 import os
@@ -20,7 +20,7 @@ async def path(tmp_path):
     plane.apply([])
     make_private(tmp_path / "own")
     found = tmp_path / "own" / "debug.sock"
-    found.touch()  # left behind by one that was killed
+    found.touch()  # a stale socket of a control plane that was killed
     made = DebugSocket(attach_debug(plane), Serving("/mesh", 7))
     await made.listen(found)
     yield found
@@ -36,7 +36,7 @@ async def ask(path, url, question=None):
             return answer.status, await answer.json(content_type=None)
 
 
-async def test_its_owner_is_told_what_it_knows_and_what_it_serves(path):
+async def test_the_owner_can_read_debug_pages_and_the_served_directory(path):
     assert await ask(path, "/serving") == (200, {"directory": "/mesh", "pid": 7})
     assert await ask(path, "/debug/syncz") == (200, [])
     assert "history" in (await ask(path, "/debug/list"))[1]
@@ -49,7 +49,7 @@ async def test_a_long_question_is_posted(path):
 
 
 @pytest.mark.root
-async def test_nobody_else_gets_as_far_as_the_socket(path):
+async def test_other_users_cannot_enter_the_sockets_directory(path):
     path.parent.parent.chmod(0o755)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert connected(path, 0) == "connected"
@@ -57,7 +57,7 @@ async def test_nobody_else_gets_as_far_as_the_socket(path):
 
 
 def connected(path, user):
-    """What comes of it if a process of that user tries."""
+    """The result of a connection by a process of that user."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Debug questions on a stream, as istioctl asks them, and who is not told."""
+"""Tests of debug requests on an xDS stream, as istioctl sends them, and of the clients that are denied."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SYNCZ, DUMP = "istio.io/debug/syncz", "istio.io/debug/config_dump"
 
 
 class Istioctl:
-    """Says what the real one says: a node id of its own making, and a nonce with its first words."""
+    """Sends the same messages as the real istioctl: a made-up node id, and a nonce in the first request."""
 
     def __init__(self, to, token="", metadata=()):
         self._call = to.stream_stream(
@@ -83,7 +83,7 @@ async def rig():
         await made.close()
 
 
-async def test_an_account_of_the_control_planes_namespace_is_told_how_far_proxies_are(rig):
+async def test_a_service_account_of_the_control_planes_namespace_gets_the_sync_status(rig):
     async with channel(rig, *rig.certificate("istio-system", "default")) as to:
         istioctl = Istioctl(to)
         await istioctl.ask(SYNCZ)
@@ -96,10 +96,10 @@ async def test_an_account_of_the_control_planes_namespace_is_told_how_far_proxie
         assert config.node.id == "web-0.shop" and config.node.metadata["NAMESPACE"] == "shop"
         (each,) = config.generic_xds_configs
         assert (each.type_url, each.config_status) == (CLUSTER, csds_pb2.SYNCED) and each.last_updated.seconds
-        assert len(rig.plane.proxies()) == 1  # who asks is no proxy
+        assert len(rig.plane.proxies()) == 1  # istioctl does not count as a proxy
 
 
-async def test_a_dump_comes_as_the_sections_of_envoys_own(rig):
+async def test_a_config_dump_has_the_sections_of_envoys(rig):
     async with channel(rig, *rig.certificate("istio-system", "default")) as to:
         istioctl = Istioctl(to)
         await istioctl.ask(DUMP, "web-0.shop")
@@ -109,7 +109,7 @@ async def test_a_dump_comes_as_the_sections_of_envoys_own(rig):
         assert "outbound|80||orders.shop.svc.cluster.local" in str(clusters)
         await istioctl.ask(DUMP, "nobody.shop", nonce="other")
         (resource,) = (await istioctl.read()).resources
-        assert b"connected to another instance" in resource.value  # at which it asks the next replica
+        assert b"connected to another instance" in resource.value  # after this text istioctl tries the next replica
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ async def test_a_dump_comes_as_the_sections_of_envoys_own(rig):
         ("istio.io/debug/adsz", (), b'{"totalClients":1'),
     ],
 )
-async def test_every_page_can_be_asked_for(rig, type_url, names, begins):
+async def test_every_page_is_served_on_the_stream(rig, type_url, names, begins):
     async with channel(rig, *rig.certificate("istio-system", "default")) as to:
         istioctl = Istioctl(to)
         await istioctl.ask(type_url, *names)
@@ -132,11 +132,11 @@ async def test_every_page_can_be_asked_for(rig, type_url, names, begins):
         assert resource.type_url == "istio.io/debug" and resource.value.startswith(begins)
 
 
-async def test_a_workload_is_not_told(rig):
+async def test_a_workload_identity_is_denied(rig):
     async with channel(rig, *rig.certificate("shop", "web")) as to:
         for question in (SYNCZ, DUMP, "istio.io/debug"):
             istioctl = Istioctl(to)
-            with contextlib.suppress(grpc.aio.AioRpcError):  # it may be refused before it has said anything
+            with contextlib.suppress(grpc.aio.AioRpcError):  # the stream may be rejected before the first request
                 await istioctl.ask(question, "web-0.shop")
             assert await istioctl.code() is grpc.StatusCode.PERMISSION_DENIED
         istioctl = Istioctl(to, rig.token(Caller("shop", "web", "web-0", "uid")))
@@ -144,7 +144,7 @@ async def test_a_workload_is_not_told(rig):
         assert await istioctl.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_nobody_is_not_told(rig):
+async def test_an_unauthenticated_client_is_denied(rig):
     async with channel(rig) as to:
         for token in ("", "rubbish"):
             istioctl = Istioctl(to, token)
@@ -184,7 +184,7 @@ def beside_anothers_certificate(rig):
 
 
 def named_in_headers_of_a_proxy(rig):
-    """What Envoy would say of a caller behind it; nobody stands before this port."""
+    """Headers in which Envoy names a caller behind it; no Envoy is in front of this port."""
     uri = "URI=spiffe://cluster.local/ns/istio-system/sa/istiod"
     return {"metadata": (("x-forwarded-client-cert", uri), ("x-forwarded-for", "127.0.0.1"), ("forwarded", "for=::1"))}
 
@@ -196,18 +196,19 @@ def named_in_headers_of_a_proxy(rig):
         *(beside_anothers_certificate, named_in_headers_of_a_proxy),
     ],
 )
-async def test_whoever_pretends_to_be_of_the_control_plane_is_told_nothing(rig, shown):
+async def test_forged_identities_of_the_control_plane_are_rejected(rig, shown):
     pretended = shown(rig)
     async with channel(rig, *pretended.pop("certificate", ())) as to:
         for question in (SYNCZ, DUMP, "istio.io/debug", "istio.io/debug/configz"):
             istioctl = Istioctl(to, **pretended)
-            with contextlib.suppress(grpc.aio.AioRpcError):  # it may be refused before it has said anything
+            with contextlib.suppress(grpc.aio.AioRpcError):  # the stream may be rejected before the first request
                 await istioctl.ask(question, "web-0.shop")
             assert await istioctl.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def certificates(rig):
-    """With how long each still holds; the last is a good one, made in the same way."""
+    """Certificates that must be rejected, with their remaining lifetime; the last is a valid one, issued in the same
+    way."""
     identity, key = Identity("cluster.local", "istio-system", "istiod"), Key()
     strange = StrangeAuthority().issue(str(identity))
     yield strange.certificate.decode(), strange.key, 0
@@ -217,7 +218,7 @@ def certificates(rig):
         yield certificate_pem(leaf), key.secret_pem(), left
 
 
-async def test_a_certificate_that_is_over_or_of_another_root_does_not_even_get_in(rig):
+async def test_an_expired_certificate_or_one_of_another_root_cannot_connect(rig):
     for chain, key, left in certificates(rig):
         async with channel(rig, chain, key) as to:
             istioctl = Istioctl(to)
@@ -229,8 +230,8 @@ async def test_a_certificate_that_is_over_or_of_another_root_does_not_even_get_i
                 assert await istioctl.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_proxys_own_stream_is_told_nothing_when_it_asks_later(rig):
-    """It has begun as a proxy, with its own certificate, and goes on with a question."""
+async def test_debug_requests_on_a_proxys_stream_get_no_response(rig):
+    """The stream begins as a proxy's, with the proxy's certificate, and then sends a debug request."""
     async with channel(rig, *rig.certificate("shop", "web")) as to:
         proxy = Istioctl(to)
         for type_url in (CLUSTER, SYNCZ, "istio.io/debug/configz"):
@@ -246,7 +247,7 @@ async def test_a_proxys_own_stream_is_told_nothing_when_it_asks_later(rig):
         assert set(told) == {CLUSTER}
 
 
-async def test_nothing_is_told_where_nobody_proves_who_he_is(rig):
+async def test_debug_requests_on_a_plaintext_listener_are_denied(rig):
     bound = await rig.plane.listen("127.0.0.1:0")
     async with grpc.aio.insecure_channel(bound) as to:
         istioctl = Istioctl(to)
@@ -254,7 +255,7 @@ async def test_nothing_is_told_where_nobody_proves_who_he_is(rig):
         assert await istioctl.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_the_owner_of_the_machine_is_told_by_his_own_socket(rig, tmp_path):
+async def test_the_owners_unix_socket_serves_debug_pages(rig, tmp_path):
     bound = await rig.plane.listen(f"unix:{tmp_path}/owner.sock", owned=True)
     async with grpc.aio.insecure_channel(bound) as to:
         istioctl = Istioctl(to)
@@ -262,7 +263,7 @@ async def test_the_owner_of_the_machine_is_told_by_his_own_socket(rig, tmp_path)
         assert len((await istioctl.read()).resources) == 1
 
 
-async def test_a_control_plane_of_no_namespace_tells_no_identity():
+async def test_without_a_namespace_every_identity_is_denied():
     placed = Placed()
     made = Cluster(ControlPlane(placements=placed), placed)
     await made.open()
@@ -273,7 +274,7 @@ async def test_a_control_plane_of_no_namespace_tells_no_identity():
     await made.close()
 
 
-def test_states_are_those_of_envoys_own_service():
+def test_sync_states_map_to_envoys_config_status():
     sync = ProxySync(
         "web-0.shop",
         resources={
@@ -284,6 +285,6 @@ def test_states_are_those_of_envoys_own_service():
     )
     clusters, endpoints, listeners = client_config(sync).generic_xds_configs
     assert clusters.config_status == csds_pb2.STALE
-    assert 55 < time.time() - clusters.last_updated.seconds < 65  # since it is stale, not since it was sent
+    assert 55 < time.time() - clusters.last_updated.seconds < 65  # the time since it is stale, not since it was sent
     assert (endpoints.config_status, endpoints.HasField("last_updated")) == (csds_pb2.NOT_SENT, False)
     assert (listeners.config_status, listeners.error_state.details) == (csds_pb2.ERROR, "no such filter")

@@ -28,7 +28,7 @@ def edge():
     return mesh
 
 
-def test_of_each_server_what_it_shows_and_whose_routes_it_has_is_told():
+def test_each_server_has_its_certificates_and_routes():
     plain, safe, https, files, tcp, lost = served(edge(), POD)
     assert [where.object for where in plain.routings] == ["VirtualService shop/a"]
     assert (safe.redirects, safe.routings) == (True, ())
@@ -52,7 +52,7 @@ def test_a_gateway_is_described_by_what_it_serves():
     assert not [line for line in lines if "Mutual TLS" in line or line.startswith("Sidecar")]
 
 
-def test_whom_a_server_asks_for_a_certificate_and_what_it_speaks_is_told():
+def test_a_server_has_its_client_ca_and_tls_versions():
     servers = """
 selector: {istio: ingress}
 servers:
@@ -83,7 +83,7 @@ servers:
     ]
 
 
-def test_nobody_else_serves_anything():
+def test_a_pod_that_is_not_a_gateway_serves_nothing():
     assert served(edge(), Instance("web-0", "shop", ())) == ()
 
 
@@ -92,7 +92,7 @@ def told(text, word="edge", problems=()):
     return list(pod_lines(describe_pod(stage.mesh, stage, problems, word)))
 
 
-def test_a_server_that_is_left_out_is_told_with_why_and_one_of_bytes_closes():
+def test_a_left_out_server_has_its_reason_and_a_tcp_server_without_routes_is_closed():
     lines = told(CLOSED.replace("NAME", "aaa"))
     at = lines.index("Gateway edge/public (edge.yaml:14): port 80/HTTP, left out")
     assert lines[at + 1 : at + 3] == [
@@ -146,7 +146,7 @@ spec: {command: [serve]}
 """
 
 
-def test_what_the_gateway_api_says_is_told_by_its_own_names():
+def test_gateway_api_objects_are_shown_by_their_own_kinds():
     wrong = Problem(Where("edge.yaml", 6, "Gateway.gateway.networking.k8s.io edge/public"), "something is wrong")
     lines = told(ATTACHED, problems=(wrong,))
     assert "Gateway edge/public (edge.yaml:7), listener http: port 80/HTTP" in lines

@@ -1,4 +1,4 @@
-"""What is known of a pod or a service."""
+"""Tests of the facts about a pod or a service."""
 
 import msgspec
 import pytest
@@ -53,7 +53,7 @@ def test_a_pod_has_an_identity_by_its_proxy_and_the_services_that_select_it(mesh
     assert (port.number, port.protocol, port.target, port.served) == (80, "http", 8080, True)
 
 
-def test_without_a_proxy_there_is_no_identity_and_nobody_guards_it(mesh):
+def test_a_pod_without_a_proxy_has_no_identity_and_no_policies(mesh):
     put(mesh, AuthorizationPolicy("guard", "shop"))
     told = pod(mesh, "app-v2")
     assert (told.identity, told.modes, told.authorization) == ("", (), ())
@@ -68,7 +68,7 @@ def test_without_a_proxy_there_is_no_identity_and_nobody_guards_it(mesh):
         ({"annotations": labels_of({INJECT: "false"})}, f"its annotation {INJECT} is false"),
     ],
 )
-def test_a_workload_says_itself_why_it_has_a_proxy_or_none(mesh, said, why):
+def test_the_reason_for_injection_comes_from_the_workloads_label_or_annotation(mesh, said, why):
     key = ObjectKey("Workload", "shop", "job")
     origin = Origin(key, file="job.yaml", line=3)
     mesh.apply(key, (Workload("job", "shop", ("x",), inject=not said, origin=origin, **said),))
@@ -91,12 +91,12 @@ def test_each_port_names_the_policy_that_decides_there(mesh):
     ]
 
 
-def test_nobody_decides_by_default(mesh):
+def test_by_default_no_policy_decides_the_mode(mesh):
     assert [(each.mode, each.decided_by) for each in pod(mesh).modes] == [("PERMISSIVE", None)] * 2
     assert decided(mesh, instance("x", "x")) is None
 
 
-def test_policies_in_force_are_told_with_what_they_say(mesh):
+def test_policies_that_apply_are_summarized(mesh):
     put(
         mesh,
         AuthorizationPolicy("a", "shop", rules=(AuthorizationRule(), AuthorizationRule())),
@@ -121,14 +121,14 @@ def test_policies_in_force_are_told_with_what_they_say(mesh):
     assert [each.object for each in told.telemetry] == ["Telemetry shop/logs"]
 
 
-def test_problems_are_those_of_the_objects_that_are_about_it(mesh):
+def test_only_problems_of_the_pods_objects_are_listed(mesh):
     ours = Problem(Where(object="Service shop/app"), "wrong")
     others = Problem(Where(object="Service shop/other"), "wrong, too")
     assert pod(mesh, problems=(ours, others)).problems == (ours,)
     assert describe_service(mesh, (ours, others), "app", "shop").problems == (ours,)
 
 
-def test_nobody_of_that_name_is_a_problem_with_a_hint(mesh):
+def test_an_unknown_name_raises_a_problem_with_a_hint(mesh):
     with pytest.raises(NoSuchWorkload):
         pod(mesh, "nobody")
     with pytest.raises(NoSuchService) as raised:
@@ -143,14 +143,14 @@ def test_a_service_is_found_by_any_of_its_names(mesh, word):
     assert find_service(mesh, "app.elsewhere.svc.cluster.local").namespace == "elsewhere"
 
 
-def test_which_of_two_services_is_meant_is_not_guessed(mesh):
+def test_a_service_name_in_two_namespaces_is_ambiguous(mesh):
     with pytest.raises(Ambiguous) as raised:
         find_service(mesh, "app")
     assert raised.value.problem.what == "`app` is in several namespaces: elsewhere, shop"
     assert find_service(mesh, "other").namespace == "shop"
 
 
-def test_a_service_tells_who_is_behind_it(mesh):
+def test_a_service_lists_its_pods(mesh):
     told = describe_service(mesh, (), "app", "shop")
     assert [(each.name, each.proxy) for each in told.members] == [("app-v1.shop", True), ("app-v2.shop", False)]
     assert [(each.port, each.mode) for each in told.members[0].modes] == [(8080, "PERMISSIVE")]
@@ -158,12 +158,12 @@ def test_a_service_tells_who_is_behind_it(mesh):
     assert describe_service(mesh, (), "other").members == ()
 
 
-def test_a_named_port_that_no_pod_has_is_told(mesh):
+def test_a_named_port_that_no_pod_has_is_marked(mesh):
     put(mesh, service("app", target="web"))
     assert [(each.target, each.served) for each in pod(mesh).services[0].ports] == [("web", False)]
 
 
-def test_who_is_not_ready_is_a_problem_with_what_to_type_here_or_on_a_cluster():
+def test_an_unready_pod_is_a_problem_with_the_next_command():
     late = instance("late-0", "app", workload="late", ready=False)
     of_cluster = msgspec.structs.replace(late, name="late-1", origin=Origin(ObjectKey("Pod", "shop", "late-1")))
     found = [(str(each.where), each.what, each.hint) for each in unready((late, instance("app-0", "app"), of_cluster))]

@@ -69,13 +69,13 @@ def routes(mesh, *http, hosts=(HOST,), **more):
     return list(routings(mesh, APP, group("app"), [POD]))
 
 
-def test_a_subset_tells_who_is_in_it(mesh):
+def test_a_subset_lists_its_pods(mesh):
     (rule,) = rules(mesh, APP, group("app"), [POD])
     assert [(each.name, each.pods) for each in rule.subsets] == [("v1", ("app-v1",)), ("v2", ())]
     assert rule.in_force
 
 
-def test_a_rule_that_another_one_is_nearer_than_is_not_in_force(mesh):
+def test_a_rule_is_not_in_force_if_another_takes_precedence(mesh):
     put(mesh, DestinationRule("all", "istio-system", "*.local"))
     assert [(each.where.object, each.in_force) for each in rules(mesh, APP, group("app"), [])] == [
         ("DestinationRule shop/app", True),
@@ -83,7 +83,7 @@ def test_a_rule_that_another_one_is_nearer_than_is_not_in_force(mesh):
     ]
 
 
-def test_a_policy_is_told_by_what_it_sets(mesh):
+def test_a_traffic_policy_is_described_by_its_settings(mesh):
     policy = TrafficPolicy(
         LoadBalancer(SimpleBalancer.RANDOM), ConnectionPool(), OutlierDetection(), ClientTls(ClientTlsMode.SIMPLE)
     )
@@ -101,7 +101,7 @@ def test_a_route_reaches_a_pod_by_its_subset_and_its_share(mesh):
     assert [each.reaches for each in routing.routes] == [False, False]
 
 
-def test_routes_of_other_hosts_that_lead_here_are_told_alone(mesh):
+def test_for_another_host_only_the_routes_to_the_service_are_listed(mesh):
     elsewhere, here = HttpRoute(route=(to(host="other"),)), HttpRoute(route=(to(),))
     (routing,) = routes(mesh, elsewhere, here, hosts=("www.example.com",))
     assert [each.number for each in routing.routes] == [2]
@@ -123,11 +123,11 @@ def test_a_virtual_service_of_a_gateway_is_not_in_force_for_sidecars(mesh):
         (HttpRoute(delegate=Delegate("more", "shop")), "is delegated to VirtualService shop/more"),
     ],
 )
-def test_what_ends_elsewhere_is_told(mesh, route, goes):
+def test_redirects_direct_responses_and_delegates_are_described(mesh, route, goes):
     assert routes(mesh, route)[0].routes[0].goes == goes
 
 
-def test_conditions_are_words(mesh):
+def test_http_conditions_are_described_in_words(mesh):
     exact, prefix = StringMatch(MatchKind.EXACT, "GET"), StringMatch(MatchKind.PREFIX, "/old")
     there, fits = StringMatch(MatchKind.PRESENT), StringMatch(MatchKind.REGEX, "a.*")
     match = HttpMatch(
@@ -148,7 +148,7 @@ def test_conditions_are_words(mesh):
     assert routing.routes[1].when == "always"
 
 
-def test_conditions_of_connections_are_words(mesh):
+def test_tcp_and_tls_conditions_are_described_in_words(mesh):
     tls = (L4Route((L4Match(sni_hosts=("a.example",), destination_subnets=("10.0.0.0/8",), port=1),), (to(),)),)
     (routing,) = routes(mesh, tls=tls, tcp=(L4Route(route=(to(),)),))
     assert [(each.kind, each.when) for each in routing.routes] == [
@@ -157,7 +157,7 @@ def test_conditions_of_connections_are_words(mesh):
     ]
 
 
-def test_an_object_is_named_with_its_place_or_by_itself():
+def test_an_object_is_named_with_or_without_its_place():
     assert str(named(DestinationRule("a", "b", "c"))) == "DestinationRule b/a"
     origin = Origin(ObjectKey("DestinationRule", "b", "a"), file="x.yaml", line=3)
     assert str(named(DestinationRule("a", "b", "c", origin=origin), line=7)) == "x.yaml:7: DestinationRule b/a"
@@ -172,18 +172,18 @@ def test_a_route_of_the_host_that_leads_elsewhere_does_not_reach_it(mesh):
     ]  # fmt: skip
 
 
-def test_a_route_to_a_port_that_the_service_lacks_reaches_nobody(mesh):
+def test_a_route_to_a_missing_port_reaches_no_pod(mesh):
     lacking, served = (WeightedDestination(Destination(HOST, port=number)) for number in (8080, 80))
     (routing,) = routes(mesh, HttpRoute(route=(lacking,)), HttpRoute(route=(served,)))
     assert [(each.reaches, each.elsewhere) for each in routing.routes] == [(False, False), (True, False)]
 
 
-def test_what_happens_to_a_request_on_its_way_is_told(mesh):
+def test_a_route_has_its_other_settings(mesh):
     (routing,) = routes(mesh, HttpRoute(route=(to(),), timeout=timedelta(seconds=3)))
     assert routing.routes[0].also == ("timeout 3 s",)
 
 
-def test_balancing_is_told_by_what_is_hashed_and_who_is_near(mesh):
+def test_load_balancing_is_described_by_hash_key_and_locality(mesh):
     near = LocalitySetting(failover=(("eu", "us"),))
     balancer = LoadBalancer(None, ConsistentHash(HashKey.HEADER, "x-user"), locality=near)
     policy = TrafficPolicy(balancer, retry_budget=RetryBudget(10, 1), proxy_protocol=ProxyProtocol.V2)
@@ -251,7 +251,7 @@ spec:
 """
 
 
-def test_routes_of_the_gateway_api_are_told_once_for_those_for_whom_they_are():
+def test_gateway_api_routes_are_listed_once_with_the_callers_they_apply_to():
     stage, _ = staged(read_documents(STANDARD.encode(), "mesh.yaml").documents)
     lines = list(service_lines(describe_service(stage.mesh, (), "app", "shop")))
     told = [line for line in lines if re.match("   [A-Z][A-Za-z]+(Route|Policy|Rule): ", line)]

@@ -65,12 +65,12 @@ SECOND = timedelta(seconds=1)
         ),
     ],
 )
-def test_a_route_says_what_it_does_to_a_request(route, said):
+def test_a_routes_effects_are_described(route, said):
     assert of_route(route) == said
 
 
 @pytest.mark.parametrize("answer", [{"redirect": Redirect("/x")}, {"direct_response": DirectResponse(200)}])
-def test_who_is_answered_by_the_proxy_is_not_said_to_be_timed_tried_again_or_mirrored(answer):
+def test_timeouts_retries_and_mirrors_are_not_described_for_direct_responses_and_redirects(answer):
     unused = {"timeout": SECOND, "retries": Retries(2), "mirrors": (Mirror(Destination("web")),)}
     assert of_route(HttpRoute(**answer, **unused)) == ()
     assert of_route(HttpRoute(fault=Fault(Delay(SECOND, 100.0)), **answer)) == ("1 s delay for 100 % of requests",)
@@ -108,14 +108,14 @@ def test_who_is_answered_by_the_proxy_is_not_said_to_be_timed_tried_again_or_mir
         ),
     ],
 )
-def test_a_rule_says_what_it_sets_with_the_values(policy, said):
+def test_a_destination_rules_settings_are_described_with_values(policy, said):
     assert of_rule(DestinationRule("web", "shop", "web", policy)) == said
 
 
-def test_what_is_for_a_subset_says_so():
+def test_settings_of_a_subset_name_the_subset():
     subset = Subset("v2", policy=TrafficPolicy(connection_pool=ConnectionPool(10)))
     assert of_rule(DestinationRule("web", "shop", "web", subsets=(subset,))) == ("subset v2: at most 10 connections",)
 
 
-def test_spans_are_short():
+def test_durations_are_short():
     assert [span(each) for each in (timedelta(), SECOND / 2, 90 * SECOND)] == ["0 s", "500 ms", "90 s"]

@@ -1,4 +1,4 @@
-"""A description as a person reads it."""
+"""Tests of a description as text."""
 
 import pytest
 from tests.inspect.test_stage import shop
@@ -52,7 +52,7 @@ def told(word, *problems):
     return list(pod_lines(describe_pod(mesh, Stage(mesh), problems, word)))
 
 
-def test_a_pod_is_told_from_who_it_is_to_who_may_call_it():
+def test_a_pods_text_goes_from_identity_to_policies():
     assert told("app-0", Problem(Where(object="Service shop/app"), "a typo")) == [
         "Pod: app-0.shop",
         "   Workload: app",
@@ -84,7 +84,7 @@ def test_a_pod_is_told_from_who_it_is_to_who_may_call_it():
     ]
 
 
-def test_a_pod_without_a_proxy_or_a_service_says_so():
+def test_a_pods_text_states_a_missing_proxy_and_missing_services():
     assert told("bare-0") == [
         "Pod: bare-0.shop (not ready)",
         "   Labels: app=bare",
@@ -99,7 +99,7 @@ def test_a_pod_without_a_proxy_or_a_service_says_so():
     ]
 
 
-def test_a_service_is_told_with_its_pods():
+def test_a_services_text_lists_its_pods():
     lines = list(service_lines(describe_service(made(), (), "app")))
     assert "      Subsets that some pod is in: v1 (version=v1)" in lines
     assert "      Subsets that no pod is in: v2 (version=v2)" in lines
@@ -110,7 +110,7 @@ def test_a_service_is_told_with_its_pods():
     ]
 
 
-def test_of_udp_no_more_is_said_than_that_it_goes_past_the_proxies():
+def test_a_udp_port_states_only_that_it_bypasses_the_proxies():
     mesh = made()
     put(mesh, service("dns", port=53, target=5353, protocol=Protocol.UDP, selector=labels_of({"app": "app"})))
     lines = list(service_lines(describe_service(mesh, (), "dns")))
@@ -119,7 +119,7 @@ def test_of_udp_no_more_is_said_than_that_it_goes_past_the_proxies():
     assert lines[-1] == "   app-0.shop: ready, with a proxy", "and not what a PeerAuthentication says"
 
 
-def test_a_service_that_nobody_answers_for_says_so():
+def test_a_services_text_states_missing_pods():
     mesh = Mesh()
     put(mesh, service("app"))
     lines = list(service_lines(describe_service(mesh, (), "app")))
@@ -136,14 +136,14 @@ def test_a_service_that_nobody_answers_for_says_so():
         (False, "some pod", "does not reach any pod"),
     ],
 )
-def test_a_route_to_another_service_is_told_as_such(elsewhere, whom, told):
+def test_a_route_to_another_service_is_marked(elsewhere, whom, told):
     where = Where(object="VirtualService shop/web")
     route = RouteFacts(1, "http", "", where, "always", "goes to web", reaches=False, elsewhere=elsewhere)
     lines = list(_routing_lines(Routing(where, ("web",), (), in_force=True, routes=(route,)), whom))
     assert lines[-1].strip() == f"http route 1: always: goes to web; {told}"
 
 
-def test_a_route_is_told_with_what_happens_on_its_way():
+def test_a_routes_text_has_its_settings():
     where = Where(object="VirtualService shop/web")
     route = RouteFacts(1, "http", "", where, "always", "goes to web", reaches=True, also=("timeout 3 s", "no retries"))
     lines = list(_routing_lines(Routing(where, ("web",), (), in_force=True, routes=(route,)), "this pod"))
@@ -183,7 +183,7 @@ def test_a_route_is_told_with_what_happens_on_its_way():
         ),
     ],
 )
-def test_a_pod_says_whether_it_is_on_demand_and_why(few, setting, telling, said):
+def test_a_pods_text_states_on_demand_and_its_reason(few, setting, telling, said):
     mesh = shop(few=few)
     mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=setting),))
     calls = Calls(most=1)
@@ -197,14 +197,14 @@ def test_a_pod_says_whether_it_is_on_demand_and_why(few, setting, telling, said)
     assert [line.startswith(f"On demand: {said}") for line in told] == ([True] if said else [])
 
 
-def test_behind_a_sidecar_that_shows_nothing_a_pod_says_so():
+def test_a_pods_text_states_that_its_sidecar_shows_no_service():
     mesh = shop(Sidecar("narrow", "shop", egress=(EgressListener(("./nobody.shop.svc.cluster.local",)),)))
     mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=OnDemand.ON),))
     lines = pod_lines(describe_pod(mesh, Stage(mesh, calls=Calls()), (), "orders"))
     assert "On demand: there is no service that its Sidecar shows (weft.dev/on-demand: true)" in lines
 
 
-def test_behind_a_narrow_sidecar_a_pod_says_that_it_is_told_of_what_that_shows():
+def test_a_pods_text_counts_the_services_that_its_sidecar_shows():
     named = EgressListener(("./payments.shop.svc.cluster.local",))
     mesh = shop(service("web", addresses=("10.96.0.8",)), Sidecar("narrow", "shop", egress=(named,)), few=1)
     calls = Calls()

@@ -1,4 +1,4 @@
-"""Whether callers and servers agree, compared with what would happen to a request."""
+"""Tests of whether callers and servers agree on TLS, compared with the explained outcome of a request."""
 
 import itertools
 from datetime import datetime
@@ -42,14 +42,14 @@ def checked(mesh, host="app", **more):
     ("client", "server", "app", "caller", "automatic"),
     list(itertools.product((None, *ClientTlsMode), (None, *TlsMode), (True, False), (True, False), (True, False))),
 )
-def test_what_is_said_to_fit_gets_through_and_nothing_else(client, server, app, caller, automatic):
+def test_the_check_agrees_with_the_explained_outcome(client, server, app, caller, automatic):
     values = [*([rule(client)] if client else []), *([PeerAuthentication("a", "shop", mode=server)] if server else [])]
     mesh = made(*values, app=app, meshed=caller, settings=Settings(auto_mtls=automatic))
     (row,) = checked(mesh, caller="client-0")
-    # Without a proxy, what the service's address means is the network's affair.
+    # Without a proxy, the network decides where a service's address leads, so the pod's address is called.
     asked = Question("client-0", "http://app/" if caller else "http://10.244.0.2:8080/")
     kind = answer(Stage(mesh), asked, datetime.now().astimezone()).explanation.outcomes[0].verdict.kind
-    if kind == "unknown":  # by files that nobody here can read; who shows no certificate at all is known
+    if kind == "unknown":  # the TLS files are not readable here; only a missing client certificate is certain
         assert row.status == ("CONFLICT" if (client, server, app) == ("SIMPLE", "STRICT", True) else "UNKNOWN")
     else:
         assert row.status == {"delivered": "OK", "failed": "CONFLICT", "closed": "CONFLICT"}[kind]
@@ -58,7 +58,7 @@ def test_what_is_said_to_fit_gets_through_and_nothing_else(client, server, app, 
     assert bool(row.why) is (row.status != "OK")
 
 
-def test_a_name_means_what_it_means_to_the_caller():
+def test_a_short_name_is_resolved_in_the_callers_namespace():
     mesh = made(service("app", "elsewhere", addresses=("10.96.0.8",)))
     assert {row.host for row in checked(mesh, caller="client-0")} == {HOST}
     with pytest.raises(Ambiguous):
@@ -67,7 +67,7 @@ def test_a_name_means_what_it_means_to_the_caller():
     assert row.host == "app.elsewhere.svc.cluster.local"
 
 
-def test_what_differs_between_pods_has_lines_of_its_own():
+def test_pods_with_different_modes_have_separate_rows():
     labels = labels_of({"version": "v2"})
     mesh = made(rule(ClientTlsMode.DISABLE), PeerAuthentication("door", "shop", labels, TlsMode.STRICT))
     pod = instance("app-1", "app", labels={"version": "v2"}, meshed=True, address="10.244.0.4")
@@ -78,7 +78,7 @@ def test_what_differs_between_pods_has_lines_of_its_own():
     ]
 
 
-def test_what_differs_between_callers_has_lines_of_its_own():
+def test_callers_with_different_rules_have_separate_rows():
     mesh = made(rule(ClientTlsMode.DISABLE, "own", "elsewhere"))
     pod = instance("far-0", "far", "elsewhere", meshed=True, address="10.244.0.4")
     mesh.apply(ObjectKey("Pod", "elsewhere", "far-0"), (pod,))
@@ -88,7 +88,7 @@ def test_what_differs_between_callers_has_lines_of_its_own():
     ]
 
 
-def test_a_subset_of_another_mode_has_a_line_of_its_own():
+def test_a_subset_with_another_mode_has_a_separate_row():
     strange = Subset("v1", labels_of({"app": "app"}), TrafficPolicy(tls=ClientTls(ClientTlsMode.DISABLE)))
     same = Subset("v2", labels_of({"app": "app"}))
     mesh = made(
@@ -98,21 +98,21 @@ def test_a_subset_of_another_mode_has_a_line_of_its_own():
     assert [(row.subset, row.status) for row in checked(mesh)] == [("", "OK"), ("v1", "CONFLICT")]
 
 
-def test_where_nobody_answers_nothing_is_known():
+def test_without_endpoints_the_status_is_unknown():
     mesh = Mesh()
     put(mesh, service("app"))
     (row,) = checked(mesh)
     assert (row.status, row.server, row.client) == ("UNKNOWN", "no endpoint", "auto")
 
 
-def test_one_port_is_asked_for_by_its_number():
+def test_one_port_is_selected_by_number():
     assert [row.port for row in checked(made(), port=80)] == [80]
     with pytest.raises(NoSuchPort) as raised:
         checked(made(), port=81)
     assert raised.value.problem.hint == "it has 80"
 
 
-def test_udp_is_said_to_go_past_the_proxies_whatever_is_written():
+def test_udp_bypasses_the_proxies_whatever_the_rules():
     mesh = made(rule(ClientTlsMode.ISTIO_MUTUAL), PeerAuthentication("door", "shop", mode=TlsMode.STRICT))
     put(mesh, service("app", addresses=("10.96.0.7",), port=53, target=53, protocol=Protocol.UDP))
     for row in (*checked(mesh), *checked(mesh, port=53, caller="client-0")):

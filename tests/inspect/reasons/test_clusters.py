@@ -25,7 +25,7 @@ def test_without_any_rule_each_field_is_a_default():
     assert cluster(mesh, "type") == (("Service shop/payments (service.yaml:2)",), ("endpoints-sent",))
 
 
-def test_where_others_routes_lead_to_a_headless_service_both_of_its_clusters_are_told():
+def test_both_clusters_of_a_headless_service_that_routes_lead_to_have_reasons():
     headless = SERVICE.replace("10.96.0.7", "None")
     other = SERVICE.replace("payments, n", "front, n")
     leading = rule("hosts: [front]\nhttp: [{route: [{destination: {host: payments, port: {number: 80}}}]}]", "front",
@@ -36,7 +36,7 @@ def test_where_others_routes_lead_to_a_headless_service_both_of_its_clusters_are
     assert cluster(mesh, "type", name=CLUSTER.replace("80|", "80|~")) == (owner, ("endpoints-sent",))
 
 
-def test_what_a_sidecar_hides_has_its_cluster_by_the_routes_that_lead_there():
+def test_a_hidden_service_has_a_cluster_because_of_the_routes_to_it():
     other = SERVICE.replace("payments, n", "front, n").replace("10.96.0.7", "10.96.0.8")
     leading = rule("hosts: [front]\nhttp: [{route: [{destination: {host: payments, port: {number: 80}}}]}]", "front",
                    kind="VirtualService")  # fmt: skip
@@ -48,7 +48,7 @@ def test_what_a_sidecar_hides_has_its_cluster_by_the_routes_that_lead_there():
     assert cluster(mesh, name=CLUSTER.replace("payments", "front"))[1] == ("cluster-per-port", "sidecar-scope")
 
 
-def test_what_the_hosts_policy_says_is_the_rules():
+def test_settings_of_the_hosts_traffic_policy_name_the_destination_rule():
     mesh = mesh_of(rule=rule(f"host: payments\ntrafficPolicy: {{{POOL}, outlierDetection: {{interval: 5s}}}}"))
     pool = "DestinationRule shop/payments trafficPolicy.connectionPool (rule.yaml:6)"
     assert cluster(mesh, "circuit_breakers") == (
@@ -84,7 +84,7 @@ subsets:
     )
 
 
-def test_of_merged_rules_each_is_named_for_what_it_says():
+def test_each_of_merged_rules_is_named_for_its_settings():
     younger = rule("host: payments\ntrafficPolicy: {connectionPool: {tcp: {maxConnections: 7}}}", name="second")
     older = rule("host: payments\nsubsets: [{name: v1, labels: {version: v1}}]", name="first")
     mesh = mesh_of(first=older, second=younger)
@@ -100,7 +100,7 @@ def test_of_merged_rules_each_is_named_for_what_it_says():
     assert cluster(mesh, "circuit_breakers", SUBSET)[0] == (pool,)
 
 
-def test_a_budget_and_places_are_told_by_their_rule():
+def test_retry_budget_and_locality_settings_name_the_destination_rule():
     spec = """
 host: payments
 trafficPolicy:
@@ -114,7 +114,7 @@ trafficPolicy:
     assert cluster(mesh, "lb_policy")[1] == ("least-request",)
 
 
-def test_a_ports_settings_silence_its_level_even_about_what_they_do_not_mention():
+def test_port_level_settings_replace_their_level_including_unset_fields():
     spec = f"""
 host: payments
 trafficPolicy:
@@ -141,11 +141,11 @@ trafficPolicy:
         (None, PolicyLevel.HOST, (rules.PORT_REPLACES_HOST,)),
     ],
 )
-def test_the_rule_of_two_levels(level, passed, expected):
+def test_level_rules_names_the_overriding_rule(level, passed, expected):
     assert level_rules(level, passed) == expected
 
 
-def test_tls_by_a_rule_beats_the_meshs_own():
+def test_tls_of_a_destination_rule_overrides_automatic_mtls():
     mesh = mesh_of(rule=rule("host: payments\ntrafficPolicy: {tls: {mode: DISABLE}}"))
     assert cluster(mesh, "transport_socket") == (
         ("DestinationRule shop/payments trafficPolicy.tls (rule.yaml:6)",),
@@ -153,7 +153,7 @@ def test_tls_by_a_rule_beats_the_meshs_own():
     )
 
 
-def test_the_meshs_own_settings_are_named_where_they_decide():
+def test_mesh_settings_are_named_where_they_decide():
     config = """
 apiVersion: v1
 kind: ConfigMap
@@ -182,7 +182,7 @@ def test_an_inbound_cluster_is_of_the_service_that_names_its_port():
     assert limits[0] == ("DestinationRule shop/payments trafficPolicy.connectionPool (rule.yaml:6)",)
 
 
-def test_of_two_ways_to_a_port_each_says_whose_callers_take_it():
+def test_both_inbound_clusters_of_a_port_name_their_callers():
     other = """
 apiVersion: v1
 kind: Service
@@ -196,7 +196,7 @@ spec: {selector: {app: payments}, clusterIP: None, ports: [{port: 8080}]}
         assert told(mesh, name, "payments-0.shop", "route")[1] == ("inbound-listener",)
 
 
-def test_a_sidecar_that_names_the_ports_and_the_hosts_is_told():
+def test_a_sidecar_is_named_for_its_ingress_ports_and_egress_hosts():
     spec = """
 workloadSelector: {labels: {app: payments}}
 ingress: [{port: {number: 9000, protocol: HTTP, name: http}, defaultEndpoint: "127.0.0.1:8080"}]
@@ -213,7 +213,7 @@ outboundTrafficPolicy: {mode: REGISTRY_ONLY}
     assert told(mesh, "PassthroughCluster", "payments-0.shop")[1][1] == "outbound-policy-of-sidecar"
 
 
-def test_a_sidecars_own_pool_beats_the_rules():
+def test_a_sidecars_connection_pool_overrides_the_destination_rule():
     pool = rule("inboundConnectionPool: {tcp: {maxConnections: 4}}", name="sidecar", kind="Sidecar")
     mesh = mesh_of(rule=rule(f"host: payments\ntrafficPolicy: {{{POOL}}}"), sidecar=pool)
     found, by = told(mesh, "inbound|8080||.circuit_breakers", "payments-0.shop", "cluster")

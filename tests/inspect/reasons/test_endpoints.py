@@ -17,7 +17,7 @@ def test_an_endpoint_is_the_pod_that_the_service_selects():
     assert by == ("ready-endpoints", "endpoint-tls")
 
 
-def test_one_without_a_proxy_is_called_in_plaintext_and_that_is_said():
+def test_an_endpoint_without_a_proxy_has_the_plaintext_rule():
     mesh = mesh_of()
     put(mesh, instance("payments-1", "payments", address="10.244.0.9", meshed=False, workload="payments"))
     assert endpoint(mesh, "10.244.0.9:8080")[1] == ("ready-endpoints", "endpoint-plaintext")
@@ -33,7 +33,7 @@ def test_a_subset_has_those_with_its_labels():
     assert "subset-by-labels" in endpoint(mesh, "10.244.0.3:8080", name)[1]
 
 
-def test_a_written_endpoint_is_its_entrys():
+def test_an_endpoint_in_a_service_entry_names_the_service_entry():
     spec = """
 hosts: [bank.example.com]
 location: MESH_EXTERNAL
@@ -48,7 +48,7 @@ endpoints: [{address: 192.0.2.7}]
     )
 
 
-def test_secrets_of_the_agent_are_by_the_service_account_and_the_mesh():
+def test_agent_secrets_name_the_service_account_and_the_mesh_roots():
     account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: orders, namespace: shop}\n"
     mesh = mesh_of(account=account)
     assert told(mesh, "default", kind="secret") == (

@@ -56,12 +56,12 @@ WRITTEN = rule("hosts: [payments]\nhttp: [{route: [{destination: {host: payments
         ),
     ],
 )
-def test_of_routes_on_a_service_is_told_how_they_count(files, resource, sources, by):
+def test_routes_of_a_service_name_their_order_of_precedence(files, resource, sources, by):
     found = told(mesh_of(**files), resource, kind="route")
     assert (found[0], found[1]) == (sources, by)
 
 
-def test_a_consumers_route_goes_before_the_producers_and_by_that_rule():
+def test_a_consumer_route_takes_precedence_over_the_producers():
     mesh = mesh_of(own=service_route("own", f"[{to()}]"), theirs=service_route("theirs", f"[{to()}]", "far"))
     mesh.apply(ObjectKey("Pod", "far", "caller-0"), (Instance("caller-0", "far", ("10.1.9.9",), meshed=True),))
     found, by = told(mesh, HOST, "caller-0.far", "route")
@@ -86,7 +86,7 @@ CLUSTER = "outbound|80||payments.shop.svc.cluster.local"
 @pytest.mark.parametrize(
     "files", [{}, {"pool": rule("host: payments\ntrafficPolicy: {connectionPool: {tcp: {maxConnections: 9}}}")}]
 )
-def test_that_a_service_is_called_over_tls_is_its_policys_word(files):
+def test_tls_to_a_service_names_its_backend_tls_policy(files):
     mesh = mesh_of(policy=POLICY, ca=bundle("ca", "shop"), **files)
     said = ("BackendTLSPolicy shop/payments validation (policy.yaml:1)",)
     found = told(mesh, f"{CLUSTER}.transport_socket", kind="cluster")
@@ -96,7 +96,7 @@ def test_that_a_service_is_called_over_tls_is_its_policys_word(files):
     assert found[1] == ("roots-out-of-config-map",)
 
 
-def test_a_policy_that_believes_nobody_closes_and_says_so():
+def test_a_backend_tls_policy_without_roots_closes_the_cluster():
     found = told(mesh_of(policy=POLICY), f"{CLUSTER}.type", kind="cluster")
     assert (found[0], found[1]) == (
         ("BackendTLSPolicy shop/payments validation (policy.yaml:1)",),
@@ -104,7 +104,7 @@ def test_a_policy_that_believes_nobody_closes_and_says_so():
     )
 
 
-def test_what_a_rule_says_of_tls_is_its_own_beside_a_policy():
+def test_tls_of_a_destination_rule_overrides_a_backend_tls_policy():
     mesh = mesh_of(
         policy=POLICY, ca=bundle("ca", "shop"), own=rule("host: payments\ntrafficPolicy: {tls: {mode: SIMPLE}}")
     )
@@ -140,13 +140,13 @@ def edge():
     return made
 
 
-def test_a_secret_of_another_namespace_is_there_by_its_grant(edge):
+def test_a_secret_of_another_namespace_names_its_reference_grant(edge):
     found, by = told(edge, "kubernetes-gateway://edge/a", "std-0.shop", "secret")
     assert found == ("Secret edge/a (secret.yaml:1)", "ReferenceGrant edge/a (grant.yaml:1)")
     assert by == ("granted-secret",)
 
 
-def test_whom_callers_must_have_certificates_from_stands_in_a_config_map(edge):
+def test_client_ca_certificates_name_their_config_map(edge):
     (pod,) = edge.get(ObjectKey("Pod", "shop", "std-0"))
     (served,) = group_view(edge, group_of(pod)).servers
     found, by = told(edge, roots_name(served.bound.server.tls.roots), "std-0.shop", "secret")
@@ -157,5 +157,5 @@ def test_whom_callers_must_have_certificates_from_stands_in_a_config_map(edge):
     assert by == ("roots-out-of-config-map",)
 
 
-def test_a_route_that_nobody_of_the_standard_wrote_has_no_such_rule():
+def test_a_route_outside_the_gateway_api_has_no_gateway_api_rules():
     assert route_rules(HttpRoute()) == ()

@@ -82,11 +82,11 @@ def mesh():
         ("secret", "file-root:/a/ca", (PUBLIC,), ("files-of-server",)),
     ],
 )
-def test_who_made_a_part_and_by_which_rule(mesh, kind, resource, sources, by):
+def test_each_part_names_its_objects_and_rules(mesh, kind, resource, sources, by):
     assert told(mesh, resource, "edge-0.edge", kind) == (sources, by)
 
 
-def test_what_a_rule_names_by_a_secret_is_told_as_that(mesh):
+def test_a_credential_of_a_destination_rule_names_its_secret(mesh):
     text = rule("host: payments\ntrafficPolicy: {tls: {mode: SIMPLE, credentialName: partner}}")
     for file, written in (
         ("rule", text),
@@ -100,13 +100,13 @@ def test_what_a_rule_names_by_a_secret_is_told_as_that(mesh):
     )
 
 
-def test_the_guards_in_each_chain_are_told(mesh):
+def test_the_policies_in_each_filter_chain_are_named(mesh):
     (found,) = [each for each in every(mesh, Stage(mesh), "edge-0.edge", "listener") if each.name == "0.0.0.0_80"]
     (policy,) = [part for part in found.parts if part.path.endswith("policies[ns[edge]-policy[deny]-rule[0]]")]
     assert policy.sources == ("AuthorizationPolicy edge/deny rule[0] (deny.yaml:6)",)
 
 
-def test_everything_that_a_gateway_has_is_told(mesh):
+def test_every_resource_of_a_gateway_has_reasons(mesh):
     for kind in ("listener", "route", "cluster", "endpoints", "secret"):
         for found in every(mesh, Stage(mesh), "edge-0.edge", kind):
             assert found.parts[0].rules, (kind, found.name)

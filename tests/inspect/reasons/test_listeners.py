@@ -23,7 +23,7 @@ def security(kind, spec, name="payments", namespace="shop"):
 
 
 def policies(mesh, kind="AuthorizationPolicy"):
-    """Of each rule in some chain of HTTP: the object and the rules."""
+    """The object and the rules of each policy rule in the HTTP filter chains."""
     (found,) = why(mesh, Stage(mesh), SERVER, "virtualInbound", "listener")
     return {
         part.path.rpartition("policies[")[2][:-1]: (part.sources, tuple(each.name for each in part.rules))
@@ -32,7 +32,7 @@ def policies(mesh, kind="AuthorizationPolicy"):
     }
 
 
-def test_permissive_is_the_default_and_is_said_to_be():
+def test_permissive_mode_is_named_as_the_default():
     found, by = inbound(mesh_of(), "filter_chains[0.0.0.0_8080#1]")
     assert found == ("Service shop/payments (service.yaml:2)",)
     assert by == ("permissive", "protocol-declared")
@@ -44,12 +44,12 @@ def test_permissive_is_the_default_and_is_said_to_be():
     ("name", "says", "expected"),
     [
         ("aaa", "tcp", ("protocol-declared", "callers-told-apart")),
-        ("zzz", "tcp", ("callers-told-apart",)),  # first bytes are looked at
+        ("zzz", "tcp", ("callers-told-apart",)),  # the protocol is detected
         ("aaa", "", ("protocol-detected", "callers-told-apart")),
         ("zzz", "http-too", ("protocol-declared",)),
     ],
 )
-def test_where_services_say_different_things_it_is_told_who_decides(name, says, expected):
+def test_services_with_different_protocols_name_the_deciding_one(name, says, expected):
     other = SERVICE.format(name=name, port=f"{{name: '{says}', port: 90, targetPort: 8080}}")
     found, by = inbound(mesh_of(other=other), "filter_chains[0.0.0.0_8080#1]")
     assert by == ("permissive", *expected)
@@ -76,7 +76,7 @@ def test_the_narrowest_peer_authentication_decides_and_alone_is_named():
     ("action", "expected"),
     [("ALLOW", "allow-denies-the-rest"), ("DENY", "deny-before-allow"), ("AUDIT", "audit-notes")],
 )
-def test_each_rule_of_a_policy_is_named_with_its_line_and_how_it_counts(action, expected):
+def test_each_policy_rule_has_its_line_and_precedence(action, expected):
     spec = (
         f"action: {action}\nrules:\n- to: [{{operation: {{methods: [GET]}}}}]\n- to: [{{operation: {{ports: ['80']}}}}]"
     )
@@ -88,7 +88,7 @@ def test_each_rule_of_a_policy_is_named_with_its_line_and_how_it_counts(action, 
         )
 
 
-def test_a_dry_run_a_missing_authorizer_and_a_disguise_are_told_apart():
+def test_dry_run_missing_authorizer_and_bypass_rules_are_distinguished():
     dry = security(
         "AuthorizationPolicy", "action: DENY\nrules: [{to: [{operation: {methods: [GET]}}]}]", "dry"
     ).replace("namespace: shop}", 'namespace: shop, annotations: {istio.io/dry-run: "true"}}')
@@ -102,7 +102,7 @@ def test_a_dry_run_a_missing_authorizer_and_a_disguise_are_told_apart():
     assert missing[1] == ("no-authorizer",)
 
 
-def test_an_issuer_is_its_request_authentications():
+def test_an_issuer_names_its_request_authentication():
     key = (
         '{"keys": [{"kid": "k1", "alg": "ES256", "kty": "EC", "crv": "P-256", '
         '"x": "mKe03v0L_Z05aiWI1FhoQNPVjn6xg7EFzhpwYdEXN_A", "y": "i-zzjw6vokuXFEYOP79GTYnDICkcUdKOU-CHPqYWkCg"}]}'
@@ -122,7 +122,7 @@ def test_an_issuer_is_its_request_authentications():
     }
 
 
-def test_what_goes_out_is_by_port_by_address_or_by_the_outbound_policy():
+def test_outbound_listeners_name_port_address_or_outbound_policy():
     tcp = """
 apiVersion: v1
 kind: Service
@@ -142,7 +142,7 @@ spec: {clusterIP: 10.96.0.9, selector: {app: ledger}, ports: [{name: tcp, port: 
     assert told(mesh, "virtualOutbound.filter_chains[virtualOutbound-catchall-tcp]") == ((), ("allow-any",))
 
 
-def test_who_logs_is_by_the_mesh_by_a_telemetry_or_by_nobody():
+def test_access_logging_names_the_mesh_a_telemetry_or_the_default():
     assert inbound(mesh_of(), "access_log") == ((), ("no-access-log",))
     config = (
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\n"

@@ -10,7 +10,7 @@ from weft.model.names import ObjectKey, Origin
 RULE = Origin(ObjectKey("DestinationRule", "shop", "payments"), "abc", "rule.yaml", 3)
 
 
-def test_an_object_is_named_once_and_a_part_of_the_first_with_its_line():
+def test_sources_are_unique_and_the_first_has_part_and_line():
     other = Origin(ObjectKey("Service", "shop", "payments"), "v7")
     assert list(map(str, sources(RULE, None, other, RULE, line=9, part="subsets[v1]"))) == [
         "DestinationRule shop/payments subsets[v1] (rule.yaml:9)",
@@ -18,7 +18,7 @@ def test_an_object_is_named_once_and_a_part_of_the_first_with_its_line():
     ]
 
 
-def test_an_object_gets_its_place_from_the_mesh_and_a_policys_rule_its_own_line():
+def test_placed_adds_the_line_of_the_object_or_policy_rule():
     mesh = mesh_of(deny=DENY)
     policy = ObjectSource("AuthorizationPolicy", "shop", "only-orders", part="rule[0]")
     assert str(placed(mesh, policy)) == "AuthorizationPolicy shop/only-orders rule[0] (deny.yaml:7)"

@@ -28,7 +28,7 @@ def test_without_a_virtual_service_everything_is_a_default():
     assert told(mesh, "80", kind="route") == ((), ("routes-per-port",))
 
 
-def test_each_field_of_a_route_is_its_own_lines_or_a_default():
+def test_each_field_of_a_route_names_its_line_or_a_default():
     mesh = mesh_of(routes=virtual_service(ROUTES))
     charge, rest = (f"VirtualService shop/payments (routes.yaml:{line})" for line in (7, 8))
     assert route(mesh, "charge") == ((charge,), ("routes-in-order",))
@@ -62,12 +62,12 @@ def test_a_delegate_inherits_and_both_objects_are_named():
     assert route(mesh, "leaf", "timeout")[1] == ("delegated",)
 
 
-def test_routes_for_other_callers_are_as_if_they_were_not_there():
+def test_routes_for_other_callers_are_ignored():
     only = "hosts: [payments]\nhttp: [{match: [{sourceNamespace: other}], route: [{destination: {host: payments}}]}]"
     assert route(mesh_of(routes=virtual_service(only)), "default")[1] == ("routes-for-others",)
 
 
-def test_what_is_hashed_is_the_destination_rules():
+def test_the_hash_policy_names_the_destination_rule():
     hashing = rule("host: payments\ntrafficPolicy: {loadBalancer: {consistentHash: {httpHeaderName: x-user}}}")
     assert route(mesh_of(rule=hashing), "default", "hash_policy") == (
         ("DestinationRule shop/payments (rule.yaml:1)",),
@@ -75,7 +75,7 @@ def test_what_is_hashed_is_the_destination_rules():
     )
 
 
-def test_what_nobody_claims_is_by_the_outbound_policy():
+def test_unknown_hosts_name_the_outbound_policy():
     assert told(mesh_of(), "80.virtual_hosts[allow_any]", kind="route") == ((), ("allow-any",))
     closed = rule("outboundTrafficPolicy: {mode: REGISTRY_ONLY}", name="default", kind="Sidecar")
     assert told(mesh_of(sidecar=closed), "80.virtual_hosts[block_all]", kind="route") == (

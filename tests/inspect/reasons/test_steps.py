@@ -1,4 +1,4 @@
-"""What `weft explain` tells, with the places of the objects: asked as the command asks."""
+"""Tests of the files and lines in an explanation, with questions as `weft explain` sends them."""
 
 from datetime import UTC, datetime
 
@@ -29,7 +29,7 @@ def security(kind, spec, name="payments"):
     return rule(spec, name=name, kind=kind, group="security")
 
 
-def test_a_policy_is_told_with_the_line_of_its_rule():
+def test_a_policy_step_has_the_line_of_its_rule():
     assert "[AuthorizationPolicy shop/only-orders rule[0] (deny.yaml:7)]" in line(
         lines(mesh_of(deny=DENY)), "no ALLOW rule"
     )
@@ -43,14 +43,14 @@ def test_a_policy_that_denies_nothing_is_named_too():
     )
 
 
-def test_a_peer_authentication_is_told_with_its_line():
+def test_a_peer_authentication_step_has_its_line():
     mesh = mesh_of(strict=security("PeerAuthentication", "mtls: {mode: STRICT}", "default"))
     found = line(lines(mesh), "the filter chain 0.0.0.0_8080 matches")
     assert "PeerAuthentication shop/default (strict.yaml:1)" in found
     assert "Service shop/payments (service.yaml:2)" in found
 
 
-def test_a_token_is_told_with_the_request_authentication_that_believes_its_issuer():
+def test_a_token_step_names_the_request_authentication_of_its_issuer():
     one = security("RequestAuthentication", f"jwtRules: [{{issuer: them, jwks: '{KEY}'}}]", "one")
     two = security("RequestAuthentication", f"jwtRules: [{{issuer: us, jwks: '{KEY}'}}]", "two")
     mesh = mesh_of(one=one, two=two)
@@ -60,13 +60,13 @@ def test_a_token_is_told_with_the_request_authentication_that_believes_its_issue
     assert "shop/one (one.yaml:1)" in without and "shop/two (two.yaml:1)" in without
 
 
-def test_what_a_sidecar_keeps_from_sight_is_told_with_its_line():
+def test_a_step_about_a_hidden_host_has_the_line_of_the_sidecar():
     spec = "egress: [{hosts: ['other/*']}]\noutboundTrafficPolicy: {mode: REGISTRY_ONLY}"
     told = lines(mesh_of(sidecar=rule(spec, name="default", kind="Sidecar")))
     assert any("[Sidecar shop/default (sidecar.yaml:1)]" in each for each in told), told
 
 
-def test_a_sidecars_ingress_is_told_with_its_line():
+def test_an_inbound_step_has_the_line_of_the_sidecars_ingress():
     spec = "workloadSelector: {labels: {app: payments}}\ningress: [{port: {number: 8080, protocol: HTTP, name: http}}]"
     found = line(lines(mesh_of(sidecar=rule(spec, kind="Sidecar"))), "the filter chain")
     assert "Sidecar shop/payments ingress (sidecar.yaml:1)" in found

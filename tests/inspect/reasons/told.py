@@ -1,4 +1,4 @@
-"""A small shop out of YAML, and what is told of a part of what its proxies have."""
+"""A small mesh from YAML, and the reasons for a part of its proxies' resources."""
 
 from tests.inspect.test_stage import shop
 
@@ -17,7 +17,7 @@ CLUSTER = "outbound|80||payments.shop.svc.cluster.local"
 
 
 def mesh_of(**files):
-    """Each file by its name, without .yaml."""
+    """A mesh of these files, named without .yaml."""
     mesh = shop()
     for file, text in {"service": SERVICE, **files}.items():
         for document in read_documents(text.encode(), f"{file}.yaml").documents:
@@ -35,7 +35,7 @@ def rule(spec, name="payments", namespace="shop", kind="DestinationRule", group=
 
 
 def told(mesh, resource, proxy="orders-0.shop", kind=""):
-    """Of the part that is asked for: the objects, and the names of the rules."""
+    """The objects of the requested part, and the names of its rules."""
     (found,) = why(mesh, Stage(mesh), proxy, resource, kind)
     part = found.parts[0]
     return part.sources, tuple(each.name for each in part.rules)

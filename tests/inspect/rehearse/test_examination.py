@@ -1,5 +1,5 @@
-"""Everything at once: what is written, what runs, and what is laid over it. The checks themselves are tried in
-tests/analyze."""
+"""Tests of the whole analysis: of files, of a cluster, and of files over a cluster. tests/analyze test the checks
+themselves."""
 
 from pathlib import Path
 
@@ -47,14 +47,14 @@ def pod(name="web-1", workload="web", ready=True, meshed=True, version="v1"):
     return ObjectKey("Pod", "shop", name), (instance,)
 
 
-def test_the_example_is_well_in_every_respect():
+def test_the_example_has_no_findings():
     files = sorted((EXAMPLES / "shop").glob("*.yaml"))
     examined = examine([each for file in files for each in read_documents(file.read_bytes(), file.name).documents])
     assert codes(examined) == []
     assert examined.objects > 20
 
 
-def test_a_deployment_counts_as_running_and_its_namespace_says_whether_it_has_a_proxy():
+def test_a_deployment_counts_as_running_and_its_namespace_decides_injection():
     assert codes(examine(documents(SERVICE, DEPLOYMENT))) == []
     mutual = istio("DestinationRule", "{host: web, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}")
     assert codes(examine(documents(NAMESPACE, SERVICE, DEPLOYMENT, mutual))) == []
@@ -62,20 +62,20 @@ def test_a_deployment_counts_as_running_and_its_namespace_says_whether_it_has_a_
     assert codes(examine(documents(off, SERVICE, DEPLOYMENT, mutual))) == ["WFT0209"]
 
 
-def test_kinds_that_are_none_of_the_meshs_are_passed_over_in_silence():
+def test_kinds_that_weft_does_not_read_are_ignored():
     secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: shop}\n"
     assert codes(examine(documents(secret, DEPLOYMENT))) == []
     unknown = "apiVersion: v1\nkind: Sercet\nmetadata: {name: s, namespace: shop}\n"
     assert codes(examine(documents(unknown))) == ["WFT0001"]
 
 
-def test_on_a_cluster_pods_count_and_not_what_they_are_made_from():
+def test_on_a_cluster_running_pods_count_instead_of_templates():
     running = Running((pod(version="v2"),))
     assert codes(examine(documents(NAMESPACE, SERVICE, DEPLOYMENT, RULE), running=running)) == []
     assert codes(examine(documents(NAMESPACE, SERVICE, RULE), running=Running((pod(),)))) == ["WFT0202"]
 
 
-def test_a_file_takes_the_place_of_what_the_cluster_has_and_of_its_pods():
+def test_a_file_replaces_the_clusters_object_and_its_pods():
     there = documents(NAMESPACE, SERVICE, RULE)
     newer = documents(DEPLOYMENT.replace("v1}", "v2}"))
     running = Running((pod(),))
@@ -85,7 +85,7 @@ def test_a_file_takes_the_place_of_what_the_cluster_has_and_of_its_pods():
     assert codes(examine(there, running=running, laid_over=other)) == []
 
 
-def test_a_running_pod_is_looked_at_with_the_injectors_own_settings():
+def test_a_running_pod_is_checked_with_the_injectors_settings():
     body = DEPLOYMENT.partition("spec:")[0].replace("Deployment", "Pod").replace("apps/v1", "v1")
     written = documents(NAMESPACE, body + "spec: {containers: [{name: app, image: app}]}\nstatus: {phase: Running}\n")
     assert codes(examine(written, running=Running((pod(meshed=False),)))) == ["WFT0804"]
@@ -94,7 +94,7 @@ def test_a_running_pod_is_looked_at_with_the_injectors_own_settings():
     assert codes(examine(written, running=running)) == []
 
 
-def test_an_annotation_of_an_object_keeps_its_findings_from_being_told():
+def test_an_annotation_suppresses_findings():
     wrong = WEB + istio("DestinationRule", "{host: wbe}")
     assert codes(examine(documents(wrong))) == ["WFT0201"]
     for name in ("weft.dev/analyze-suppress", "galley.istio.io/analyze-suppress"):
@@ -108,7 +108,7 @@ def test_an_annotation_of_an_object_keeps_its_findings_from_being_told():
     assert codes(examine(documents(other))) == ["WFT0201"]
 
 
-def test_findings_stand_at_the_line_of_their_field():
+def test_findings_have_the_line_of_their_field():
     text = WEB + istio("DestinationRule", "\n  host: web\n  subsets:\n    - name: v9\n      labels: {version: v9}")
     (problem,) = examine(documents(text)).problems
     assert text.splitlines()[problem.where.line - 1] == "      labels: {version: v9}"

@@ -36,24 +36,24 @@ def pods(mesh):
     return [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
 
 
-def test_every_replica_has_a_pod_at_an_address_of_its_own():
+def test_every_replica_has_a_pod_with_a_different_address():
     found = pods(written(WORKLOADS).mesh)
     assert sorted(each.name for each in found) == ["orders-0", "orders-1", "orders-2", "payments"]
     assert len({each.addresses for each in found}) == 4
 
 
-def test_requests_can_be_tried_between_what_is_written_for_one_machine_and_for_a_cluster():
+def test_requests_between_workloads_and_deployments_can_be_explained():
     verdict = asked(Stage(written(WORKLOADS).mesh), "orders")
     assert (verdict.kind, verdict.workload) == (Kind.DELIVERED, "payments.shop")
 
 
-def test_what_is_refused_is_told_and_not_there():
+def test_rejected_objects_are_reported_and_left_out():
     found = written(WORKLOADS.replace("port: 80,", "port: eighty,"))
     assert [problem.where.object for problem in found.problems] == ["Service shop/payments"]
     assert asked(Stage(found.mesh), "orders").kind is Kind.FAILED
 
 
-def test_the_pods_of_a_cluster_stand_in_for_those_that_would_be():
+def test_running_pods_replace_generated_ones():
     pod = Instance("payments-x", "shop", ("10.244.9.9",), (("app", "payments"),), meshed=True)
     from weft.model.names import ObjectKey
 

@@ -40,17 +40,17 @@ def test_a_deployment_has_a_pod_as_kubernetes_would_make_it():
     assert (pod.ports, pod.excluded_ports, pod.meshed) == ((("web", 8080),), (9090, 9091), True)
 
 
-def test_its_namespace_says_whether_it_gets_a_proxy():
+def test_the_namespace_decides_injection():
     for labels, meshed in (("istio-injection: disabled", False), ("istio.io/rev: canary", True), ("", False)):
         ((_, pod),) = written_pods(read(WRITTEN.replace("istio-injection: enabled", labels)))
         assert pod.meshed is meshed, labels
 
 
-def test_what_somebody_else_has_made_is_left_to_him():
+def test_a_template_with_an_owner_gets_no_pod():
     assert len(list(written_pods(read(f"{WRITTEN}---\n{OWNED}")))) == 1
 
 
-def test_the_injector_of_a_revision_is_asked_with_its_own_settings():
+def test_injection_uses_the_settings_of_the_revision():
     canary = InjectionSettings(revision="canary", mesh_id="other")
     injection = AssumedInjection(read(WRITTEN), {"canary": canary})
     assert injection.settings({"istio.io/rev": "canary"}) is canary

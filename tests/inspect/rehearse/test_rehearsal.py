@@ -1,4 +1,4 @@
-"""What a control plane would say, said without one."""
+"""Tests of the problems that a control plane would report, without running one."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def to(destination):
     return istio("VirtualService", ROUTE.replace("%s", destination))
 
 
-def test_a_mesh_that_fits_is_well():
+def test_a_consistent_mesh_has_no_problems():
     rule = "{host: web, subsets: [{name: v1, labels: {version: v1}}]}"
     assert said(WEB + to("web, subset: v1, port: {number: 80}") + istio("DestinationRule", rule)) == []
 
@@ -30,22 +30,22 @@ def test_a_mesh_that_fits_is_well():
         ("web, port: {number: 81}", "has no port 81"),
     ],
 )
-def test_what_translation_would_find_is_found(destination, what):
+def test_problems_of_translation_are_found(destination, what):
     (line,) = said(WEB + to(destination))
     assert what in line
 
 
-def test_what_the_analysis_would_find_is_found():
+def test_findings_of_the_analysis_are_found():
     (line,) = said(WEB + istio("DestinationRule", "{host: wbe}"))
     assert "spec.host: warning [WFT0201]: " in line
 
 
-def test_routes_are_looked_at_where_nothing_runs_too():
+def test_routes_are_checked_without_workloads():
     (line,) = said(WEB.partition("---")[0] + to("wbe"))
     assert "does not exist" in line
 
 
-def test_a_route_leads_where_a_sidecar_does_not_show_and_not_to_what_is_not_exported():
+def test_a_route_may_lead_to_a_service_hidden_by_a_sidecar_but_not_to_an_unexported_one():
     other = WEB.partition("---")[0].replace("namespace: shop", "namespace: other").replace("{app: web}", "{}")
     sidecar = istio("Sidecar", "{egress: [{hosts: ['./*']}]}")
     route = sidecar + to("web.other.svc.cluster.local")
@@ -55,7 +55,7 @@ def test_a_route_leads_where_a_sidecar_does_not_show_and_not_to_what_is_not_expo
     assert "is hidden from namespace shop" in line
 
 
-def test_an_error_is_said_alone_and_not_again_for_all_who_refer_to_its_object():
+def test_an_error_is_not_repeated_for_references_to_its_object():
     (line,) = said(
         WEB.replace("targetPort: 8080", "targetPort: 0") + to("web") + istio("DestinationRule", "{host: web}")
     )
@@ -66,8 +66,8 @@ def test_an_error_is_said_alone_and_not_again_for_all_who_refer_to_its_object():
     assert "unknown field `bogus`" in line
 
 
-def test_a_host_is_looked_at_from_every_namespace_that_may_see_it_in_another_way():
-    """Exported to one namespace by name: from there it is well, from a third it is hidden."""
+def test_a_host_is_translated_for_every_namespace_with_a_different_view():
+    """The host is exported to one namespace by name: it is visible from there, and hidden from a third namespace."""
     place = "namespace: shop"
     bank, pub = (WEB.replace(place, f"namespace: {name}") for name in ("bank", "pub"))
     rule = istio(
@@ -83,7 +83,7 @@ def test_a_host_is_looked_at_from_every_namespace_that_may_see_it_in_another_way
     assert said(f"{WEB}---{everywhere}---{pub}" + rule) == []
 
 
-def test_a_sidecar_is_asked_only_about_what_it_shows():
+def test_groups_with_a_sidecar_are_translated_only_for_hosts_it_shows():
     bank = WEB.replace("namespace: shop", "namespace: bank")
     sidecars = istio("Sidecar", "{egress: [{hosts: ['./*', 'bank/*']}]}") + istio(
         "Sidecar", "{egress: [{hosts: ['./*']}]}", namespace="bank"

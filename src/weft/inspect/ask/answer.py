@@ -1,5 +1,5 @@
-"""Explain a request: what would happen to it in a given stage (the mesh now, or at a past moment), and, if the mesh's
-problems are passed in, which of them affect it."""
+"""Explain a request: predict its outcome in a given stage (the mesh now, or at a past moment), and, if the mesh's
+problems are passed in, list the problems that affect the request."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Answer(msgspec.Struct, frozen=True):
     request: Request
     explanation: Explanation
     lines: tuple[str, ...]  # the explanation as text
-    problems: tuple[Problem, ...] = ()  # problems of objects that decide about the request, or fail to
+    problems: tuple[Problem, ...] = ()  # problems of the objects that decide about the request, and other likely causes
 
 
 def answer(stage: Stage, question: Question, now: datetime, wrong: Wrong | None = None) -> Answer:
-    """`wrong`: all known problems of the mesh; without it, `Answer.problems` stays empty. Raises as `request_in`
-    does."""
+    """Return the explanation of the request in `question`. `wrong`: all known problems of the mesh; without it,
+    `Answer.problems` is empty. Raises the exceptions of `request_in`."""
     request = request_in(stage, question, now)
     explanation = sourced(stage.mesh, stage.group_of, explain(request, stage))
     causes = clues(stage, request, explanation, wrong) if wrong is not None else ()

@@ -37,8 +37,8 @@ _PAST = "; the call bypasses the mesh, without its routes and without mutual TLS
 
 
 class Wrong(msgspec.Struct, frozen=True):
-    """All known problems of a mesh. `refused`: rejected objects, as far as they could be parsed. `stale`: by proxy
-    (POD.NAMESPACE), the first push that the proxy has not acknowledged."""
+    """All known problems of a mesh. `refused`: rejected objects, as far as they could be parsed. `stale`: proxy
+    (POD.NAMESPACE) -> the first push that the proxy has not acknowledged."""
 
     problems: tuple[Problem, ...] = ()
     refused: Refused = {}
@@ -46,7 +46,8 @@ class Wrong(msgspec.Struct, frozen=True):
 
 
 def stale(proxies: Iterable[ProxySync]) -> dict[str, int]:
-    """STALE proxies; for a proxy with two streams, the newer stream, which comes last, counts."""
+    """Map each STALE proxy to the first push that it has not acknowledged. If a proxy has two streams, only the
+    newer one counts, which is the later one in `proxies`."""
     since: dict[str, int] = {}
     for proxy in proxies:
         pushes = [each.stale_since_push for each in proxy.resources.values() if each.state == STALE]
@@ -73,7 +74,8 @@ def clues(stage: Stage, request: Request, explanation: Explanation, wrong: Wrong
 
 
 def _stale(stage: Stage, request: Request, explanation: Explanation, stale: Mapping[str, int]) -> Iterator[Problem]:
-    """Includes the pods that load balancing could have chosen instead of those in the steps."""
+    """Yield a problem for each STALE proxy on the request's path, including the pods that load balancing could have
+    chosen instead."""
     met = dict.fromkeys((request.caller, *(step.proxy for each in explanation.outcomes for step in each.steps)))
     for endpoint in (endpoint for each in explanation.outcomes for endpoint, _ in each.verdict.endpoints):
         found = stage.at(endpoint.rpartition(":")[0].strip("[]")) if stale else None
@@ -94,7 +96,7 @@ def _caller(stage: Stage, request: Request) -> Instance | None:
 
 
 def _called(stage: Stage, request: Request, caller: Instance) -> Service | None:
-    """The service that is called, by its name or its address."""
+    """The service that the request calls, found by the request's host or its address; None if there is none."""
     if (named := stage.service(request.host, caller.namespace)) is not None or not request.address:
         return named
     return next(iter(stage.mesh.services_at(request.address)), None)
@@ -105,10 +107,11 @@ def _of_failure(
 ) -> Iterator[Problem]:
     if caller.gateway and explanation.verdict.status == 404 and explanation.verdict.route == "nobody":
         yield from _uncounted(stage, request.host.lower().rstrip("."), caller)
-    known = caller.gateway or request.address  # a gateway is called by external names
+    # External names need no Service: those at a gateway, and plain addresses.
+    known = caller.gateway or request.address
     if called is None and not known and not stage.resolve(request.host, ExplainedWorkload(request.caller)):
         what = f"no Service and no ServiceEntry has the name {request.host}"
-        yield _clue(Where(), what, _who_is_meant(stage, request.host.lower().rstrip("."), caller.namespace))
+        yield _clue(Where(), what, _hint_for_unknown_host(stage, request.host.lower().rstrip("."), caller.namespace))
         return
     for service in _services(stage, explanation, called):
         yield from _hidden(stage, service, request, caller)
@@ -121,7 +124,7 @@ def _of_failure(
 
 
 def _uncounted(stage: Stage, host: str, gateway: Instance) -> Iterator[Problem]:
-    """VirtualServices for the host whose routes the gateway does not use, and why."""
+    """Yield a problem for each VirtualService for the host whose routes the gateway does not use, with the reason."""
     bound = stage.mesh.scope(group_of(gateway)).servers or ()
     served = {each.gateway for each in bound}
     for _, values in stage.mesh.values():
@@ -147,8 +150,9 @@ def _uncounted(stage: Stage, host: str, gateway: Instance) -> Iterator[Problem]:
                 yield _clue(where_of(each.origin), what, f"their hosts are {hosts}")
 
 
-def _who_is_meant(stage: Stage, host: str, namespace: str) -> str:
-    """Hint: a service of the same name in another namespace, of a similar name, or outside the mesh."""
+def _hint_for_unknown_host(stage: Stage, host: str, namespace: str) -> str:
+    """Return a hint for an unknown host: a service of the same name in another namespace, a service of a similar
+    name, or a ServiceEntry for a host outside the mesh."""
     domain = f".svc.{stage.mesh.settings.domain}"
     short = host.removesuffix(domain).removesuffix(".svc")
     of_mesh = {each for each in stage.services() if each.host == f"{each.name}.{each.namespace}{domain}"}
@@ -173,15 +177,15 @@ def _who_is_meant(stage: Stage, host: str, namespace: str) -> str:
 
 
 def _services(stage: Stage, explanation: Explanation, called: Service | None) -> list[Service]:
-    """The service that was called, and the one that the route leads to."""
+    """The service that was called, and the service that the request was routed to."""
     parts = explanation.verdict.cluster.split("|")
     routed = next((each for each in stage.services() if len(parts) == 4 and each.host == parts[3]), None)
     return [*dict.fromkeys(each for each in (called, routed) if each is not None)]
 
 
 def _hidden(stage: Stage, service: Service, request: Request, caller: Instance, then: str = "") -> Iterator[Problem]:
-    """Why the service is not visible to the caller, at the called port if the service has it. `then`: what happens to
-    the call instead."""
+    """Yield a problem if the service, at the called port, is not visible to the caller, with the reason. `then`:
+    text that says what happens to the call instead."""
     group = group_of(caller)
     shown = {port.number for port in stage.mesh.scope(group).ports(service)}
     if not caller.proxied or request.port in shown or (shown and service.port(request.port) is None):
@@ -202,14 +206,16 @@ def _hidden(stage: Stage, service: Service, request: Request, caller: Instance, 
 
 
 def _not_ready(stage: Stage, service: Service) -> Iterator[Problem]:
-    """Only if no pod is ready: otherwise the service has endpoints."""
+    """Yield a problem for each pod of the service if none of them is ready. If one is ready, the service has
+    endpoints, and the other pods are not the cause."""
     members = members_of(stage.mesh, service)
     if not any(pod.ready for pod in members):
         yield from unready(members, service.host)
 
 
 def _deciding(request: Request, explanation: Explanation) -> set[str]:
-    """Sources of the steps, without the Services that the server's proxy names: it names every Service of its port."""
+    """The names of the objects that caused the steps. Services in the steps of other proxies than the caller's are
+    left out, because a server's proxy names every Service that shares its port."""
     steps = [step for outcome in explanation.outcomes for step in outcome.steps]
     sources = {
         source for step in steps for source in step.sources if step.proxy == request.caller or source.kind != "Service"
@@ -218,7 +224,7 @@ def _deciding(request: Request, explanation: Explanation) -> set[str]:
 
 
 def _guarding(stage: Stage, explanation: Explanation) -> set[str]:
-    """Policies of the pods that the request reaches."""
+    """The names of the policies that apply to the pods that the request reaches."""
     reached = {outcome.verdict.workload for outcome in explanation.outcomes} - {""}
     groups = [group_of(stage.instance(name)) for name in reached if stage.workload(name) is not None]
     origins: set[Origin | None] = set()

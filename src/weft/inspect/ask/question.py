@@ -1,5 +1,6 @@
-"""A question about a request, as a command sends it, in the user's words. `request_in` resolves it to a request, which
-`answer.py` explains; `moment` resolves its time to a recorded moment."""
+"""A question about a request, in the words of the user, as a command sends it to a control plane. `request_in`
+resolves it to a request, which `answer.py` explains. `moment` resolves its time to a recorded moment of the
+history."""
 
 from __future__ import annotations
 
@@ -17,19 +18,19 @@ from weft.history.object_texts import DIGITS
 from weft.inspect.stage import NoSuchWorkload, Stage
 
 _MOMENT = re.compile(r"@(-?\d{1,9})")
-_END = 999_999  # microseconds: the last of a second
+_END = 999_999  # microseconds: the end of a second
 _DIGEST = re.compile(r"@([0-9a-f]{4,64})")
 
 
 class Question(msgspec.Struct, frozen=True):
     caller: str  # a pod or a workload
     to: str  # a URL
-    namespace: str = ""  # of the caller
+    namespace: str = ""  # namespace of the caller
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     tokens: tuple[Token, ...] = ()
-    source: str = ""  # the external client's address, if the caller is a gateway
-    when: str = ""  # `@17`, `@-1`, `@5be1c0ffee12`, `14:03`, `2026-11-16T14:03`; "": now
+    source: str = ""  # address of the external client, if the caller is a gateway
+    when: str = ""  # past moment: `@17`, `@-1`, `@5be1c0ffee12`, `14:03`, `2026-11-16T14:03`; "": now
 
 
 class BadTime(Exception):
@@ -41,10 +42,10 @@ class BadTime(Exception):
 
 
 class NotThen(Exception):
-    """The workload in question did not exist at a past moment, or no workload did."""
+    """The caller of a question did not exist at the past moment, or no workload existed then."""
 
     def __init__(self, number: int, missing: NoSuchWorkload, stage: Stage, moments: tuple[int, int]) -> None:
-        """`moments`: the first and the last recorded."""
+        """`moments`: the numbers of the first and the last recorded moment."""
         what = f"at moment {number} {missing.problem.what.replace('there is no', 'there was no', 1)}"
         if stage.deserted:
             what = f"at moment {number} there was no workload or pod yet"
@@ -54,7 +55,8 @@ class NotThen(Exception):
 
 
 def request_in(stage: Stage, question: Question, now: datetime) -> Request:
-    """Raises exceptions with a `problem`: NoSuchWorkload, Ambiguous, BadUrl, BadMethod, BadSource."""
+    """Resolve the question to a request in this stage. Raises exceptions with a `problem`: NoSuchWorkload,
+    Ambiguous, BadUrl, BadMethod, BadSource."""
     if question.source and not stage.instance(question.caller, question.namespace).gateway:
         raise BadSource(question.source, f"cannot be set for {question.caller}: it is not a gateway")
     return request_of(
@@ -69,7 +71,8 @@ def request_in(stage: Stage, question: Question, now: datetime) -> Request:
 
 
 def moment(history: History, when: str, now: Callable[[], datetime]) -> int:
-    """The number of a moment; a time may also start with `@`. Raises BadTime, or Forgotten."""
+    """Return the number of the moment that `when` names by number, digest or time. A time may also start with `@`.
+    Raises BadTime, or Forgotten."""
     numbered, digest = _MOMENT.fullmatch(when), _DIGEST.fullmatch(when)
     if digest and (not numbered or len(digest[1]) == DIGITS):
         return history.number_of(digest[1])
@@ -79,8 +82,9 @@ def moment(history: History, when: str, now: Callable[[], datetime]) -> int:
 
 
 def _time(when: str, now: datetime) -> datetime:
-    """In the zone of `now`, unless it names another. A time of day is the latest one in the past. A time in seconds
-    means the end of that second, since `weft history` shows whole seconds."""
+    """Parse a time of day or a date with a time, in the time zone of `now` unless `when` names another zone. A time
+    of day is the latest one in the past. A time in whole seconds means the end of that second, since `weft
+    history` shows whole seconds."""
     for form, end in (("%H:%M", 0), ("%H:%M:%S", _END)):
         try:
             given = datetime.strptime(when, form)  # noqa: DTZ007 - only its hours and minutes are taken

@@ -1,7 +1,9 @@
-"""Find the routes of a VirtualService that an explained request takes, to leave out problems of its other routes.
+"""Find the routes of a VirtualService that an explained request takes, so that problems of its other routes can be
+left out.
 
-Rule: if the routes cannot be distinguished, every problem stays. Routes are identified by their lines, which objects
-from a cluster do not have."""
+Rule: if the routes cannot be distinguished, every problem is kept. Routes are identified by their lines, which
+objects from a cluster do not have.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class TakenRoutes(msgspec.Struct, frozen=True):
 
 
 def taken_routes(mesh: Mesh, explanation: Explanation) -> dict[str, TakenRoutes]:
-    """By object, as problems name it; only objects with a route that is known to be taken."""
+    """Return the routes that the request takes, by the name of their VirtualService as in `Problem.where`. A
+    VirtualService of which no taken route is known is left out."""
     lines: dict[ObjectKey, set[int]] = {}
     for source in {each for outcome in explanation.outcomes for step in outcome.steps for each in step.sources}:
         lines.setdefault(ObjectKey(source.kind, source.namespace, source.name), set()).add(source.line)
@@ -39,8 +42,8 @@ def taken_routes(mesh: Mesh, explanation: Explanation) -> dict[str, TakenRoutes]
 
 
 def is_of_another(problem: Problem, taken: Mapping[str, TakenRoutes]) -> bool:
-    """Whether the problem is about a route that the request does not take, and does not explain why: an earlier match
-    that no request meets, or a route that a taken one shadows."""
+    """Whether the problem is about a route that the request does not take. False for problems that explain why the
+    request does not take it: an earlier match that no request meets, or a route that a taken route shadows."""
     found = taken.get(problem.where.object)
     about = _about(problem.where, found.routing) if found is not None else None
     if found is None or about is None:
@@ -54,8 +57,9 @@ def is_of_another(problem: Problem, taken: Mapping[str, TakenRoutes]) -> bool:
 
 
 def _about(where: Where, routing: VirtualService) -> tuple[str, int, bool] | None:
-    """The kind of the route, its number (-1: all of that kind), and whether the problem is about its match. None: it
-    is about the whole object. Without a field, the line belongs to the last route that starts at or before it."""
+    """The route at `where`: its kind, its number (-1: all of that kind), and whether the problem is about its match.
+    None if the problem is about the whole object. If `where` has no field, the route is the last one that starts
+    at or before its line."""
     if where.field:
         named = _FIELD.match(where.field)
         return (named["kind"], int(named["number"] or -1), named["match"] is not None) if named else None

@@ -1,5 +1,5 @@
-"""Why a proxy has a resource: for each part of it, the objects that it comes from, their file and line, and the rules
-(`reasons/rules.py`) that decided it. A part without objects is a default."""
+"""Find out why a proxy has a resource: for each part of the resource, the objects that it comes from, their file and
+line, and the rules (`reasons/rules.py`) that decided it. A part without objects is a default."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ _FIELD = re.compile(r"[a-z_0-9]+")
 
 
 class ResourcePart(msgspec.Struct, frozen=True):
-    """One part of a resource, the objects that it comes from and the rules that were applied; no objects: a default."""
+    """One part of a resource, the objects that the part comes from, and the rules that were applied. Without
+    objects, the part is a default."""
 
     path: str
-    at: str  # the same path with positions instead of names
-    sources: tuple[str, ...] = ()  # with the field of the object, where it is known
+    at: str  # `path` with positions in lists instead of names
+    sources: tuple[str, ...] = ()  # the objects as text, with the field of the object where it is known
     rules: tuple[DecisionRule, ...] = ()
 
 
@@ -84,8 +85,9 @@ def why(
     kind: str = "",
     refused: Mapping[tuple[str, str], tuple[Problem, ...]] | None = None,
 ) -> list[ResourceReasons]:
-    """Reasons for each resource of that name, and of that kind if given; `NAME.PATH` or `NAME:PATH`: only that part.
-    `refused`: by type and name, what proxies of its group have rejected. Raises NoSuchResource, NoSuchPart."""
+    """Return the reasons for each resource of the proxy with this name, and of this kind if given. `NAME.PATH` or
+    `NAME:PATH` selects one part of the resource. `refused`: type and name -> the rejections of the resource by
+    proxies of the group. Raises NoSuchResource, NoSuchPart."""
     resources = _ProxyResources(mesh, stage, proxy, refused or {})
     types = _types(kind)
     name, below = _split(resource, resources.names(types))
@@ -111,7 +113,7 @@ def every(
     kind: str,
     refused: Mapping[tuple[str, str], tuple[Problem, ...]] | None = None,
 ) -> list[ResourceReasons]:
-    """Reasons for all resources of a kind, including those that are part of another resource."""
+    """Return the reasons for all resources of a kind, including those that are part of another resource."""
     resources = _ProxyResources(mesh, stage, proxy, refused or {})
     return [
         resources.reasons(type_url, name, "")
@@ -121,7 +123,7 @@ def every(
 
 
 class _ProxyResources:
-    """The resources of one proxy, with their reasons."""
+    """The resources of one proxy, and the reasons for them."""
 
     def __init__(
         self, mesh: Mesh, stage: Stage, proxy: str, refused: Mapping[tuple[str, str], tuple[Problem, ...]]
@@ -153,7 +155,8 @@ class _ProxyResources:
         )
 
     def _unsent(self, type_url: str) -> tuple[str, ...]:
-        """Resources that the control plane does not send by themselves: the agent's secrets, and inbound routes."""
+        """The names of the proxy's resources of this type that the control plane does not send as separate
+        resources: the secrets from the node's agent, and the inbound routes, which are part of a listener."""
         if type_url == SECRET:
             return (CERTIFICATE, ROOTS)
         if type_url == ROUTE:
@@ -204,7 +207,7 @@ class _ProxyResources:
             yield Part(path, path, (), (rule,))
 
     def _below(self, parts: list[Part], type_url: str, name: str, below: str) -> list[Part]:
-        """Parts at and below a path; if there are none, the nearest part around it."""
+        """The parts at and below the path `below`; if there are none, the nearest part that contains the path."""
         found = [each for each in parts if each.path.startswith(below) or each.at.startswith(below)]
         if found:
             return found
@@ -245,7 +248,8 @@ class NoSuchKind(Exception):
 
 
 def _split(resource: str, known: set[str]) -> tuple[str, str]:
-    """Split into name and path. Names contain dots and colons too, so the known names decide."""
+    """Split `NAME.PATH` into name and path. Names contain dots and colons too, so the longest name in `known`
+    decides."""
     if resource in known:
         return resource, ""
     begun = [name for name in known if resource.startswith(name) and resource[len(name)] in ".:"]

@@ -1,8 +1,9 @@
-"""The 20 % rule: a proxy should not need more memory than a fifth of its application's. Input: memory of pods, measured
-or from limits and requests. Output: a row per workload, with its share of one proxy for the whole node.
+"""Check the 20 % rule: a proxy should not need more than a fifth of its application's memory. Input: memory of pods,
+measured or from limits and requests. Output: a row per workload, which also estimates the workload's share of one
+proxy for the whole node.
 
-Rule: no invented figures. The memory of a per-node proxy is unknown before there is one: it is taken to be that of the
-largest proxy on the node, and labelled an estimate.
+Rule: no invented figures. The memory of a per-node proxy is unknown before such a proxy runs, so it is taken to be
+that of the largest proxy on the node, and labelled an estimate.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 
 from weft.base.problem import Problem, Severity, Where
 
-RULE = 0.2  # of the application's memory
+RULE = 0.2  # highest share of a proxy, relative to its application's memory
 _LISTED = 5
 AMBIENT = (
     "ambient instead: one proxy per node, whose memory its pods share; an estimate, not measured: the largest proxy "
@@ -23,7 +24,8 @@ AMBIENT = (
 
 
 class PodMemory(msgspec.Struct, frozen=True):
-    """Bytes; None if unknown. `…_from`: measured, limit, request, or why it is unknown."""
+    """The memory of one pod, of its proxy and its application, in bytes; None if unknown. `…_from`: `measured`,
+    `limit`, `request`, or why the figure is unknown."""
 
     workload: str
     namespace: str
@@ -35,7 +37,7 @@ class PodMemory(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """One workload, by the pod in which the proxy's share is greatest."""
+    """The memory figures of one workload, from the pod in which the proxy's share is greatest."""
 
     workload: str
     namespace: str
@@ -45,8 +47,9 @@ class Cost(msgspec.Struct, frozen=True):
     application: int | None
     application_from: str
     share: float | None  # the proxy's memory divided by the application's; None if either is unknown
-    sharing: int  # proxies that one per node would replace, on the node with the fewest of them
-    ambient: int | None = None  # its share of that one, if it is as large as the largest of them
+    sharing: int  # number of proxies that one proxy per node would replace, on the workload's node with the fewest
+    # The workload's share of one proxy per node, in bytes, if that proxy is as large as the largest one on the node.
+    ambient: int | None = None
 
     @property
     def is_over(self) -> bool:
@@ -61,7 +64,7 @@ def costs(pods: Iterable[PodMemory]) -> tuple[Cost, ...]:
         on_node[pod.node].append(pod.proxy or 0)
     rows = []
     for (namespace, workload), of_workload in sorted(by_workload.items()):
-        # The pod with the greatest known share; any pod if none is known.
+        # The pod with the greatest known share; any pod if no share is known.
         worst = max(of_workload, key=lambda pod: -1.0 if (share := _share(pod)) is None else share)
         beside = min((on_node[pod.node] for pod in of_workload), key=len)
         rows.append(
@@ -82,7 +85,8 @@ def costs(pods: Iterable[PodMemory]) -> tuple[Cost, ...]:
 
 
 def findings(rows: Iterable[Cost]) -> tuple[Problem, ...]:
-    """Only an INFO finding: there is no alternative to a proxy per pod yet."""
+    """Report the workloads whose proxy exceeds the 20 % rule, as one finding. It is only an INFO, because there is
+    no alternative to a proxy per pod yet."""
     rows = tuple(rows)
     over = [row for row in rows if row.is_over]
     if not over:

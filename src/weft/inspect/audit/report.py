@@ -1,7 +1,7 @@
-"""The report of `weft audit`, section by section. Input: facts, certificates and memory that the caller has read from a
-local mesh or a cluster. Output: a report. This module does no I/O.
+"""Build the report of `weft audit`, section by section. Input: facts, certificates and memory that the caller has
+read from a local mesh or a cluster. Output: a report. This module does no I/O.
 
-Rule: a finding that needs action is a warning or an error; anything else is an INFO.
+Rule: a finding that needs action is a warning or an error. Every other finding is an INFO.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ OF_POLICIES = (
     *("WFT0403", "WFT0603"),
 )
 NOT_RENEWED = 0.15  # part of a certificate's lifetime that is left: weft renews at a fifth, so below this renewal fails
-_LISTED = 5  # workloads in one line
+_LISTED = 5  # workloads that one line lists
 
 
 class Section(msgspec.Struct, frozen=True):
     name: str
     title: str
-    told: tuple[str, ...] = ()  # the state, if there is something to report beside findings
+    told: tuple[str, ...] = ()  # lines about the state, beside the findings
     findings: tuple[Problem, ...] = ()
 
 
@@ -58,7 +58,7 @@ class LookedOver(msgspec.Struct, frozen=True):
 
 
 class Certificate(msgspec.Struct, frozen=True):
-    """A proxy's certificate, as its Envoy reports it."""
+    """A proxy's certificate, as its Envoy reports it in /certs."""
 
     proxy: str  # POD.NAMESPACE
     not_before: datetime
@@ -73,20 +73,22 @@ def of_codes(problems: Iterable[Problem], codes: Iterable[str]) -> tuple[Problem
 
 
 def errors(problems: Iterable[Problem]) -> Section:
-    """Rejected objects and other errors. Errors of the CA are in the section on certificates."""
+    """The section on rejected objects and other errors. Errors of the CA are left out, since the section on
+    certificates has them."""
     rejected = [each for each in problems if each.severity is Severity.ERROR and each.where.object != "CA"]
-    told = () if rejected else ("no object is rejected",)
-    return Section("errors", "Rejected objects and other errors", told, tuple(dict.fromkeys(rejected)))
+    state = () if rejected else ("no object is rejected",)
+    return Section("errors", "Rejected objects and other errors", state, tuple(dict.fromkeys(rejected)))
 
 
 def policies(problems: Iterable[Problem]) -> Section:
-    """Each object and field once, though parsing and analysis may both have reported it."""
+    """The section on policies that match nothing. Each code, object and field is listed once, even if both parsing
+    and analysis have reported it."""
     unique = {(each.code, each.where.object, each.where.field): each for each in of_codes(problems, OF_POLICIES)}
     return Section("policies", "Policies that match nothing", findings=tuple(unique.values()))
 
 
 def plaintext(facts: Facts, namespace: str = "") -> Section:
-    """Workloads that accept unauthenticated callers, and the policy, if any, that decides it."""
+    """The section on workloads that accept unauthenticated callers, with the policy, if any, that decides so."""
     accepting: dict[tuple[str, TlsMode, str], list[str]] = defaultdict(list)
     deciding: dict[str, PeerAuthentication] = {}
     at_ports: list[Problem] = []
@@ -121,7 +123,8 @@ def plaintext(facts: Facts, namespace: str = "") -> Section:
 
 
 def certificates(held: Iterable[Certificate], authority: Iterable[Problem], now: datetime | None = None) -> Section:
-    """`authority`: problems of the CA."""
+    """The section on certificates that have expired or are not renewed in time. `held`: the proxies' certificates.
+    `authority`: problems of the CA."""
     now = now or datetime.now(UTC)
     held = sorted(held, key=lambda each: each.expires)
     findings = [*authority]
@@ -139,15 +142,16 @@ def certificates(held: Iterable[Certificate], authority: Iterable[Problem], now:
         elif left < life * NOT_RENEWED:
             what = f"{whose} expires at {_time(each.expires)}, in {_span(left)}, and should have been renewed"
             findings.append(Problem(where, what, hint, Severity.WARNING))
-    told: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
     if held:
         count = f"{len(held)} certificate{'s' * (len(held) != 1)} of proxies"
-        told = (f"{count}, the first expires at {_time(held[0].expires)}, in {_span(held[0].expires - now)}",)
-    return Section("certificates", "Certificates near expiry", told, tuple(findings))
+        state = (f"{count}, the first expires at {_time(held[0].expires)}, in {_span(held[0].expires - now)}",)
+    return Section("certificates", "Certificates near expiry", state, tuple(findings))
 
 
 def certificates_of(proxy: str, answer: bytes) -> Iterator[Certificate]:
-    """Parse Envoy's /certs. The first certificate of a chain is the proxy's own."""
+    """Parse the response of Envoy's /certs (`answer`). The first certificate of each chain is the proxy's own; the
+    others are left out."""
     parsed = msgspec.json.decode(answer, type=_Certs)
     seen = set()
     for each in parsed.certificates:
@@ -167,7 +171,7 @@ class _Cert(msgspec.Struct, frozen=True):
     valid_from: datetime
     expiration_time: datetime
     serial_number: str = ""
-    subject_alt_names: tuple[dict[str, Any], ...] = ()  # each a kind and a name
+    subject_alt_names: tuple[dict[str, Any], ...] = ()  # each entry maps a kind (`uri`, `dns`) to a name
 
 
 class _Chain(msgspec.Struct, frozen=True):
@@ -189,7 +193,7 @@ def _workload(runner: Runner) -> str:
 
 
 def _levels(facts: Facts, place: str, runner: Runner) -> Iterator[PeerAuthentication]:
-    """The PeerAuthentications in force, the widest first, as `facts.modes` applied them."""
+    """The PeerAuthentications that apply to the workload, the widest first, as `facts.modes` applied them."""
     policies: Mapping[str, tuple[PeerAuthentication, ...]] = facts.peer_authentications
     for key in facts.modes(place, runner.labels).sources:
         for each in policies.get(key.namespace, ()):

@@ -21,7 +21,7 @@ from weft.mesh.mesh import Mesh
 from weft.model.names import ObjectKey, where_of
 from weft.model.value import Value
 
-MOST_TRIED = 8  # objects; each attempt translates a mesh
+MOST_TRIED = 8  # objects that are tried one by one; each attempt translates a mesh
 
 _CALLERS = frozenset({"Workload", "WorkloadEntry", "Deployment", "Pod"})
 _PLACES = frozenset({"origin", "file", "line", "lines"})
@@ -44,7 +44,8 @@ def changed_object(edit: Edit) -> ChangedObject:
 
 
 def edits(before: Mesh, after: Mesh) -> tuple[Edit, ...]:
-    """Changed objects, without endpoints: `weft diff` shows those per proxy."""
+    """The objects that differ between two meshes. Pods and endpoints are left out, since `weft diff` shows them per
+    proxy."""
     old, new = dict(before.values()), dict(after.values())
     changed = (
         Edit(key, old.get(key, ()), new.get(key, ()))
@@ -62,7 +63,8 @@ class Attribution:
         self._alone: dict[ObjectKey, Stage] = {}
 
     def of(self, case: RequestCase | Question, was: JudgedRequest, becomes: JudgedRequest) -> str:
-        """The object and its place; empty if no single object is responsible."""
+        """The object that changed the outcome of the request from `was` to `becomes`, with its file and line, as
+        text; "" if no single object is responsible."""
         if was.explanation is None or becomes.explanation is None:
             return self._of_caller(case)
         changed = {(edit.key.kind, edit.key.namespace, edit.key.name): edit for edit in self._changes}
@@ -78,7 +80,8 @@ class Attribution:
         return ""
 
     def _of_caller(self, case: RequestCase | Question) -> str:
-        """The request has no outcome before or after the change: its caller was added or removed, the cause."""
+        """The object of the request's caller, if the change added or removed it; else "". Used for a request that
+        cannot be resolved before or after the change."""
         word = case.caller.removeprefix("deploy/").removeprefix("deployment/").removeprefix("pod/")
         try:
             pod = self._before.instance(case.caller, "" if "." in word or "/" in word else case.namespace)
@@ -96,7 +99,7 @@ class Attribution:
         return ""
 
     def _with(self, edit: Edit) -> Stage:
-        """The mesh before, with only this edit applied."""
+        """A stage of the mesh before the change, with only this edit applied."""
         stage = self._alone.get(edit.key)
         if stage is None:
             mesh = mesh_of(self._before.mesh.values(), self._before.mesh.settings)
@@ -106,8 +109,8 @@ class Attribution:
 
 
 def turned_by(before: Stage, after: Stage, case: RequestCase | Question, now: datetime) -> str:
-    """The object that changed the outcome of a request, if several objects changed at once; empty if no single one is
-    responsible, or only one changed."""
+    """The object that changed the outcome of a request, if several objects changed at once. "" if no single object
+    is responsible, or if only one object changed."""
     changes = edits(before.mesh, after.mesh)
     if len(changes) == 1:
         return ""
@@ -115,8 +118,9 @@ def turned_by(before: Stage, after: Stage, case: RequestCase | Question, now: da
 
 
 def _decisive(was: JudgedRequest, becomes: JudgedRequest) -> Iterable[ObjectSource]:
-    """Sources of steps that exist only before or only after the change: first those after it, the last step first,
-    since the verdict is the last decision. A policy that allowed the request before is not why it is denied now."""
+    """The sources of the steps that differ between both outcomes: first of the new steps, then of the steps that no
+    longer exist. The last step comes first, since the verdict is the last decision. The new steps come first
+    because a policy that allowed the request before is not the reason why it is denied now."""
     for one, other in ((becomes, was), (was, becomes)):
         same = set(_steps(other))
         for step, sources in reversed(_steps(one)):
@@ -130,10 +134,10 @@ def _steps(judgement: JudgedRequest) -> list[tuple[str, tuple[ObjectSource, ...]
 
 
 def meaning(values: tuple[Value, ...]) -> Any:
-    """The values without their files and lines."""
+    """The values in a form that can be compared, without their files and lines."""
     try:
         return _without_places(msgspec.to_builtins(values))
-    except (TypeError, ValueError):  # a value has no plain form; then every difference counts
+    except (TypeError, ValueError):  # a value cannot be converted to plain types; then every difference counts
         return values
 
 

@@ -1,5 +1,5 @@
 """Generate requests from external clients to gateways, from the hosts that a gateway serves and the paths in its
-routes. `trial.py` tries them, beside the declared ones."""
+routes. `trial.py` tries them, in addition to the declared requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.model.edge import ANY, ServedName
 from weft.model.group import Group, ProxyKind
 from weft.model.virtual_service import MatchKind, VirtualService
 
-_ANY_LABEL = "any"  # replaces a `*`
+_ANY_LABEL = "any"  # replaces the `*` of a wildcard host
 _PATH = re.compile(r"/[^?#\s]*")
 _BEGINS = (MatchKind.EXACT, MatchKind.PREFIX, MatchKind.PATH_PREFIX)
 
@@ -41,7 +41,7 @@ def _urls(mesh: Mesh, group: Group) -> Iterator[str]:
 
 
 def _named(domain: str) -> str:
-    """A host name that the domain matches."""
+    """An example of a host name that the domain matches."""
     if domain == ANY:
         return f"{_ANY_LABEL}.example"
     return f"{_ANY_LABEL}{domain[1:]}" if domain.startswith("*") else domain
@@ -58,7 +58,7 @@ def _paths(mesh: Mesh, door: ServedName) -> list[str]:
 
 
 def _matched_paths(routing: VirtualService) -> Iterator[str]:
-    """Paths and prefixes in matches; those that cannot begin a URL's path are left out."""
+    """The paths and prefixes in the route matches of a VirtualService, without those that cannot begin a URL's path."""
     for uri in (match.uri for route in routing.http for match in route.match):
         if uri is not None and uri.kind in _BEGINS and _PATH.fullmatch(uri.value):
             yield uri.value

@@ -1,8 +1,8 @@
-"""Recent traffic from access logs. Input: log lines of the callers' proxies, and of gateways for external clients.
-Output: kinds of requests with a count each, so that `weft diff` can judge a change by real traffic.
+"""Summarize recent traffic from access logs. Input: log lines of the callers' proxies, and of gateways for external
+clients. Output: kinds of requests with a count each, so that `weft diff` can judge a change by real traffic.
 
-Rule: it is bounded and holds no secret: no query, no header but the host, and users see only the shape of a path.
-Lines in a custom format are skipped.
+Rule: the summary is bounded and contains no secret: no query, no header but the host, and users see only the shape
+of a path. Lines in a custom format are skipped.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from weft.api.request_test import RequestCase
 from weft.base.problem import Where
 
 MOST_KINDS = 2_000
-_LONGEST = 1_024  # letters of a path, or of a host
+_LONGEST = 1_024  # characters of a path, or of a host; longer ones are skipped
 
-# Istio's text format, which is weft's too. Fields that clients control stand between the fields that are read, so the
-# last match counts: everything after it comes from the proxy itself.
+# Istio's text format, which is weft's too. Clients control some of the fields in a line. The greedy `.*` before the
+# last fields makes the last possible match count: everything after it is written by the proxy.
 _LINE = re.compile(
     r'\[[^\]]+\] "(?P<method>[A-Z]+) (?P<path>\S+) HTTP/[\d.]+" (?P<status>\d+) .*'
     r' "(?P<authority>[^" ]+)" "[^" ]*" (?P<cluster>\S+) \S+ (?P<local>\S+) (?P<remote>\S+)'
@@ -36,12 +36,14 @@ _JSON = {
     "remote": "downstream_remote_address",
     "server_name": "requested_server_name",
 }
-# Numbers, digests, UUIDs, tokens: long words, and shorter ones in which letters and digits are mixed.
+# Path segments that stand for one thing among many: numbers, digests, UUIDs and tokens. Matched are long words, and
+# shorter words in which letters and digits are mixed.
 _NAMES_A_THING = re.compile(r"\d+|[0-9a-fA-F-]{8,}|.{25,}|(?=.*\d)(?=.*[^\W\d_]).{8,}")
 
 
 class SeenRequest(msgspec.Struct, frozen=True):
-    """A kind of request. `to` is an example URL, which is judged; `shape` is what all of them have in common."""
+    """A kind of request in access logs, with its count. `to` is the URL of one of these requests, which is judged as
+    an example. `shape` is what the URLs of all of them have in common."""
 
     caller: str  # WORKLOAD.NAMESPACE; a gateway for external clients
     method: str
@@ -67,22 +69,24 @@ class Recent:
         self.left_out = 0  # requests of kinds beyond MOST_KINDS
 
     def add(self, caller: str, addresses: Collection[str], lines: Iterable[str]) -> None:
-        """`caller`: the workload whose proxy wrote the lines, at these addresses."""
+        """Count the requests in the access log of a workload's proxy. `caller`: the workload. `addresses`: the
+        addresses of its pod, from which its own calls come."""
         for line in lines:
             fields = _fields(line)
             if fields is not None and _is_own_call(fields, addresses):
                 self._count(caller, fields)
 
     def add_gateway(self, gateway: str, inside: Collection[str], lines: Iterable[str]) -> None:
-        """`inside`: addresses of the mesh's own pods, whose requests their own proxies log. Addresses of external
-        clients are not kept: they are private, and each would be a kind of its own."""
+        """Count the requests of external clients in the access log of a gateway. `inside`: addresses of the mesh's
+        own pods, whose requests are left out, because the pods' proxies log them. Addresses of external clients
+        are not kept: they are private, and each would make a separate kind."""
         for line in lines:
             fields = _fields(line)
             if fields is not None and _address(fields["remote"]) not in inside:
                 self._count(gateway, fields, encrypted=fields["server_name"] not in ("", "-"))
 
     def kinds(self) -> tuple[SeenRequest, ...]:
-        """The most frequent first."""
+        """The kinds of requests, the most frequent first."""
         seen = (
             SeenRequest(caller, method, self._examples[key], shape, status, count)
             for key, count in self._counts.items()
@@ -106,9 +110,9 @@ class Recent:
 
 
 def shape_of(path: str) -> str:
-    """A path, or a URL, with `*` for what names one thing among many: `/orders/*/items`."""
+    """A path, or a URL, with `*` in place of segments that stand for one thing among many: `/orders/*/items`."""
     scheme, is_url, rest = path.rpartition("://")
-    first, *parts = rest.split("/")  # "", or the host of a URL
+    first, *parts = rest.split("/")  # `first` is "", or the host of a URL
     shown = ("*" if _NAMES_A_THING.fullmatch(part) else part for part in parts)
     return f"{scheme}{is_url}" + "/".join((first, *shown))
 
@@ -130,7 +134,8 @@ def _from_json(line: str) -> Mapping[str, str] | None:
 
 
 def _is_own_call(fields: Mapping[str, str], addresses: Collection[str]) -> bool:
-    """Whether the workload itself made the request. Inbound requests are in the logs of their callers' proxies."""
+    """Whether the workload itself made the request of a log line. Inbound requests are not counted, because the logs
+    of their callers' proxies contain them."""
     if fields["cluster"].startswith("inbound|"):
         return False
     return _address(fields["remote"]) in addresses

@@ -1,5 +1,5 @@
-"""Try requests on a mesh: the cases of `weft test`, the requests that `weft diff` compares before and after a change,
-and the search of `weft bisect` for the change that turned a request."""
+"""Evaluate requests on a mesh: the cases of `weft test`, the requests that `weft diff` compares before and after a
+change, and the search of `weft bisect` for the change that changed the outcome of a request."""
 
 from __future__ import annotations
 
@@ -31,23 +31,24 @@ _HTTP = (Protocol.HTTP, Protocol.HTTP2, Protocol.GRPC)
 
 class Tried(msgspec.Struct, frozen=True):
     case: RequestCase
-    wrong: tuple[str, ...]  # what is not as expected
-    lines: tuple[str, ...] = ()  # explanation of the actual outcome
+    wrong: tuple[str, ...]  # the differences from the expected outcome, as text
+    lines: tuple[str, ...] = ()  # explanation of the actual outcome, if it differs
 
 
 class Turned(msgspec.Struct, frozen=True):
     """A request whose outcome changed."""
 
     request: str
-    before: tuple[str, ...]  # one per possible outcome
+    before: tuple[str, ...]  # one line per possible outcome
     after: tuple[str, ...]
-    where: Where = Where()  # of the test that declares it
+    where: Where = Where()  # place of the test that declares the request
     because: str = ""  # the changed object that is responsible
-    count: int = 0  # how often it was seen, for recent traffic
+    count: int = 0  # for recent traffic: how often the access logs contain it
 
 
 def try_case(stage: Stage, case: RequestCase, now: datetime) -> Tried:
-    """Never raises: a request that cannot be resolved is reported in `wrong`."""
+    """Compare the predicted outcome of a test case with the expected one. Never raises: if the request cannot be
+    resolved, `wrong` contains the reason."""
     met = Met(stage)
     explained = _explained(met, case, now)
     if isinstance(explained, Problem):
@@ -66,20 +67,22 @@ def try_case(stage: Stage, case: RequestCase, now: datetime) -> Tried:
 
 
 class JudgedRequest(msgspec.Struct, frozen=True):
-    """The outcome of a request: `ways` as the caller sees it, `explanation` if the request could be resolved."""
+    """The predicted outcome of a request. `ways`: a line per possible outcome, as the caller sees it. `explanation`:
+    None if the request could not be resolved."""
 
     ways: tuple[str, ...]
     met: Met
     explanation: Explanation | None = None
 
     def sourced(self) -> Explanation:
-        """The explanation with files and lines of its objects; computed only when needed."""
+        """The explanation, with the files and lines of its objects. They are added only here, since few explanations
+        are printed."""
         stage = self.met.stage
         return sourced(stage.mesh, stage.group_of, self.explanation or Explanation(()))
 
 
 class Met:
-    """A stage (weft.explain.world.World) that records the groups of the proxies that a request passes."""
+    """Wraps a stage as a `weft.explain.world.World`, and records the groups of the proxies that a request passes."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -103,7 +106,8 @@ class Met:
 def judged(
     stage: Stage, case: RequestCase | Question, now: datetime, shown: Callable[[str], str] = str
 ) -> JudgedRequest:
-    """Never raises: a request that cannot be resolved has one way, the reason. `shown`: formats paths."""
+    """Predict the outcome of a request. Never raises: if the request cannot be resolved, `ways` contains only the
+    reason. `shown`: formats paths."""
     met = Met(stage)
     explained = _explained(met, case, now)
     return JudgedRequest(_ways(explained, shown), met, None if isinstance(explained, Problem) else explained)
@@ -116,22 +120,23 @@ class Culprit(msgspec.Struct, frozen=True):
 
 
 class Always(msgspec.Struct, frozen=True):
-    """The outcome never changed. `moment`: when the workloads that it needs were added; None: at the start."""
+    """The outcome of a request that no recorded change has changed. `moment`: when the workloads that the request
+    needs were added; None: they existed from the start."""
 
     moment: Moment | None
     after: tuple[str, ...]
 
 
 def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
-    """The last change that changed the outcome of the request. Pods that are added while the mesh starts do not count,
-    nor does the time before the caller existed. Raises an exception with a `problem` if the request cannot be resolved
-    now."""
+    """Find the last change that changed the outcome of the request. Pods that are added while the mesh starts do not
+    count, nor does the time before the caller existed. Raises an exception with a `problem` if the request cannot
+    be resolved now."""
     after = _ways(_walked(Met(Stage(mesh_of(past.objects, past.settings))), question, now))
     start = _start(past.moments, max(past.restored, 0))
     came: Moment | None = None
     for moment, mesh in past.backwards():
         if 0 <= past.restored < moment.number <= start:
-            continue  # pods that were added while this run started
+            continue  # pods that were added while this run of the mesh started
         try:
             before = _ways(_walked(Met(Stage(mesh)), question, now))
         except Exception as error:
@@ -140,10 +145,10 @@ def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
             came = came or moment
             continue
         if before == after:
-            came = None  # its caller was only absent for a while
+            came = None  # the request's caller was absent only for a while
             continue
         if came is not None and moment.number <= past.restored < came.number:
-            came = None  # it was added with this run, but existed in the previous one
+            came = None  # the caller was added when this run started, but existed in the previous run
         blamed = came or moment
         if past.restored < blamed.number <= start:
             return Always(blamed, after)
@@ -152,7 +157,8 @@ def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
 
 
 def _start(moments: tuple[Moment, ...], since: int) -> int:
-    """The last moment of the start of this run, during which pods were added and nothing else changed."""
+    """The number of the last moment at which this run of the mesh was still starting: until then, pods were added
+    and nothing else changed."""
     last = since
     for moment in moments:
         if moment.number <= since:
@@ -172,8 +178,8 @@ def _arrives(edit: Edit) -> bool:
 
 
 def every_call(stage: Stage, most: int) -> Iterator[RequestCase]:
-    """A request from a pod of each group to each HTTP port, and requests through gateways, beside the declared
-    cases. Pods without a proxy behave alike, so one of them stands for all."""
+    """Generate requests from a pod of each group to each HTTP port, and requests through gateways, at most `most` in
+    total. Pods without a proxy behave alike, so one of them stands for all."""
     from_outside = list(islice(edge_calls(stage), most // 2))
     yield from from_outside
     meshed = [pods[0] for group, pods in sorted(stage.groups().items()) if group.kind is not ProxyKind.GATEWAY]
@@ -208,7 +214,8 @@ def _question(case: RequestCase) -> Question:
 
 
 def _ways(explained: Explanation | Problem, shown: Callable[[str], str] = str) -> tuple[str, ...]:
-    """What a caller would see, regardless of which pod of a workload serves it."""
+    """The possible outcomes as a caller sees them, one line each, the likeliest first. Pods of one workload are not
+    distinguished."""
     if isinstance(explained, Problem):
         return (explained.what,)
     odds: dict[str, float] = {}

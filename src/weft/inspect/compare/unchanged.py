@@ -1,8 +1,8 @@
-"""Decide whether the outcome of a request can differ between two stages at all, to skip the requests that a change
-does not affect.
+"""Decide whether a change can affect the outcome of a request, so that the requests that it cannot affect are
+skipped. Input: the stages before and after the change.
 
 Rule: a request has the same outcome if no workload or address changed, and every proxy on its path is sent the same
-bytes. If all objects are equal, nothing has to be translated to know that.
+bytes. If all objects are equal, the proxies' config is equal too and need not be translated.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from weft.model.group import Group
 from weft.model.names import ObjectKey
 from weft.xds.types import SECRET
 
-# Kinds that affect a request only through the config of proxies. Other kinds also affect the stage itself: names,
-# addresses, listening ports.
+# Kinds of objects that affect a request only through the config of proxies. Other kinds also affect names, addresses
+# and listening ports in the stage.
 _BY_PROXIES = frozenset(
     {"VirtualService", "DestinationRule", "AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"}
 )
@@ -49,8 +49,9 @@ class Unmoved:
 
 
 def sent(stage: Stage, group: Group) -> dict[tuple[str, str], str | bytes]:
-    """By type and name: the resource that a proxy of the group is sent, or its digest. Secrets are compared without the
-    private key, which the history does not keep: a new key comes with a new certificate."""
+    """Return what a proxy of the group is sent, in a form that can be compared: type and name -> a secret, or the
+    version of any other resource. Private keys are removed from secrets, because the history does not keep them;
+    a new key comes with a new certificate."""
     secrets = stage.resources(group, (SECRET,))[SECRET]
     return {**stage.versions(group), **{(SECRET, name): _without_key(body) for name, body in secrets.items()}}
 
@@ -64,7 +65,7 @@ def _without_key(body: bytes) -> bytes:
 
 
 def _others(before: Mesh, after: Mesh) -> set[str]:
-    """Kinds with at least one changed object."""
+    """The kinds of which at least one object differs between the two meshes."""
     old, new = dict(before.values()), dict(after.values())
     return {
         key.kind

@@ -1,6 +1,6 @@
-"""The effect of a change: compares two stages and returns the changed objects, the resources that proxies would be
-sent, and the requests whose outcome would change. Tried are the declared requests, one from every group to every HTTP
-port, external ones through every gateway, and recent traffic."""
+"""Compute the effect of a change: compare two stages and return the changed objects, the changed resources of
+proxies, and the requests whose outcome changes. These requests are tried: the declared ones, one from every group
+to every HTTP port, external ones through every gateway, and recent traffic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from weft.model.group import Group, ProxyKind
 from weft.xds.types import ROUTE
 
 _SHORT = {"Listener": "listener", "RouteConfiguration": "route", "Cluster": "cluster", "Secret": "secret"}
-_OPEN = (Kind.DELIVERED, Kind.PASSED_ON, Kind.UNKNOWN)  # the status then comes from the application
+# Kinds of verdict for which the status comes from the application.
+_OPEN = (Kind.DELIVERED, Kind.PASSED_ON, Kind.UNKNOWN)
 MOST_CALLS = 2_000
 
 
@@ -32,7 +33,7 @@ class ChangedResource(msgspec.Struct, frozen=True):
 
 
 class ChangedProxies(msgspec.Struct, frozen=True):
-    """The changes for the proxies of one group."""
+    """The changed resources of the proxies of one group."""
 
     group: str
     pods: tuple[str, ...]
@@ -40,8 +41,9 @@ class ChangedProxies(msgspec.Struct, frozen=True):
 
 
 class RecentTraffic(msgspec.Struct, frozen=True):
-    """How many of the seen requests are judged, and how many are not: those whose recorded status does not follow from
-    their URL, since it needs something that is not recorded, such as a token, or the mesh has changed since."""
+    """The effect of a change on requests in access logs. `judged` and `unjudged` count these requests. A request is
+    not judged if its recorded status does not follow from its URL: it depends on something that is not recorded,
+    such as a token, or the mesh has changed since."""
 
     judged: int = 0
     unjudged: int = 0
@@ -59,9 +61,9 @@ class Retold(msgspec.Struct, frozen=True):
 class Difference(msgspec.Struct, frozen=True):
     objects: tuple[ChangedObject, ...]
     proxies: tuple[ChangedProxies, ...]
-    untouched: int  # groups without changes
+    untouched: int  # number of groups without changes
     requests: tuple[Turned, ...]
-    tried: int  # requests
+    tried: int  # number of declared and generated requests
     recent: RecentTraffic = RecentTraffic()
     retold: tuple[Retold, ...] = ()
 
@@ -69,7 +71,8 @@ class Difference(msgspec.Struct, frozen=True):
 def difference(
     before: Stage, after: Stage, cases: Iterable[RequestCase], now: datetime, recent: Iterable[SeenRequest] = ()
 ) -> Difference:
-    """`cases`: declared requests; generated ones are tried too. `recent`: requests from access logs."""
+    """Compute the difference between two stages. `cases`: declared requests, which are tried in addition to
+    generated ones. `recent`: requests from access logs."""
     changes = edits(before.mesh, after.mesh)
     both = _Both(before, after, now, Attribution(before, changes, now))
     declared = tuple(cases)
@@ -88,7 +91,8 @@ def difference(
 
 
 class _Both:
-    """The mesh before and after. What is equal in both is judged once, or not at all."""
+    """The stages before and after a change. A request that the change cannot affect is evaluated once, or not at
+    all."""
 
     def __init__(self, before: Stage, after: Stage, now: datetime, attribution: Attribution) -> None:
         self._before, self._after, self._now = before, after, now
@@ -124,7 +128,7 @@ class _Both:
         return was if self._unmoved.all_of(was.met.groups) else judged(self._after, case, self._now, shown)
 
     def proxies(self) -> tuple[tuple[ChangedProxies, ...], int]:
-        """The groups that change, and the number of groups that do not."""
+        """The groups whose proxies get changed resources, and the number of groups without changes."""
         before, after = self._before, self._after
         was, becomes = before.groups(), after.groups()
         changed: list[ChangedProxies] = []
@@ -161,8 +165,8 @@ class _Both:
 
 
 def _agrees(was: JudgedRequest, status: int) -> bool:
-    """Whether the URL alone explains the recorded status: a request that was allowed because of its token would be
-    denied without it."""
+    """Whether the predicted outcome of the URL alone agrees with the recorded status. It does not if, for example,
+    the request was allowed because of its token, which the log does not contain."""
     if was.explanation is None:
         return False
     verdicts = [outcome.verdict for outcome in was.explanation.outcomes]

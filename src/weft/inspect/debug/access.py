@@ -1,7 +1,9 @@
-"""Authorization of the debug pages over HTTP on a cluster: only service accounts of the control plane's namespace may
-read them, authenticated by a token that the API server verifies. Other requests get a 401 or a 403.
+"""Authorize requests for the debug pages over HTTP on a cluster: only service accounts of the control plane's
+namespace may read the pages, authenticated by a token that the API server verifies. Other requests get a 401 or a
+403.
 
-Rule: nothing is computed for an unauthorized request, also not from loopback: a port-forward comes from there.
+Rule: nothing is computed for an unauthorized request. This includes requests from loopback, because those of a
+port-forward come from there.
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ class DebugAccess:
         self._namespace, self._checker = namespace, checker
 
     async def admit(self, authorization: str) -> Caller:
-        """The account of an Authorization header. Raises Denied."""
+        """Verify the token in an Authorization header and return its service account. Raises Denied."""
         if authorization[: len(BEARER)].lower() != BEARER:
             raise Denied(401, "send a bearer token of a service account, for the audience istio-ca")
         try:
             caller = await self._checker.check(authorization[len(BEARER) :].strip())
         except TokenRefused as refused:
-            # A token of `kubectl create token` is not bound to a pod. It is enough here: it gives no workload identity.
+            # A token of `kubectl create token` is not bound to a pod. It is accepted here, because the pages give no
+            # workload identity.
             if refused.reason is not TokenReason.NOT_BOUND or refused.caller is None:
                 raise Denied(401, str(refused)) from refused
             caller = refused.caller
@@ -51,7 +54,8 @@ def debug_routes(debug: Debug, access: DebugAccess) -> tuple[web.RouteDef, ...]:
     async def serve(request: web.Request) -> web.Response:
         try:
             shown = request.headers.getall("Authorization", [])
-            await access.admit(shown[0] if len(shown) == 1 else "")  # two headers are ambiguous
+            # Two Authorization headers are ambiguous, so neither counts.
+            await access.admit(shown[0] if len(shown) == 1 else "")
         except Denied as denied:
             log.warning("denied %s access to %s: %s", request.remote, request.path[:200], denied)
             headers = {"WWW-Authenticate": "Bearer"} if denied.status == 401 else {}
@@ -62,7 +66,8 @@ def debug_routes(debug: Debug, access: DebugAccess) -> tuple[web.RouteDef, ...]:
 
 
 async def debug_page(debug: Debug, request: web.Request) -> web.Response:
-    """Serve an authorized request. POST is for questions that are too long for a URL; it changes nothing either."""
+    """Return the debug page that an authorized request names. The body of a POST is a question that is too long for
+    a URL; a POST changes nothing either."""
     query = dict(request.query)
     if request.method == "POST":
         query["question"] = (await request.read()).decode(errors="replace")

@@ -1,7 +1,7 @@
-"""The config that a proxy should have, in the format of Envoy's /config_dump, so that the two can be compared.
+"""Write the config that a proxy should have in the format of Envoy's /config_dump, so that both can be compared.
 
-Input: a group. Output: the sections of a dump, as messages or as JSON with Envoy's names. Rule: secrets come from the
-node agents and are not included.
+Input: a group. Output: the sections of a dump, as messages or as JSON with Envoy's names. Rule: secrets come from
+the node agents and are not included.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _MESSAGES: dict[str, type[Message]] = {
 
 
 async def as_json(diagnosis: Diagnosis, group: Group, *, include_eds: bool) -> dict[str, Any]:
-    """Includes the resources that proxies rejected, which are not sent again until they change."""
+    """Return the dump as JSON, with endpoints if `include_eds`. The key `refused` lists the resources that proxies
+    rejected, which are not sent again until they change."""
 
     async def written(type_url: str) -> list[tuple[Resource, dict[str, Any]]]:
         bodies = []
@@ -73,7 +74,8 @@ async def as_json(diagnosis: Diagnosis, group: Group, *, include_eds: bool) -> d
 
 
 def as_messages(diagnosis: Diagnosis, group: Group) -> list[AnyMessage]:
-    """The same for an xDS stream, without endpoints, as Istio returns it there. Nothing is parsed."""
+    """Return the sections of the dump as messages for an xDS stream, without endpoints, as Istio does. The resources
+    are copied as bytes, not parsed."""
     clusters = config_dump_shared_pb2.ClustersConfigDump()
     for resource in _ordered(diagnosis.resources(group, CLUSTER)):
         _fill(clusters.dynamic_active_clusters.add(version_info=resource.version).cluster, CLUSTER, resource)
@@ -104,7 +106,8 @@ def _section(name: str, **parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _ordered(resources: Mapping[str, Resource]) -> Iterable[Resource]:
-    """By name; a copy, since the table may change while the event loop runs other tasks."""
+    """The resources, sorted by name. The list is a copy, since the table may change while the event loop runs other
+    tasks."""
     return [resources[name] for name in sorted(resources)]
 
 

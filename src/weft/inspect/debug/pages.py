@@ -1,7 +1,8 @@
-"""Istio's debug endpoints: input is a name such as `syncz` and its query, output is what Istio's tools expect.
+"""Serve Istio's debug endpoints. Input: a name such as `syncz` and its query. Output: the response that Istio's
+tools expect.
 
-HTTP and xDS streams return the same content; they authorize their clients (`access.py`, `stream.py`), this module does
-not. Rule: no page changes anything, and no response contains a key.
+HTTP and xDS streams return the same content. They authorize their clients (`access.py`, `stream.py`); this module
+does not. Rule: no page changes anything, and no response contains a private key.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from weft.inspect.debug.registry import endpoints, services
 from weft.mesh.mesh import Mesh
 from weft.model.names import ObjectKey, where_of
 
-# Texts that istioctl compares.
+# istioctl compares responses with these texts.
 NO_PROXY = "You must provide a proxyID in the query string\n"
 NOT_HERE = "Proxy not connected to this Pilot instance. It may be connected to another instance.\n"
 NO_PAGE = "404 page not found\n"
 
 
-LONGEST_QUESTION = 1 << 20  # bytes; read only after authorization
+LONGEST_QUESTION = 1 << 20  # bytes of a request body, which is read only after authorization
 
 
 class DebugResponse(msgspec.Struct, frozen=True):
@@ -36,7 +37,8 @@ class DebugResponse(msgspec.Struct, frozen=True):
 
 
 Query = Mapping[str, str]
-Page = tuple[str, Callable[[Query], Awaitable[DebugResponse]]]  # a one-line description, and the function that makes it
+# A one-line description, and the function that computes the page.
+Page = tuple[str, Callable[[Query], Awaitable[DebugResponse]]]
 
 
 class Debug:
@@ -47,7 +49,8 @@ class Debug:
         contents: Iterable[tuple[ObjectKey, dict[str, Any]]] = (),
         more: Callable[[], Mapping[str, Page]] = dict,
     ) -> None:
-        """`contents`: bodies of objects. `more`: weft's own pages; called when one is requested."""
+        """`contents`: all objects as they were written. `more`: returns weft's own pages; it is called when one is
+        requested."""
         self.diagnosis, self._mesh, self._contents = diagnosis, mesh, contents
         self._pages: dict[str, Page] = {
             "adsz": ("The connected proxies, and their subscriptions", self._adsz),
@@ -65,7 +68,8 @@ class Debug:
         self._more = more
 
     async def answer(self, name: str, query: Query | None = None) -> DebugResponse:
-        """`name`: the path after `/debug/`; empty or `list` for the names of all pages."""
+        """Return the page `name`, the path after `/debug/`; a 404 if there is none. If `name` is empty or `list`,
+        return the names of all pages."""
         query = query or {}
         if name in ("", "list"):
             pages = {page: line for page, (line, _) in sorted({**self._pages, **self._more()}.items())}

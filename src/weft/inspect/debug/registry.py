@@ -1,6 +1,5 @@
-"""Services and their endpoints in the format of Istio's `/debug/registryz` and `/debug/endpointz`. The names are those
-of Istio's Go structs and must not change, since Istio's tools read them.
-"""
+"""Write services and their endpoints in the format of Istio's `/debug/registryz` and `/debug/endpointz`. The names
+of fields are those of Istio's Go structs and must not change, since Istio's tools read them."""
 
 from __future__ import annotations
 
@@ -33,7 +32,8 @@ async def services(mesh: Mesh) -> list[dict[str, Any]]:
 
 
 async def endpoints(mesh: Mesh) -> dict[str, dict[str, Any]]:
-    """By host and namespace. There is one shard: everything comes from one registry."""
+    """Return the endpoints of each service, by host and namespace. Each service has one shard, because weft has only
+    one registry."""
     hosts: dict[str, dict[str, Any]] = {}
     async for service in _in_turn(mesh.services()):
         shard, accounts = [], set()
@@ -51,7 +51,8 @@ async def endpoints(mesh: Mesh) -> dict[str, dict[str, Any]]:
 
 
 async def _in_turn(every: Iterable[Service]) -> AsyncIterator[Service]:
-    """Yield to the event loop now and then: a large mesh has tens of thousands of services."""
+    """Iterate over the services, and yield to the event loop now and then: a large mesh has tens of thousands of
+    services."""
     for number, service in enumerate(tuple(every)):
         yield service
         if number % _AT_ONCE == _AT_ONCE - 1:

@@ -1,5 +1,5 @@
-"""The Unix socket of a standalone control plane (`weft control`): it serves the same debug pages as a local mesh or a
-cluster's control plane, and the directory that the control plane serves.
+"""Serve the Unix socket of a standalone control plane (`weft control`): the same debug pages as those of a local
+mesh or a cluster's control plane, and the name of the directory from which the control plane reads its objects.
 
 Rule: only the owner and root can enter the socket's directory, from the start.
 """
@@ -16,7 +16,7 @@ from weft.inspect.debug.pages import LONGEST_QUESTION, Debug
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """The directory that a control plane serves."""
+    """The directory from which a control plane reads its objects."""
 
     directory: str
     pid: int
@@ -29,7 +29,8 @@ class DebugSocket:
         self._path: Path | None = None
 
     async def listen(self, path: Path) -> None:
-        """The socket's directory must be private. A stale socket is replaced. Raises OSError."""
+        """Start to listen on the socket at `path`. Its directory must be private. A stale socket is replaced. Raises
+        OSError."""
         path.unlink(missing_ok=True)
         app = web.Application(client_max_size=LONGEST_QUESTION)
         app.add_routes(
@@ -37,7 +38,7 @@ class DebugSocket:
                 web.get("/serving", self._served),
                 web.get("/debug", self._page),
                 web.get("/debug/{name}", self._page),
-                web.post("/debug/{name}", self._page),  # a long question
+                web.post("/debug/{name}", self._page),  # for a question that is too long for a URL
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)

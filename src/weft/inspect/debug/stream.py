@@ -1,7 +1,8 @@
-"""Debug pages on an xDS stream, as `istioctl --xds-address` requests them (`weft.xds.debug.Debugger`).
+"""Serve debug pages on an xDS stream, as `istioctl --xds-address` requests them (`weft.xds.debug.Debugger`).
 
-`syncz` returns a message per proxy, `config_dump` the sections of the dump, other names the page as it is. Rule: only
-service accounts of the control plane's namespace may read them, and clients of the socket of this machine's owner.
+`syncz` returns a message per proxy, `config_dump` the sections of the dump, every other name the body of its page.
+Rule: only service accounts of the control plane's namespace may read the pages, and clients of a socket that only
+the owner of this machine can reach.
 """
 
 from __future__ import annotations
@@ -57,16 +58,17 @@ class DebugStream:
                 raise StreamRefused(f"{type_url} needs exactly one proxy, as POD.NAMESPACE")
             found = self._debug.diagnosis.find(names[0])
             if found is None:
-                # istioctl tries the next replica only on this text; an empty response means a proxy without config.
+                # istioctl tries the next replica only after this text. An empty response would mean a proxy without
+                # config.
                 return [AnyMessage(type_url=PREFIX, value=NOT_HERE.encode())]
             return config_dump.as_messages(self._debug.diagnosis, found.group)
         if not page:
             if len(names) != 1:
                 raise StreamRefused(f"{type_url} needs one name, such as syncz or list")
             page = names[0]
-        asked = urlsplit(page)
-        answered = await self._debug.answer(asked.path, dict(parse_qsl(asked.query, keep_blank_values=True)))
-        return [AnyMessage(type_url=PREFIX, value=answered.body)]
+        url = urlsplit(page)
+        response = await self._debug.answer(url.path, dict(parse_qsl(url.query, keep_blank_values=True)))
+        return [AnyMessage(type_url=PREFIX, value=response.body)]
 
 
 def client_config(sync: ProxySync) -> csds_pb2.ClientConfig:
@@ -92,7 +94,7 @@ def _status(sync: TypeSync) -> csds_pb2.ConfigStatus:
 
 
 def _last_updated(sync: TypeSync) -> datetime | None:
-    """istioctl computes an age from it; for a stale type, the time since when it is stale."""
+    """The time from which istioctl computes an age: of the last push, or, for a stale type, since when it is stale."""
     if sync.state == STALE:
         return datetime.now(UTC) - timedelta(seconds=sync.stale_seconds or 0.0)
     return datetime.fromisoformat(sync.sent_time) if sync.sent_time else None

@@ -1,1 +1,1 @@
-"""Describe a pod, a service or a gateway: what selects it, routes to it and guards it."""
+"""Describe a pod, a service or a gateway: the objects that select it, route to it and guard it."""

@@ -1,5 +1,5 @@
-"""Facts about a gateway pod: the servers of the Gateways that select it, their certificates, and the routes bound to
-them. Rule: a certificate is described by its name, hosts and expiry, never by its key."""
+"""Collect facts about a gateway pod: the servers of the Gateways that select it, their certificates, and the routes
+bound to them. Rule: a certificate is described by its name, hosts and expiry, never by its private key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Shown(msgspec.Struct, frozen=True):
 
     name: str
     hosts: tuple[str, ...] = ()
-    until: str = ""  # the day; "" if unknown
+    until: str = ""  # the day of expiry; "" if unknown
     there: bool = True
 
 
@@ -37,20 +37,20 @@ class ServedFacts(msgspec.Struct, frozen=True):
     listens: int
     protocol: str
     hosts: tuple[str, ...]
-    tls: str = ""  # the mode
+    tls: str = ""  # the TLS mode
     redirects: bool = False
     shows: tuple[Shown, ...] = ()
-    routings: tuple[Where, ...] = ()  # the VirtualServices bound to it, the oldest first
+    routings: tuple[Where, ...] = ()  # the VirtualServices bound to the server, the oldest first
     listener: str = ""  # name of the listener, for a Gateway of the Gateway API
-    closed: str = ""  # why connections are closed, if they are
-    bind: str = ""  # the only address on which it listens
+    closed: str = ""  # why its connections are closed; "" if they are not
+    bind: str = ""  # the only address on which the server listens; "": all
     spoken: tuple[str, ...] = ()  # TLS versions and cipher suites, in words
-    asks: str = ""  # the CA that client certificates must come from; "": none is requested
-    callers: tuple[str, ...] = ()  # subject alternative names or digests that are allowed, if restricted
+    asks: str = ""  # where the CA certificates for client certificates come from; "": none is requested
+    callers: tuple[str, ...] = ()  # subject alternative names or digests of allowed client certificates; (): all
 
 
 class LeftOutFacts(msgspec.Struct, frozen=True):
-    """A server whose Gateway selects the pod, but which the pod does not serve."""
+    """A server that the pod does not serve, although the server's Gateway selects the pod."""
 
     gateway: Where
     port: int
@@ -80,7 +80,8 @@ def not_served(mesh: Mesh, pod: Instance) -> tuple[LeftOutFacts, ...]:
 
 
 def gateway_word(key: str) -> str:
-    """NAMESPACE/NAME, with the listener for the Gateway API: the model has one gateway per listener there."""
+    """The name of a gateway from its key: NAMESPACE/NAME, followed by the listener for the Gateway API, of which the
+    model has one gateway per listener."""
     name, _, listener = key.partition("~")
     return f"{name} (listener {listener})" if listener else name
 
@@ -92,7 +93,7 @@ def left_out_lines(each: LeftOutFacts) -> Iterator[str]:
 
 
 def served_lines(servers: tuple[ServedFacts, ...]) -> Iterator[str]:
-    """Lines of text about the servers."""
+    """Describe the servers of a gateway as lines of text."""
     for each in servers:
         place = f"{_place(each.gateway)}{f', listener {each.listener}' if each.listener else ''}"
         where = f", which listens on {each.listens}" if each.listens != each.port else ""
@@ -167,7 +168,8 @@ def _spoken_tls(tls: ServerTls) -> Iterator[str]:
 
 
 def _asked(mesh: Mesh, bound: BoundServer, namespace: str) -> str:
-    """Where the CA certificates come from with which a server verifies client certificates, in order of precedence."""
+    """The source of the CA certificates with which a server verifies client certificates: a file, ConfigMaps or a
+    Secret, in this order of precedence. "" if the server has no TLS."""
     tls = bound.server.tls
     if tls is None:
         return ""
@@ -201,19 +203,20 @@ def _shown(mesh: Mesh, bound: BoundServer, namespace: str) -> Iterator[Shown]:
     tls = bound.server.tls
     for reference in tls.credentials if tls is not None else ():
         place = reference.namespace or namespace
-        held = mesh.credential(CredentialRef(reference.name, place))
+        credential = mesh.credential(CredentialRef(reference.name, place))
         name = f"Secret {place}/{reference.name}"
-        if held is None or not held.chain:
+        if credential is None or not credential.chain:
             yield Shown(name, there=False)
         else:
-            yield Shown(name, held.hosts, time.strftime("%Y-%m-%d", time.gmtime(held.expires)))
+            yield Shown(name, credential.hosts, time.strftime("%Y-%m-%d", time.gmtime(credential.expires)))
     for files in tls.files if tls is not None else ():
         yield Shown(files.certificate)
 
 
 def _routings(mesh: Mesh, bound: BoundServer, namespace: str) -> list[VirtualService]:
-    """VirtualServices as they are written, since a gateway keeps only the parts that it uses. Those without routes for
-    the server's protocol are listed only if there are no others: then the server is closed."""
+    """The VirtualServices bound to the server, as the user wrote them (the gateway's own copies contain only the
+    parts that it uses). If none has routes for the server's protocol, the server is closed, and those without
+    such routes are returned."""
     bound_services: dict[str, VirtualService] = {}
     for each in mesh.bound_to(bound.gateway, namespace):
         if any(bound.admits(each, host) or _within(bound, host) for host in each.hosts):

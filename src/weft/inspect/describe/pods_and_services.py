@@ -1,8 +1,9 @@
-"""Facts about one pod or one service: its identity, the objects that select it, route to it and guard it, and the
-problems of these objects. Input: the mesh and its problems. Output: values, which `text.py` turns into sentences.
+"""Collect facts about one pod or one service: its identity, the objects that select it, route to it and guard it,
+and the problems of these objects. Input: the mesh and its problems. Output: values, which `text.py` turns into
+sentences.
 
-Rule: every fact comes from the same model that translation reads, so a description cannot differ from the config that
-is served.
+Rule: every fact comes from the same model that translation reads, so a description cannot differ from the config
+that is served.
 """
 
 from __future__ import annotations
@@ -50,17 +51,17 @@ class NoSuchService(Exception):
 
 
 class Port(msgspec.Struct, frozen=True):
-    """A port of a service, and where one pod serves it."""
+    """A port of a service, and the port of a pod on which it is served."""
 
     number: int
     name: str
     protocol: str
-    target: int | str  # a number, or the name that no port of the pod has
+    target: int | str  # port number of the pod, or a port name that the pod does not have
     served: bool = True
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """The mTLS mode of a pod at a port. `decided_by`: None for the default."""
+    """The mTLS mode of a pod at a port. `decided_by`: the PeerAuthentication; None for the default."""
 
     port: int  # 0: every other port
     mode: TlsMode
@@ -69,7 +70,7 @@ class Mode(msgspec.Struct, frozen=True):
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """A policy in force. `says` summarizes it: `ALLOW, 2 rules`, or the issuers that it accepts."""
+    """A policy that applies to a pod. `says` is its summary: `ALLOW, 2 rules`, or the issuers that it accepts."""
 
     where: Where
     says: str
@@ -90,15 +91,15 @@ class Proxied(msgspec.Struct, frozen=True):
 
 
 class Calling(msgspec.Struct, frozen=True):
-    """The services that a proxy has clusters for, among those that it could call (on-demand CDS)."""
+    """The services for which a proxy has clusters, among the `of` services that it could call (on-demand CDS)."""
 
     hosts: tuple[str, ...]
     of: int
-    why: str = ""  # the reason for on-demand or not
-    every: bool = False  # it is sent every service, called or not, though there are many
-    too_many: bool = False  # on demand was given up: it has called too many
-    before: bool = False  # it was on demand, and no longer is
-    kept: int = 0  # among `hosts`: sent before it was on demand
+    why: str = ""  # why services are sent on demand, or why not
+    every: bool = False  # the proxy is sent every service, called or not, though there are many
+    too_many: bool = False  # the proxy has called so many services that on-demand CDS was given up
+    before: bool = False  # services were sent on demand, and no longer are
+    kept: int = 0  # number of `hosts` that were sent before on-demand CDS began
 
 
 class PodFacts(msgspec.Struct, frozen=True):
@@ -117,23 +118,23 @@ class PodFacts(msgspec.Struct, frozen=True):
     sidecar: Where | None
     telemetry: tuple[Where, ...]
     problems: tuple[Problem, ...]
-    served: tuple[ServedFacts, ...] = ()  # of a gateway
+    served: tuple[ServedFacts, ...] = ()  # of a gateway: the servers that it serves
     left_out: tuple[LeftOutFacts, ...] = ()  # of a gateway: servers of its Gateways that it does not serve
-    calls: Calling | None = None  # where services are sent on demand
+    calls: Calling | None = None  # None in a small mesh, where all services are sent
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A pod that a service selects. `subsets`: those of the service's DestinationRules that the pod is in."""
+    """A pod that a service selects. `subsets`: the subsets of the service's DestinationRules that contain the pod."""
 
     name: str
     ready: bool
     proxy: bool
     subsets: tuple[str, ...]
-    modes: tuple[Mode, ...]  # at the service's ports
+    modes: tuple[Mode, ...]  # mTLS modes at the ports of the service
 
 
 class ServicePicture(msgspec.Struct, frozen=True):
-    """Description of a service."""
+    """The description of a service: its facts, pods, other endpoints and problems."""
 
     service: ServiceFacts
     name: str
@@ -141,14 +142,15 @@ class ServicePicture(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
     external: bool
     members: tuple[Member, ...]
-    written: tuple[str, ...]  # endpoints that are not pods
+    written: tuple[str, ...]  # addresses of endpoints that are not pods
     problems: tuple[Problem, ...]
 
 
 def describe_pod(
     mesh: Mesh, stage: Stage, problems: Iterable[Problem], word: str, namespace: str = "", refused: Refused = _NONE
 ) -> PodFacts:
-    """`refused`: rejected objects, as far as they could be parsed. Raises NoSuchWorkload, or Ambiguous."""
+    """Describe the pod that `word` names, as in `Stage.find`. `refused`: rejected objects, as far as they could be
+    parsed. Raises NoSuchWorkload, or Ambiguous."""
     pod = stage.instance(word, namespace)
     group = group_of(pod)
     selecting = [each for each in sorted(mesh.services(), key=_place) if _selected(mesh, each, pod)]
@@ -195,7 +197,8 @@ def describe_pod(
 
 
 def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
-    """None for a small mesh, where all services are sent anyway."""
+    """The services that proxies of the group have clusters for; None for a small mesh, where all services are sent
+    anyway."""
     scope = mesh.scope(group)
     telling, judged = stage.telling(group), mesh.on_demand(scope)
     if telling.every and not telling.held and judged.services <= judged.few:
@@ -217,7 +220,8 @@ def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
 def describe_service(
     mesh: Mesh, problems: Iterable[Problem], word: str, namespace: str = "", refused: Refused = _NONE
 ) -> ServicePicture:
-    """`refused`: rejected objects, as far as they could be parsed. Raises NoSuchService, or Ambiguous."""
+    """Describe the service that `word` names, as in `find_service`. `refused`: rejected objects, as far as they
+    could be parsed. Raises NoSuchService, or Ambiguous."""
     service = find_service(mesh, word, namespace)
     members = members_of(mesh, service)
     viewer = group_of(members[0]) if members else group_of(Instance("", service.namespace, ()))
@@ -260,8 +264,8 @@ def describe_service(
 
 
 def find_service(mesh: Mesh, word: str, namespace: str = "") -> Service:
-    """`NAME`, `NAME.NAMESPACE`, `NAMESPACE/NAME`, a host or the beginning of one. Raises NoSuchService, or
-    Ambiguous."""
+    """Find the service that `word` names: as `NAME`, `NAME.NAMESPACE`, `NAMESPACE/NAME`, a host or the beginning of
+    a host. Raises NoSuchService, or Ambiguous."""
     wanted = word.removeprefix("svc/").removeprefix("service/").lower().rstrip(".")
     before, slash, after = wanted.partition("/")
     if slash:
@@ -270,7 +274,7 @@ def find_service(mesh: Mesh, word: str, namespace: str = "") -> Service:
     for fits in (_has_host, _has_name, _has_short_host):
         found = [each for each in near if fits(each, wanted)]
         places = {each.namespace for each in found}
-        if fits is _has_name and len(places) > 1:  # a host is the same wherever it is called from
+        if fits is _has_name and len(places) > 1:  # hosts are not ambiguous: a host means the same in every namespace
             raise in_several_namespaces(wanted, places)
         if found:
             return found[0]
@@ -283,7 +287,7 @@ def members_of(mesh: Mesh, service: Service) -> list[Instance]:
 
 
 def unready(pods: Iterable[Instance], behind: str = "") -> Iterator[Problem]:
-    """`behind`: the host that is called."""
+    """Yield a problem for each pod that is not ready. `behind`: the host that is called, for the message."""
     for pod in pods:
         if pod.ready:
             continue
@@ -296,22 +300,24 @@ def unready(pods: Iterable[Instance], behind: str = "") -> Iterator[Problem]:
 
 
 def objects_about(mesh: Mesh, service: Service, refused: Refused) -> set[str]:
-    """Names of the service, of other objects that claim its host, and of the DestinationRules and routes for it,
-    including rejected ones."""
+    """The names of all objects about a service: the service itself, other objects that claim its host, and the
+    DestinationRules and VirtualServices for its host, including rejected ones."""
     members = members_of(mesh, service)
     viewer = group_of(members[0]) if members else group_of(Instance("", service.namespace, ()))
     return {*_objects(_service(mesh, service, viewer, members)), *_claiming(mesh, service, refused)}
 
 
 def decided(mesh: Mesh, pod: Instance, port: int = 0) -> Where | None:
-    """Which PeerAuthentication decides at a port of a pod; None for the default."""
+    """The PeerAuthentication that decides the mTLS mode at a port of a pod (0: at all other ports); None for the
+    default."""
     policies = mesh.policies(PeerAuthentication, group_of(pod))
     found = decider(policies, mesh.settings.root_namespace, port)
     return named(found) if found is not None else None
 
 
 def why_injected(written: Workload) -> str:
-    """Why a Workload has a proxy or none: its inject label or annotation decides; without either, it has one."""
+    """Why a Workload has a proxy or none, as text: its inject label or annotation decides. Without either, it has a
+    proxy."""
     for place, values in (("label", written.labels), ("annotation", written.annotations)):
         if INJECT_LABEL in dict(values):
             return f"its {place} {INJECT_LABEL} is {dict(values)[INJECT_LABEL]}"
@@ -336,7 +342,7 @@ def _ports(service: Service, pods: list[Instance]) -> Iterator[Port]:
 
 
 def _modes(mesh: Mesh, pod: Instance, numbers: Iterable[int]) -> Iterator[Mode]:
-    """The mode at each of these ports, and last the mode at all others."""
+    """The mTLS mode at each port in `numbers` and each port with its own mode, and last the mode at all other ports."""
     modes = mesh.peer_modes(pod.namespace, pod.labels)
     for number in dict.fromkeys((*numbers, *(number for number, _ in modes.ports))):
         yield Mode(number, modes.at(number), decided(mesh, pod, number), pod.intercepts(number))
@@ -378,7 +384,7 @@ def _selected(mesh: Mesh, service: Service, pod: Instance) -> bool:
         return False
     if service.selector:
         return selects(service.selector, pod.labels)
-    # Without a selector, the pods that an EndpointSlice names.
+    # A Service without a selector selects the pods that its EndpointSlices name.
     name = f"{pod.namespace}/{pod.name}"
     return any(each.instance == name for port in service.ports for each in mesh.endpoints(service, port))
 
@@ -390,7 +396,7 @@ def _objects(facts: ServiceFacts) -> Iterator[str]:
 
 
 def _claiming(mesh: Mesh, service: Service, refused: Refused) -> Iterator[str]:
-    """Names of the objects that are for the same host, including rejected ones."""
+    """The names of the objects for the service's host: its claims, and rejected objects that name the host."""
     for each in mesh.services():
         if each.host == service.host and each.origin is not None:
             yield str(each.origin.key)

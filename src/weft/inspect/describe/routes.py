@@ -1,4 +1,4 @@
-"""How requests reach the pods of a service: the DestinationRules for its host with their subsets, and the
+"""Describe how requests reach the pods of a service: the DestinationRules for its host with their subsets, and the
 VirtualServices that route to it, route by route, with the conditions in words."""
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ T = TypeVar("T")
 class SubsetFacts(msgspec.Struct, frozen=True):
     name: str
     labels: dict[str, str]
-    pods: tuple[str, ...]  # among the described pods
+    pods: tuple[str, ...]  # those of the described pods that are in the subset
 
 
 class RuleFacts(msgspec.Struct, frozen=True):
     where: Where
     host: str
     subsets: tuple[SubsetFacts, ...]
-    policy: tuple[str, ...]  # what it sets, in words
-    in_force: bool  # for callers of the same namespace and labels
+    policy: tuple[str, ...]  # its settings, in words
+    in_force: bool  # it applies to callers of the same namespace and labels
 
 
 class RouteFacts(msgspec.Struct, frozen=True):
-    number: int  # from 1
+    number: int  # position, from 1
     kind: str  # http, tls or tcp
     name: str
     where: Where
     when: str
     goes: str
-    reaches: bool  # the described pods
-    also: tuple[str, ...] = ()  # what happens to a request on its way
+    reaches: bool  # whether it leads to one of the described pods
+    also: tuple[str, ...] = ()  # its other settings, in words: faults, timeouts, retries, rewrites, mirrors
     elsewhere: bool = False  # it routes to other services only
 
 
@@ -65,7 +65,7 @@ class Routing(msgspec.Struct, frozen=True):
     gateways: tuple[str, ...]
     in_force: bool  # sidecars in the same namespace use it for this host
     routes: tuple[RouteFacts, ...]
-    callers: str = ""  # the namespace whose callers use it, if it is another one
+    callers: str = ""  # the namespace whose callers use it, if this is not the service's namespace
 
 
 class _Named(Protocol):
@@ -85,7 +85,8 @@ def named(value: _Named, *, line: int = 0) -> Where:
 
 
 def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> Iterator[RuleFacts]:
-    """Every DestinationRule that covers the host; first the one in force, or those that it was merged from."""
+    """Describe every DestinationRule that covers the service's host. First comes the rule in force, or the rules
+    that it was merged from."""
     chosen = mesh.destination_rule(service.host, service, viewer)
     covering = [each for each in _all(mesh, DestinationRule) if host_covers(each.host, service.host)]
 
@@ -103,8 +104,8 @@ def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> 
 
 
 def routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> tuple[Routing, ...]:
-    """VirtualServices for the host, and those for other hosts that route to it. Objects of the Gateway API become one
-    VirtualService per listener and hostname; equal ones are merged here."""
+    """Describe the VirtualServices for the service's host, and those for other hosts that route to the service.
+    Objects of the Gateway API become one VirtualService per listener and hostname; equal ones are merged here."""
     merged: dict[tuple[Where, bool, str, tuple[RouteFacts, ...]], Routing] = {}
     for each in _routings(mesh, service, viewer, pods):
         first = merged.setdefault((each.where, each.in_force, each.callers, each.routes), each)
@@ -123,7 +124,8 @@ def _routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance])
     in_force = mesh.virtual_services(host, mesh.scope(viewer))
     for routing in sorted(_all(mesh, VirtualService), key=lambda each: (each.namespace, each.name)):
         between = MESH in routing.gateways
-        # A wildcard host counts only for sidecars: at a gateway it stands for external names, not for the service.
+        # A wildcard host counts only for sidecars. At a gateway, a wildcard stands for external names, not for the
+        # service.
         speaks = any(each == host or (between and host_covers(each, host)) for each in routing.hosts)
         kinds: tuple[tuple[str, tuple[HttpRoute | L4Route, ...]], ...] = (
             ("http", routing.http),
@@ -152,7 +154,8 @@ def _routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance])
 
 
 def _by_object(routing: VirtualService, listed: list[RouteFacts]) -> Iterator[tuple[Where, tuple[RouteFacts, ...]]]:
-    """Split a VirtualService that was derived from several objects of the Gateway API; yield any other one whole."""
+    """Group the routes of a VirtualService by the object that declares them. A VirtualService may be derived from
+    several objects of the Gateway API; any other one is a single object."""
     if not routing.attached or not routing.http:
         yield named(routing), tuple(listed)
         return
@@ -262,6 +265,7 @@ def _subset(subset: Subset, pods: list[Instance]) -> SubsetFacts:
 
 
 def _all(mesh: Mesh, kind: type[T]) -> Iterator[T]:
-    """All values of this kind: written by the user, or derived from Gateway API objects."""
+    """All values of this type in the mesh, both those that the user wrote and those derived from Gateway API
+    objects."""
     yield from (value for _, values in mesh.values() for value in values if isinstance(value, kind))
     yield from (value for derived in mesh.derived() for value in derived.values if isinstance(value, kind))

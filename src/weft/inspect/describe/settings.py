@@ -1,6 +1,7 @@
-"""Describe in short phrases what a route does to a request, and what a DestinationRule sets, with the values.
+"""Describe in short phrases what a route does to a request, and the settings of a DestinationRule with their values.
 
-Rule: only configured values are described. Defaults are many, and the same everywhere."""
+Rule: only configured values are described. Defaults are many, and the same everywhere.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from weft.model.virtual_service import Destination, Fault, HttpRoute, Retries, R
 
 
 def of_route(route: HttpRoute) -> tuple[str, ...]:
-    """`5 s delay for 100 % of requests`, `timeout 3 s`, `2 retries on 503`"""
+    """Describe what a route does to a request: `5 s delay for 100 % of requests`, `timeout 3 s`, `2 retries on 503`."""
     return tuple(_of_route(route))
 
 
 def of_rule(rule: DestinationRule) -> tuple[str, ...]:
-    """Phrases, each with its subset and port unless it applies to all."""
+    """Describe the settings of a DestinationRule, one phrase each. A setting of only one subset or port names it."""
     return tuple(dict.fromkeys(_of_rule(rule)))
 
 
@@ -31,7 +32,7 @@ def _of_route(route: HttpRoute) -> Iterator[str]:
     if route.fault is not None:
         yield from _fault(route.fault)
     if route.redirect is not None or route.direct_response is not None:
-        return  # the rest is for requests that are sent on
+        return  # the other settings apply only to requests that are forwarded
     if route.rewrite is not None:
         yield from _rewrite(route.rewrite)
     if route.timeout is not None:
@@ -141,7 +142,7 @@ def _pool(pool: ConnectionPool) -> Iterator[str]:
 
 
 def _outliers(outliers: OutlierDetection) -> str:
-    """One phrase, since its parts mean nothing by themselves."""
+    """Describe outlier detection in one phrase, since its settings mean nothing separately."""
     causes = [
         f"{number} {words}"
         for number, words in (

@@ -1,4 +1,5 @@
-"""Lines of text for a description: first identity, then routes to it, then the policies that guard it."""
+"""Format the description of a pod or service as lines of text: first its identity, then the routes to it, then the
+policies that guard it."""
 
 from __future__ import annotations
 
@@ -151,7 +152,8 @@ def _routing_lines(routing: Routing, pods: str) -> Iterator[str]:
 
 
 def _kind(where: Where, otherwise: str) -> str:
-    """The kind of the written object: for the Gateway API its own, not that of the object derived from it."""
+    """The kind of the object that the user wrote: an HTTPRoute is shown as such, not as the VirtualService derived
+    from it. `otherwise`: the kind if `where` names no object."""
     return where.object.partition(" ")[0] or otherwise
 
 

@@ -1,7 +1,9 @@
-"""Check whether callers and servers of a service agree on TLS, port by port: what the callers send by their
-DestinationRules, what the servers accept by their PeerAuthentications, and which objects decide both.
+"""Check whether callers and servers of a service agree on TLS, port by port: what the callers send according to
+their DestinationRules, what the servers accept according to their PeerAuthentications, and which objects decide
+both.
 
-Rule: servers are checked one by one, since a policy may select only some pods of a service; equal rows are merged."""
+Rule: servers are checked one by one, since a policy may select only some pods of a service. Equal rows are merged.
+"""
 
 from __future__ import annotations
 
@@ -33,24 +35,24 @@ class Agreement(StrEnum):
 
 class Sent(StrEnum):
     PLAINTEXT = "plaintext"
-    MUTUAL = "mTLS"  # the mesh's own
+    MUTUAL = "mTLS"  # mutual TLS with the certificates of the mesh
     ONE_SIDED = "TLS"  # only the server has a certificate
     OTHERS = "mTLS of files"
-    NOTHING = "nothing"  # the DestinationRule was rejected
+    NOTHING = "nothing"  # the DestinationRule was rejected, so calls fail
 
 
 class TlsRow(msgspec.Struct, frozen=True):
     host: str
     port: int
     status: Agreement
-    server: str  # STRICT, PERMISSIVE, DISABLE, or what there is instead of a proxy
-    client: str  # what is sent; UDP, which bypasses proxies
+    server: str  # what the server accepts: STRICT, PERMISSIVE, DISABLE, or what there is instead of a proxy
+    client: str  # what callers send, as in `Sent`; or UDP, which bypasses proxies
     policy: Where | None  # the PeerAuthentication that decides; None for the default
     rule: Where | None  # the DestinationRule that is in force
     subset: str = ""
     servers: tuple[str, ...] = ()
     callers: tuple[str, ...] = ()
-    why: str = ""  # reason, if it is not OK
+    why: str = ""  # the reason, if `status` is not OK
 
 
 _OWN_TLS = "mTLS of its own"
@@ -74,8 +76,9 @@ class NoSuchPort(Exception):
 def tls_check(
     mesh: Mesh, stage: Stage, host: str, *, port: int = 0, caller: str = "", namespace: str = ""
 ) -> tuple[TlsRow, ...]:
-    """`port` 0: all ports. `caller`: a pod, in whose namespace the host is resolved; "": all pods with a proxy.
-    `namespace` is the host's. Raises NoSuchService, NoSuchPort, NoSuchWorkload, Ambiguous."""
+    """Return the rows of the check for a host. `port`: 0 for all ports. `caller`: a pod, in whose namespace the host
+    is resolved; "": all pods with a proxy. `namespace`: the namespace of the service, if `host` does not contain
+    it. Raises NoSuchService, NoSuchPort, NoSuchWorkload, Ambiguous."""
     meant = stage.service(host, stage.instance(caller).namespace) if caller and not namespace else None
     service = meant or find_service(mesh, host, namespace)
     ports = [each for each in service.ports if port in (0, each.number)]
@@ -103,7 +106,8 @@ def _past_proxies(service: Service, port: ServicePort) -> TlsRow:
 
 
 def _callers(mesh: Mesh, stage: Stage, service: Service, caller: str) -> Iterator[tuple[list[str], Group | None]]:
-    """Pods with the same config; a group of None means that they have no proxy."""
+    """Yield the callers of the service: names of pods with the same config, and their group, which is None for a pod
+    without a proxy."""
     if caller:
         pod = stage.instance(caller)
         yield [f"{pod.name}.{pod.namespace}"], group_of(pod) if pod.proxied else None
@@ -172,7 +176,7 @@ def _sends(
     *,
     proxied: bool,
 ) -> tuple[Sent, str]:
-    """What a caller sends to an endpoint, and the setting that decides it as a word."""
+    """What a caller sends to an endpoint, and the name of the setting that decides it."""
     if not proxied:
         return Sent.PLAINTEXT, "no proxy"
     chosen = effective(rule, port.number, subset)

@@ -1,1 +1,1 @@
-"""Reasons for a resource: the objects behind each part of it, and the rules that decided it."""
+"""Find the reasons for a resource: the objects behind each part of the resource, and the rules that decided it."""

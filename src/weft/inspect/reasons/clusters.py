@@ -1,5 +1,5 @@
-"""Reasons for a cluster, field by field: the DestinationRule's setting and its level, the mesh's setting, or the
-default. It uses the functions by which translation itself decides."""
+"""Find the reasons for a cluster, field by field: the DestinationRule's setting and its level, the mesh's setting,
+or the default. The functions that decide are those of translation."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
     elif name == names.BLACK_HOLE:
         yield _part("", (), rules.BLACK_HOLE)
     elif name.startswith(names.HOLD):
-        said, by = ground.on_demand()
-        yield _part("", said, *by)
+        objects, by = ground.on_demand()
+        yield _part("", objects, *by)
     elif name == names.PASSTHROUGH:
-        said, by = ground.outbound()
-        yield _part("", said, rules.UNKNOWN_HOSTS, *by)
-        yield from _by_nobody(ground, cluster)
+        objects, by = ground.outbound()
+        yield _part("", objects, rules.UNKNOWN_HOSTS, *by)
+        yield from _default_parts(ground, cluster)
     elif name == names.INBOUND_PASSTHROUGH:
         yield _part("", (), rules.INBOUND_REST)
-        yield from _by_nobody(ground, cluster)
+        yield from _default_parts(ground, cluster)
     else:
         yield _part("", sources_of(cluster.metadata), rules.KEY_SERVER)
 
 
 def level_rules(level: PolicyLevel | None, passed: PolicyLevel | None) -> tuple[DecisionRule, ...]:
-    """The rule by which this level overrides a wider one."""
+    """The rule by which the setting at `level` overrides the wider one at `passed`; () if it overrides none."""
     if passed is None:
         return ()
     if level in (PolicyLevel.HOST_PORT, PolicyLevel.SUBSET_PORT) or level is None or passed is PolicyLevel.SUBSET:
@@ -72,7 +72,7 @@ def level_rules(level: PolicyLevel | None, passed: PolicyLevel | None) -> tuple[
 
 
 class Policy:
-    """The setting of a traffic policy field for a port, and the object that sets it."""
+    """The traffic policy for a port and subset. `of` returns the object that sets one of its fields."""
 
     def __init__(
         self,
@@ -81,7 +81,8 @@ class Policy:
         subset: Subset | None,
         pool: tuple[ConnectionPool, tuple[ObjectSource, ...]] | None = None,
     ) -> None:
-        """`pool`: a Sidecar's connection pool, and the Sidecar."""
+        """`pool`: the connection pool of a Sidecar, which replaces the DestinationRule's, and the Sidecar as its
+        source."""
         self.rule, self._port, self._subset = rule, port, subset
         self.chosen: TrafficPolicy = policy.effective(rule, port, subset)
         self._pool_by: tuple[ObjectSource, ...] = ()
@@ -89,7 +90,8 @@ class Policy:
             self.chosen, self._pool_by = msgspec.structs.replace(self.chosen, connection_pool=pool[0]), pool[1]
 
     def of(self, field: str) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """No source: no object sets the field."""
+        """The object that sets the field, and the rules by which it decides. The sources are empty if no object sets
+        the field."""
         if field == _POOL and self._pool_by:
             return self._pool_by, (rules.POOL_OF_SIDECAR,)
         decided = decided_at(self.rule, self._port, field, self._subset)
@@ -104,7 +106,8 @@ class Policy:
 
 
 def secret(ground: Ground, name: str, asked_by: tuple[ObjectSource, ...]) -> Part:
-    """Secret for TLS origination, which is named after its cluster."""
+    """Reasons for a secret for TLS origination, which is named after its cluster. `asked_by`: the DestinationRules
+    of the cluster."""
     number, subset_name, host = name.rpartition("/")[0].split("|")[1:]
     view = ground.service(host)
     rule = view.rule if view is not None else None
@@ -113,8 +116,10 @@ def secret(ground: Ground, name: str, asked_by: tuple[ObjectSource, ...]) -> Par
     if by_policy := standard.tls_by_policy(ground, host, int(number), written):
         return standard.roots_of_policy(ground, by_policy)
     if written is not None and written.credential:
-        held = ground.mesh.credential(CredentialRef(written.credential, ground.group.namespace))
-        return _part("", (*sources(held.origin if held is not None else None), *asked_by), rules.OUT_OF_SECRET)
+        credential = ground.mesh.credential(CredentialRef(written.credential, ground.group.namespace))
+        return _part(
+            "", (*sources(credential.origin if credential is not None else None), *asked_by), rules.OUT_OF_SECRET
+        )
     return _part("", asked_by, rules.FILES_OF_RULE)
 
 
@@ -126,7 +131,8 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     rule = view.rule if view is not None else None
     subset = next((each for each in rule.subsets if each.name == subset_name), None) if rule else None
     if view is None or view.service is None or port is None or bool(subset_name) != (subset is not None):
-        yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)  # the mesh has changed since
+        # The mesh has changed since the cluster was sent.
+        yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)
         return
     found = Policy(rule, number, subset)
     scoped, by_scope = ground.scope()
@@ -146,19 +152,19 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     by_policy = standard.tls_by_policy(ground, host, number, found.chosen.tls)
     yield _located(view, found, by_policy)
     yield from _of_pool(ground, cluster, found)
-    said, levels = found.of(_BALANCER)
+    objects, levels = found.of(_BALANCER)
     balancer = found.chosen.load_balancer
     simple = balancer is None or (balancer.simple is None and balancer.consistent_hash is None)
-    yield _part("lb_policy", said, *levels, *((rules.LEAST_REQUEST,) if simple else ()))
+    yield _part("lb_policy", objects, *levels, *((rules.LEAST_REQUEST,) if simple else ()))
     yield from _near(ground, cluster, found)
-    said, levels = found.of(_OUTLIER)
-    yield _part("outlier_detection", said, *levels, *(() if said else (rules.NO_EJECTION,)))
+    objects, levels = found.of(_OUTLIER)
+    yield _part("outlier_detection", objects, *levels, *(() if objects else (rules.NO_EJECTION,)))
     yield from _spoken(view, port, found, cluster)
     yield _secured(ground, view, found, cluster, by_policy)
 
 
 def _others(rule: DestinationRule, named: tuple[ObjectSource, ...]) -> Iterator[ObjectSource]:
-    """The DestinationRules that contribute to it, without those that are listed already."""
+    """The DestinationRules that were merged into `rule`, without those in `named`."""
     known = {(each.kind, each.namespace, each.name) for each in named}
     return (each for each in sources(*rule.origins) if (each.kind, each.namespace, each.name) not in known)
 
@@ -170,10 +176,10 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
         return
     by_sidecar = sources(ground.sidecar.origin if ground.sidecar else None)
     found = Policy(port.rule, port.service_port, None, (port.pool, by_sidecar) if port.pool else None)
-    said, by = entrance(ground, port)
+    objects, by = entrance(ground, port)
     ruled = sources(*(port.rule.origins if port.rule else ()))
     by += (rules.RULES_MERGED,) if port.rule is not None and port.rule.others else ()
-    yield _part("", (*said, *ruled), rules.CLUSTER_PER_INBOUND_PORT, *by)
+    yield _part("", (*objects, *ruled), rules.CLUSTER_PER_INBOUND_PORT, *by)
     yield from _of_pool(ground, cluster, found)
     if cluster.typed_extension_protocol_options:
         of_pool, levels = found.of(_POOL)
@@ -181,11 +187,12 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
         as_called = beside or inbound_upstream(port) is UpstreamHttp.AS_CALLED
         rule = rules.HTTP_AS_CALLED if as_called else rules.HTTP_AS_DECLARED
         told_apart = (rules.CALLERS_TOLD_APART,) if port.carried.both_ways else ()
-        yield _part(_HTTP_OPTIONS, of_pool or said, *levels, rule, *told_apart)
+        yield _part(_HTTP_OPTIONS, of_pool or objects, *levels, rule, *told_apart)
 
 
 def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-    """The objects that name a port on which the workload is called."""
+    """The objects that declare a port on which the workload is called, and the rules that apply: Services, else the
+    Sidecar's ingress, else the workload."""
     if port.services:
         return sources(*(service.origin for service in port.services)), ()
     if ground.sidecar is not None and ground.sidecar.ingress:
@@ -194,7 +201,7 @@ def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[ObjectSource, ...
 
 
 def workloads(ground: Ground) -> tuple[ObjectSource, ...]:
-    """The objects whose pods are of the group."""
+    """The object that declares the pods of the group."""
     group = ground.group
     alike = [each for each in ground.mesh.instances(group.namespace) if each.labels == group.labels and each.meshed]
     return sources(*(each.origin for each in alike[:1]))
@@ -210,18 +217,18 @@ def _located(view: ServiceView, found: Policy, by_policy: tuple[ObjectSource, ..
         return _part("type", found.of(_TLS)[0], rules.CLOSED_RULE)
     if policy.by_callers_address(service, found.chosen, view.caller.kind):
         plain = service.headless or service.resolution is Resolution.NONE
-        said, by = (owner, ()) if plain else found.of(_BALANCER)
-        return _part("type", said, *by, rules.ENDPOINTS_AS_CALLED)
+        objects, by = (owner, ()) if plain else found.of(_BALANCER)
+        return _part("type", objects, *by, rules.ENDPOINTS_AS_CALLED)
     if service.resolution is Resolution.STATIC:
         return _part("type", owner, rules.ENDPOINTS_BY_EDS)
     return _part("cluster_type", owner, rules.ENDPOINTS_BY_DNS)
 
 
 def _of_pool(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
-    said, levels = found.of(_POOL)
+    objects, levels = found.of(_POOL)
     pool = found.chosen.connection_pool
     if pool is not None and pool.connect_timeout:
-        yield _part("connect_timeout", said, *levels)
+        yield _part("connect_timeout", objects, *levels)
     else:
         yield _connect_timeout(ground)
     limits = (pool.max_connections, pool.max_pending_requests, pool.max_requests) if pool is not None else ()
@@ -229,20 +236,21 @@ def _of_pool(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
     number = pool.max_retries if pool is not None else None
     by_default = (rules.RETRY_BUDGET,) if not budget and not number else ()
     unlimited = () if limits and all(limits) else (rules.NO_LIMITS,)
-    by_pool = said if any((*limits, number)) else ()
+    by_pool = objects if any((*limits, number)) else ()
     yield _part("circuit_breakers", (*by_pool, *budget), *levels, *budget_levels, *unlimited, *by_default)
     if cluster.HasField("upstream_connection_options"):
-        yield _part("upstream_connection_options", said, *levels)
+        yield _part("upstream_connection_options", objects, *levels)
 
 
 def _near(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
-    """The object that sets locality weights, if there are any."""
+    """The reason for locality-weighted load balancing, if the cluster uses it."""
     if cluster.common_lb_config.HasField("locality_weighted_lb_config"):
         yield _part("common_lb_config", *locality(ground, found))
 
 
 def locality(ground: Ground, found: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
-    """The object that sets the priorities of localities."""
+    """The object that configures locality load balancing, and the rule that applies: a DestinationRule, the mesh
+    settings, or else failover between localities."""
     balancer = found.chosen.load_balancer
     if balancer is not None and balancer.locality is not None:
         return found.of(_BALANCER)[0], rules.LOCALITY_BY_RULE
@@ -251,7 +259,7 @@ def locality(ground: Ground, found: Policy) -> tuple[tuple[ObjectSource, ...], D
     return found.of(_OUTLIER)[0], rules.LOCALITY_FAILOVER
 
 
-def _by_nobody(ground: Ground, cluster: Cluster) -> Iterator[Part]:
+def _default_parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
     yield _connect_timeout(ground)
     yield _part("circuit_breakers", (), rules.NO_LIMITS, rules.RETRY_BUDGET)
 
@@ -266,32 +274,32 @@ def _connect_timeout(ground: Ground) -> Part:
 def _spoken(view: ServiceView, port: ServicePort, found: Policy, cluster: Cluster) -> Iterator[Part]:
     if not cluster.typed_extension_protocol_options:
         return
-    said, levels = found.of(_POOL)
+    objects, levels = found.of(_POOL)
     pool = found.chosen.connection_pool
     asked = pool is not None and (pool.use_client_protocol or pool.h2_upgrade in ("UPGRADE", "DO_NOT_UPGRADE"))
     spoken = upstream(view, port, found.chosen)
     if asked:
-        yield _part(_HTTP_OPTIONS, said, *levels)
+        yield _part(_HTTP_OPTIONS, objects, *levels)
     elif spoken is UpstreamHttp.AS_CALLED:
         yield _part(_HTTP_OPTIONS, sources(view.service.origin if view.service else None), rules.HTTP_AS_CALLED)
     elif spoken is UpstreamHttp.HTTP2 and not port.protocol.is_http2:
         yield _part(_HTTP_OPTIONS, (), rules.HTTP2_BETWEEN_PROXIES)
     else:
         owner = sources(view.service.origin if view.service else None)
-        yield _part(_HTTP_OPTIONS, said or owner, *levels, rules.HTTP_AS_DECLARED)
+        yield _part(_HTTP_OPTIONS, objects or owner, *levels, rules.HTTP_AS_DECLARED)
 
 
 def _secured(
     ground: Ground, view: ServiceView, found: Policy, cluster: Cluster, by_policy: tuple[ObjectSource, ...]
 ) -> Part:
     path = "transport_socket_matches" if cluster.transport_socket_matches else "transport_socket"
-    said, levels = found.of(_TLS)
+    objects, levels = found.of(_TLS)
     written = found.chosen.tls
     if written is not None and by_policy:
         return _part(path, by_policy, standard.closed_or_called(written))
     if written is not None:
         closed = written.mode is ClientTlsMode.CLOSED
-        return _part(path, said, *levels, rules.CLOSED_RULE if closed else rules.TLS_BY_RULE)
+        return _part(path, objects, *levels, rules.CLOSED_RULE if closed else rules.TLS_BY_RULE)
     header, header_levels = found.of(_HEADER)
     if header and not cluster.transport_socket_matches:
         return _part(path, header, *header_levels)
@@ -303,5 +311,5 @@ def _secured(
     return _part(path, (), *levels, rules.AUTO_MTLS)
 
 
-def _part(path: str, said: tuple[ObjectSource, ...], *by: DecisionRule) -> Part:
-    return Part(path, path, said, tuple(dict.fromkeys(by)))
+def _part(path: str, objects: tuple[ObjectSource, ...], *by: DecisionRule) -> Part:
+    return Part(path, path, objects, tuple(dict.fromkeys(by)))

@@ -1,4 +1,5 @@
-"""Why a proxy has an endpoint in a cluster, or a secret: the objects and rules behind it."""
+"""Find the reasons for an endpoint in a cluster, and for a secret from the node's agent: the objects and rules
+behind them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from weft.translate.tls import ENDPOINT_METADATA
 
 
 def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
-    """For each endpoint, its pod or WorkloadEntry."""
+    """The reasons for an assignment: the Service and the rules that select endpoints, then for each endpoint its pod
+    or WorkloadEntry."""
     _, number, subset_name, host = (*assignment.cluster_name.split("|"), "", "", "", "")[:4]
     view = ground.service(host)
     service = view.service if view is not None else None
@@ -41,8 +43,8 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
     found = Policy(rule, port.number, subset)
     near = setting_for(found.chosen, ground.mesh.settings.locality)
     if near is not None and view.caller.whereabouts is not None:
-        said, decided = locality(ground, found)
-        made_by, by = tuple(dict.fromkeys((*made_by, *said))), (*by, decided)
+        objects, decided = locality(ground, found)
+        made_by, by = tuple(dict.fromkeys((*made_by, *objects))), (*by, decided)
     yield Part("", "", made_by, by)
     known = {(each.address, each.port): each for each in ground.mesh.endpoints(service, port)}
     for place, group in enumerate(assignment.endpoints):
@@ -50,14 +52,14 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
             address = entry.endpoint.address.socket_address
             shown = f"{address.address}:{address.port_value}" if address.address else entry.endpoint.address.pipe.path
             endpoint = known.get((address.address, address.port_value))
-            said, answering = _answering(service, endpoint, instances)
+            objects, answering = _answering(service, endpoint, instances)
             own = (rules.SUBSET_BY_LABELS,) if subset is not None else ()
             where, at = f"endpoints[{place}].lb_endpoints[{shown}]", f"endpoints[{place}].lb_endpoints[{position}]"
-            yield Part(where, at, said, (answering, *own, _tls(entry)))
+            yield Part(where, at, objects, (answering, *own, _tls(entry)))
 
 
 def secret(ground: Ground, name: str) -> Part:
-    """A secret from the node's agent: the proxy's own certificate, or the roots that it trusts."""
+    """The reason for a secret from the node's agent: the proxy's own certificate, or the roots that it trusts."""
     if name != CERTIFICATE:
         return Part("", "", (), (rules.MESH_ROOTS,))
     key = ObjectKey("ServiceAccount", ground.group.namespace, ground.group.service_account)

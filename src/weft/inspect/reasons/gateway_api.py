@@ -1,4 +1,4 @@
-"""Reasons that involve the Gateway API: the order of route rules, the routes that apply to a caller, the
+"""Find the reasons that involve the Gateway API: the order of route rules, the routes that apply to a caller, the
 BackendTLSPolicy of a Service, the ReferenceGrant for a Secret, and the ConfigMaps with CA certificates."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _UNUSABLE = 500
 
 
 def route_rules(route: HttpRoute) -> tuple[DecisionRule, ...]:
-    """Rules for a route of an HTTPRoute or GRPCRoute; () for all others."""
+    """The rules that apply to a route of an HTTPRoute or GRPCRoute; () for all other routes."""
     if route.origin is None or route.origin.key.kind not in _ROUTES:
         return ()
     unusable = route.direct_response is not None and route.direct_response.status == _UNUSABLE
@@ -26,7 +26,7 @@ def route_rules(route: HttpRoute) -> tuple[DecisionRule, ...]:
 
 
 def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | None) -> tuple[DecisionRule, ...]:
-    """Rules by which one of several objects decides, and not the others."""
+    """The rules by which `deciding` applies to a host, although several objects route it; () if there is only one."""
     attached = [each for each in routings if each.attached and each.http]
     if deciding is None or len(routings) < 2:
         return ()
@@ -38,7 +38,7 @@ def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | 
 
 
 def tls_by_policy(ground: Ground, host: str, port: int, chosen: ClientTls | None) -> tuple[ObjectSource, ...]:
-    """The BackendTLSPolicy, if the chosen TLS settings come from it."""
+    """The BackendTLSPolicy from which the chosen TLS settings come; () if they come from another object."""
     for derived in ground.mesh.derived() if chosen is not None else ():
         for rule in derived.rules:
             if rule.host == host and effective(rule, port).tls == chosen:
@@ -51,7 +51,7 @@ def closed_or_called(chosen: ClientTls) -> DecisionRule:
 
 
 def roots_of_policy(ground: Ground, policy: tuple[ObjectSource, ...]) -> Part:
-    """The secret with which a cluster verifies its server."""
+    """The reasons for the secret with which a cluster verifies its server: the ConfigMaps of a BackendTLSPolicy."""
     named: list[tuple[str, str]] = []
     for each in policy:
         for value in ground.mesh.get(ObjectKey(each.kind, each.namespace, each.name)):
@@ -61,7 +61,8 @@ def roots_of_policy(ground: Ground, policy: tuple[ObjectSource, ...]) -> Part:
 
 
 def roots_of_gateway(ground: Ground, name: str) -> Part:
-    """The secret with which a listener verifies client certificates."""
+    """The reasons for the secret with which a gateway's listener verifies client certificates: the ConfigMaps and
+    the Gateway."""
     asking = [
         each.bound.origin
         for each in ground.view.servers

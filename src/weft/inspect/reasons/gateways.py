@@ -1,5 +1,5 @@
-"""Reasons for a gateway's resources: for each listener the servers of Gateways, for each filter chain its server, for
-each virtual host the VirtualServices that are merged into it, for each secret the object that holds it."""
+"""Find the reasons for a gateway's resources: for each listener the servers of Gateways, for each filter chain its
+server, for each virtual host the VirtualServices that are merged into it, for each secret the Secret object."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def route_parts(ground: Ground, configuration: RouteConfiguration) -> Iterator[P
 def secret_part(ground: Ground, name: str) -> Part:
     for start in _OF_SECRET:
         if name.startswith(start):
-            namespace, _, held = name.removeprefix(start).rpartition("/")
-            said = _secret(ground, namespace or ground.group.namespace, held)
+            namespace, _, secret = name.removeprefix(start).rpartition("/")
+            objects = _secret(ground, namespace or ground.group.namespace, secret)
             if namespace in ("", ground.group.namespace):
-                return Part("", "", said, (rules.OUT_OF_SECRET,))
-            return Part("", "", (*said, *standard.grants(ground, namespace, held)), (rules.GRANTED_SECRET,))
+                return Part("", "", objects, (rules.OUT_OF_SECRET,))
+            return Part("", "", (*objects, *standard.grants(ground, namespace, secret)), (rules.GRANTED_SECRET,))
     if name.startswith(gateway_tls.ROOTS):
         return standard.roots_of_gateway(ground, name)
     asking = [
@@ -73,7 +73,7 @@ def secret_part(ground: Ground, name: str) -> Part:
 def _chain(
     ground: Ground, listener: Listener, chain: FilterChain
 ) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-    if not chain.name:  # plain HTTP of all servers of the port, or TCP
+    if not chain.name:  # the chain for plain HTTP of all servers of the port, or for TCP
         return (*sources_of(listener.metadata), *sources_of(chain.metadata)), (rules.FIRST_GATEWAY,)
     served = next((each for each in ground.view.servers if each.bound.route_name == chain.name), None)
     if served is None:
@@ -98,7 +98,8 @@ def _door(view: ServiceView | None, route_name: str) -> ServedName | None:
 
 
 def _secret(ground: Ground, namespace: str, name: str) -> tuple[ObjectSource, ...]:
-    """NAME-cacert may be a Secret of its own, or part of the Secret NAME."""
+    """The Secret that contains the credential `name`. A credential NAME-cacert may be a separate Secret, or part of
+    the Secret NAME."""
     for held in dict.fromkeys((name, name.removesuffix(AUTHORITIES))):
         key = ObjectKey("Secret", namespace, held)
         if values := ground.mesh.get(key):

@@ -1,5 +1,5 @@
-"""Reasons for a listener: for each filter chain the objects that name its port and decide its mTLS mode, and for each
-policy and issuer in it the object and its precedence."""
+"""Find the reasons for a listener: for each filter chain the objects that name its port and decide its mTLS mode,
+and for each policy and issuer in the chain the object and its precedence."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def _entrance(ground: Ground, listener: Listener, chain: FilterChain, place: tup
     number = chain.filter_chain_match.destination_port.value
     port = next((each for each in ground.view.inbound if each.number == number), None)
     named, by_name = entrance(ground, port) if port is not None else ((), (rules.INBOUND_REST,))
-    said, by_mode = _mode(ground, number)
-    yield Part(*place, (*said, *named), (*by_mode, *by_name, *_protocol(port)))
+    objects, by_mode = _mode(ground, number)
+    yield Part(*place, (*objects, *named), (*by_mode, *by_name, *_protocol(port)))
     yield from guards(ground, chain, place)
 
 
@@ -196,7 +196,7 @@ def _way_out(ground: Ground, listener: Listener, chain: FilterChain, place: tupl
 def _stream(
     ground: Ground, listener: Listener, chain: FilterChain
 ) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-    """A TCP chain: by the tcp and tls routes of a VirtualService, or to the service itself."""
+    """The reasons for a TCP filter chain: the VirtualService whose `tcp` or `tls` routes it has, or the service."""
     made_by = sources_of(listener.metadata)
     if chain.name:  # on a shared port, the chain is named after its host
         view = ground.service(chain.name.rpartition(":")[0])
@@ -208,7 +208,7 @@ def _stream(
     return made_by, (rules.ROUTES_IN_ORDER if routed else rules.ROUTE_TO_SERVICE,)
 
 
-# Both
+# Inbound and outbound
 
 
 def _detection(ground: Ground) -> Part:
@@ -240,7 +240,8 @@ def label(listener: Listener, position: int) -> str:
 
 
 def _labels(names: list[str]) -> list[str]:
-    """Labels: the name, with the position where others have the same name."""
+    """A unique label for each name: the name itself, followed by its position if others have the same name, or only
+    the position if it is empty."""
     return [
         str(at) if not name else name if names.count(name) == 1 else f"{name}#{at}" for at, name in enumerate(names)
     ]

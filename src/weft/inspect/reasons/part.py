@@ -1,5 +1,5 @@
-"""One part of a resource with the objects and rules behind it, and the views of the mesh from which they are found:
-the same that translation reads."""
+"""One part of a resource with the objects and rules behind it (`Part`), and the views of the mesh from which these
+are found (`Ground`). Translation reads the same views."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from weft.translate.view import GroupView, ServiceView, group_view, service_view
 
 
 class Part(msgspec.Struct, frozen=True):
-    """`path` has names in it, `at` has positions in lists: `filter_chains[3]`."""
+    """One part of a resource, the objects that it comes from and the rules that decided it. `path` names entries of
+    lists, `at` has their positions: `filter_chains[3]`."""
 
     path: str
     at: str
-    sources: tuple[ObjectSource, ...] = ()  # the deciding one first
+    sources: tuple[ObjectSource, ...] = ()  # the deciding object first
     rules: tuple[DecisionRule, ...] = ()
 
 
 class Ground:
-    """The input of one group's config."""
+    """The views of the mesh from which one group's config is translated."""
 
     def __init__(self, mesh: Mesh, group: Group) -> None:
         self.mesh, self.group = mesh, group
@@ -48,7 +49,7 @@ class Ground:
         return self._views[host]
 
     def outbound(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """The object that decides about calls to unknown hosts."""
+        """The object that decides about calls to unknown hosts, and the rules that apply."""
         if self.sidecar is not None and self.sidecar.outbound_policy is not None:
             return sources(self.sidecar.origin), (rules.OUTBOUND_BY_SIDECAR, rules.NEAREST_SIDECAR)
         settings = self.mesh.settings
@@ -57,7 +58,8 @@ class Ground:
         return sources(settings.origin), (rules.OUTBOUND_BY_MESH,)
 
     def on_demand(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """Why calls to services that the group does not have yet are held."""
+        """The object and the rule by which proxies of the group hold calls to services for which they have no config
+        yet."""
         judged = self.mesh.on_demand(self.mesh.scope(self.group))
         stays = "" if judged.on else "; this stays until its proxies have disconnected, so that held calls can proceed"
         rule = msgspec.structs.replace(rules.HELD_CALLS, says=f"{rules.HELD_CALLS.says} {judged}{stays}.")
@@ -65,14 +67,14 @@ class Ground:
         return sources(self.mesh.settings.origin) if by_mesh else (), (rule,)
 
     def scope(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """The Sidecar that limits what the group sees, if there is one."""
+        """The Sidecar that limits the services that the group sees, and the rule; empty if there is none."""
         if self.sidecar is None or not self.sidecar.egress:
             return (), ()
         return sources(self.sidecar.origin), (rules.SIDECAR_SCOPE,)
 
 
 def sources(*origins: Origin | None, line: int = 0, part: str = "") -> tuple[ObjectSource, ...]:
-    """One source per object. `line` and `part` apply to the first."""
+    """Convert origins to sources, one per object. `line` and `part` apply to the first object."""
     listed: list[ObjectSource] = []
     for position, origin in enumerate(dict.fromkeys(each for each in origins if each is not None)):
         source = _of(origin)
@@ -83,7 +85,8 @@ def sources(*origins: Origin | None, line: int = 0, part: str = "") -> tuple[Obj
 
 
 def placed(mesh: Mesh, source: ObjectSource) -> ObjectSource:
-    """Add file and line. Clusters and listeners do not contain them, so that a moved line does not change config."""
+    """Return the source with the file, line and version of its object. Clusters and listeners do not contain them,
+    so that moving an object within its file does not change any config."""
     if source.file:
         return source
     origin = origin_of(mesh, source)
@@ -105,7 +108,7 @@ def origin_of(mesh: Mesh, source: ObjectSource) -> Origin | None:
 
 
 def rule_line(mesh: Mesh, source: ObjectSource) -> int:
-    """The line of a policy's rule, for the part `rule[2]`; 0 if unknown."""
+    """The line of the policy rule that `source.part` names, such as `rule[2]`; 0 if unknown."""
     number = source.part.removeprefix("rule[").removesuffix("]")
     if source.kind != "AuthorizationPolicy" or not number.isdecimal():
         return 0

@@ -1,5 +1,5 @@
-"""Reasons for a route configuration: for each virtual host and route its object, and for timeout, retries and
-destination the object or the default."""
+"""Find the reasons for a route configuration: for each virtual host and route its object, and for timeout, retries
+and destination the object or the default."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.translate.delegates import DelegatedRoute
 from weft.translate.routes import chosen, routes
 from weft.translate.view import ServiceView, deciding
 
-UNCLAIMED = ("allow_any", "block_all")  # the virtual host for unknown hosts
+UNCLAIMED = ("allow_any", "block_all")  # names of the virtual host for unknown hosts
 
 
 def parts(ground: Ground, configuration: RouteConfiguration) -> Iterator[Part]:
@@ -27,9 +27,9 @@ def parts(ground: Ground, configuration: RouteConfiguration) -> Iterator[Part]:
     for position, host in enumerate(configuration.virtual_hosts):
         where, at = f"virtual_hosts[{host.name}]", f"virtual_hosts[{position}]"
         if host.name in UNCLAIMED:
-            said, by = ground.outbound()
-            yield Part(where, at, said, by)
-            yield Part(f"{where}.routes[{host.name}]", f"{at}.routes[0]", said, by)
+            objects, by = ground.outbound()
+            yield Part(where, at, objects, by)
+            yield Part(f"{where}.routes[{host.name}]", f"{at}.routes[0]", objects, by)
             continue
         name, _, port = host.name.rpartition(":")
         view = ground.service(name)
@@ -50,9 +50,10 @@ def _host_rules(view: ServiceView | None, host: str) -> tuple[DecisionRule, ...]
 
 
 def routes_of(view: ServiceView | None, host: EnvoyVirtualHost, port: int, place: tuple[str, str]) -> Iterator[Part]:
-    """Reasons for each route of a virtual host."""
+    """The reasons for each route of a virtual host, and for the settings of the route. `place`: the path of the
+    virtual host, with names and with positions."""
     written = chosen(view, port) if view is not None else []
-    # The served config may be older than the mesh: where they differ, only its own metadata is used.
+    # The served config may be older than the mesh. Where they differ, only the metadata in the config is used.
     agree = view is not None and list(host.routes) == routes(view, port)
     labels = _labels(host)
     for position, route in enumerate(host.routes):
@@ -84,8 +85,8 @@ def _action(
     written = resolved.route if resolved is not None else None
     joined = (rules.DELEGATED,) if resolved is not None and len(resolved.origins) > 1 else ()
 
-    def part(field: str, said: tuple[ObjectSource, ...], *by: DecisionRule) -> Part:
-        return Part(f"{place[0]}.{field}", f"{place[1]}.{field}", said, by)
+    def part(field: str, objects: tuple[ObjectSource, ...], *by: DecisionRule) -> Part:
+        return Part(f"{place[0]}.{field}", f"{place[1]}.{field}", objects, by)
 
     if written is not None and written.timeout is not None:
         yield part("timeout", made_by, *joined)
@@ -107,6 +108,6 @@ def _action(
 
 
 def _labels(host: EnvoyVirtualHost) -> list[str]:
-    """Labels: the route's name, or its position if it has none or shares it."""
+    """A label for each route: its name, or its position if it has no name or another route has the same name."""
     names = [route.name for route in host.routes]
     return [name if name and names.count(name) == 1 else str(at) for at, name in enumerate(names)]

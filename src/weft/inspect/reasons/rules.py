@@ -13,8 +13,8 @@ import msgspec
 
 class DecisionRule(msgspec.Struct, frozen=True):
     name: str
-    says: str  # one sentence
-    page: str  # in docs/, with the details
+    says: str  # the rule in one sentence
+    page: str  # page in docs/ with the details
 
 
 _RESOURCES, _TLS, _POLICIES = "resources.md", "mutual-tls.md", "authorization.md"

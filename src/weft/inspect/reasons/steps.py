@@ -1,5 +1,6 @@
-"""Add files and lines to the objects of an explanation. Resources name the objects that they come from, most without
-file and line, and do not name a deciding Sidecar or RequestAuthentication. Both come from the mesh."""
+"""Add files and lines to the objects of an explanation. Resources name the objects that they come from, most of them
+without file and line, and do not name a deciding Sidecar or RequestAuthentication. This module finds both in the
+mesh."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _UNKNOWN = frozenset({*UNCLAIMED, names.PASSTHROUGH, names.BLACK_HOLE})
 
 
 def sourced(mesh: Mesh, group: Callable[[str], Group | None], explanation: Explanation) -> Explanation:
-    """`group`: the group of a pod's proxy, by the pod's name."""
+    """Return the explanation with the files and lines of its objects, and with the deciding objects that no resource
+    names. `group`: returns the group of a pod's proxy, by the pod's name."""
     known: dict[Step, Step] = {}
 
     def step(each: Step) -> Step:
@@ -38,7 +40,7 @@ def sourced(mesh: Mesh, group: Callable[[str], Group | None], explanation: Expla
 
 
 def _more(mesh: Mesh, group: Callable[[str], Group | None], step: Step) -> tuple[ObjectSource, ...]:
-    """The deciding objects that no resource names."""
+    """The objects that decided a step and that no resource names: Sidecars, RequestAuthentications, mesh settings."""
     needed = step.about in _UNKNOWN or step.stage in (DecisionStage.TOKEN, DecisionStage.INBOUND)
     owner = group(step.proxy) if needed else None
     if owner is None:
@@ -52,7 +54,7 @@ def _more(mesh: Mesh, group: Callable[[str], Group | None], step: Step) -> tuple
 
 
 def _authentications(mesh: Mesh, group: Group, issuer: str) -> tuple[ObjectSource, ...]:
-    """The RequestAuthentications in force; only those with the issuer, if one is named."""
+    """The RequestAuthentications that apply to the group: those with the issuer, or all if none has it."""
     policies = mesh.policies(RequestAuthentication, group)
     believing = [each for each in policies if any(rule.issuer == issuer for rule in each.rules)]
     return sources(*(each.origin for each in believing or policies))

@@ -1,1 +1,1 @@
-"""Build a mesh from files that are not applied: its problems and its pods."""
+"""Build a mesh from files that are not applied, and find its problems and its pods."""

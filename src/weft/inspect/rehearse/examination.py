@@ -1,5 +1,5 @@
-"""The whole of `weft analyze`: the problems of a mesh, and of its pods, either from Deployments and other templates or
-running on a cluster. Input: documents. Output: problems with codes."""
+"""Run all checks of `weft analyze`: find the problems of a mesh, and of its pods, which come from Deployments and
+other templates, or run on a cluster. Input: documents. Output: problems with codes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ from weft.model.instance import Instance
 from weft.model.names import ObjectKey
 from weft.model.value import Admit, as_it_is
 
-SUPPRESSING = ("weft.dev/analyze-suppress", "galley.istio.io/analyze-suppress")  # annotations: codes, or *
+# Annotations. Their value lists the codes to suppress, or is `*`.
+SUPPRESSING = ("weft.dev/analyze-suppress", "galley.istio.io/analyze-suppress")
 
 
 class Running(msgspec.Struct, frozen=True):
-    """State of a cluster beyond its written objects."""
+    """The state of a cluster beyond its written objects: running pods, and the installed control planes and
+    injectors."""
 
     values: tuple[Values, ...] = ()  # pods and EndpointSlices
     installed: Installed = Installed()
-    injectors: Mapping[str, InjectionSettings] = {}  # by revision
-    problems: tuple[Problem, ...] = ()  # what could not be read
+    injectors: Mapping[str, InjectionSettings] = {}  # revision -> settings of its injector
+    problems: tuple[Problem, ...] = ()  # problems in reading this state
 
 
 class Examined(msgspec.Struct, frozen=True):
@@ -50,7 +52,8 @@ def examine(
     running: Running | None = None,
     laid_over: Iterable[Document] = (),
 ) -> Examined:
-    """`laid_over`: files that replace objects of the cluster. Never raises, whatever the documents contain."""
+    """Find the problems of a mesh. `running`: the state of a cluster; None for files alone. `laid_over`: files that
+    replace objects of the cluster. Never raises, whatever the documents contain."""
     written = {document.key: document for document in documents}
     fresh = {document.key: document for document in laid_over}
     written |= fresh
@@ -59,11 +62,12 @@ def examine(
     looked_at = [document for document in written.values() if _is_read(document)]
     others = [*_present(running, fresh), *_made_of(templates, running, fresh, injection)]
     result = rehearsed(looked_at, domain, admit, others=others, least=Severity.INFO)
-    made = [each for each in templates if each.owner == ("", "")]  # otherwise its owner is examined
+    # A template with an owner is left out, since the owner's template is examined.
+    unowned = [each for each in templates if each.owner == ("", "")]
     problems = [
         *result.problems,
-        *of_pods(made, written.values()),
-        *_of_annotations(made, injection),
+        *of_pods(unowned, written.values()),
+        *_of_annotations(unowned, injection),
         *of_outside(result.facts, written.values()),
     ]
     if running is not None:
@@ -74,7 +78,8 @@ def examine(
 
 
 def _is_read(document: Document) -> bool:
-    """Kinds that weft reads, related kinds, and unknown kinds. Other kinds of a cluster are ignored."""
+    """Whether the document's kind is analyzed: kinds that weft reads, related kinds, and unknown kinds. Other kinds
+    of a cluster are ignored."""
     kind = document.key.kind
     return kind in KINDS or kind in OF_MESHES or kind in OF_PODS or kind not in NOT_READ
 
@@ -92,7 +97,7 @@ def _made_of(
     fresh: Mapping[ObjectKey, Document],
     injection: AssumedInjection,
 ) -> Iterator[Values]:
-    """The pods that workloads in files would have."""
+    """The pods that Kubernetes would create for the workloads in files."""
     written = (each for each in templates if running is None or each.document.key in fresh)
     return ((key, (pod,)) for key, pod in would_be(written, injection))
 
@@ -128,14 +133,14 @@ def _of_annotations(templates: Iterable[PodTemplate], injection: AssumedInjectio
 
 
 def _unsuppressed(problems: Iterable[Problem], written: Mapping[ObjectKey, Document]) -> Iterator[Problem]:
-    """Leave out the problems that an annotation of their object suppresses."""
+    """The problems, without those that an annotation of their object suppresses."""
     silenced: dict[str, set[str]] = {}
     for key, document in written.items():
         metadata = document.body.get("metadata")
-        held = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-        held = held if isinstance(held, Mapping) else {}
+        annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+        annotations = annotations if isinstance(annotations, Mapping) else {}
         for name in SUPPRESSING:
-            if isinstance(codes := held.get(name), str):
+            if isinstance(codes := annotations.get(name), str):
                 silenced.setdefault(str(key), set()).update(code.strip() for code in codes.split(","))
     return (each for each in problems if not silenced.get(each.where.object, set()) & {"*", each.code})
 

@@ -1,5 +1,5 @@
-"""Build a mesh from YAML without running it, with a pod for every replica, each with its own address. Rejected objects
-are left out and reported."""
+"""Build a mesh from YAML files without running it, with a pod for every replica, each with a different address.
+Rejected objects are left out and reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from weft.model.settings import Settings
 from weft.model.value import Admit, Value, as_it_is
 from weft.model.workload import Workload
 
-_FIRST = IPv4Address("198.18.0.1")  # in the benchmark range (RFC 2544), which no mesh uses
+# The first address of generated pods, in the benchmark range (RFC 2544), which no mesh uses.
+_FIRST = IPv4Address("198.18.0.1")
 _MOST_REPLICAS = 20  # per workload: more replicas would not add an outcome
 
 
@@ -36,8 +37,8 @@ def written_mesh(
     running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None,
     read: Callable[[Document, str], Parsed] = parse,
 ) -> WrittenMesh:
-    """Never raises, whatever the documents contain. `admit`: assigns addresses to services that have none. `running`:
-    pods and EndpointSlices of a cluster, instead of generated pods."""
+    """Build a mesh from documents. Never raises, whatever the documents contain. `admit`: assigns addresses to
+    services that have none. `running`: pods and EndpointSlices of a cluster, instead of generated pods."""
     mesh = Mesh(Settings(domain=domain))
     problems: list[Problem] = []
     written = {document.key: document for document in documents}
@@ -58,7 +59,7 @@ def written_mesh(
         mesh.apply(key, values)
     if running is None and any(key.kind in OF_PODS for key in written):
         from weft.inspect.rehearse.pods_from_templates import (
-            written_pods,  # a local mesh does not need the injector
+            written_pods,  # imported late: a local mesh does not need the injector
         )
 
         for key, pod in written_pods(written.values()):

@@ -1,5 +1,5 @@
-"""The pods that Kubernetes would create from Deployments and other templates, each with a proxy if the injector would
-add one."""
+"""Generate the pods that Kubernetes would create from Deployments and other templates, each with a proxy if the
+injector would add one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from weft.inject.settings import InjectionSettings
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, Origin
 
-_ADDRESS = "192.0.2.2"  # of generated pods: a documentation address (RFC 5737)
+_ADDRESS = "192.0.2.2"  # address of generated pods: a documentation address (RFC 5737)
 
 
 def written_pods(documents: Iterable[Document]) -> Iterator[tuple[ObjectKey, Instance]]:
-    """One pod per template."""
+    """Generate one pod for each pod template in the documents."""
     written = tuple(documents)
     templates = (each for document in written if (each := template_of(document)) is not None)
     return would_be(templates, AssumedInjection(written))
@@ -49,7 +49,8 @@ def would_be(templates: Iterable[PodTemplate], injection: AssumedInjection) -> I
 
 
 class AssumedInjection:
-    """Decides which pods get a proxy, as API server and injector would. `injectors`: running ones, by revision."""
+    """Decides which pods get a proxy, as API server and injector would. `injectors`: revision -> settings of its
+    running injector."""
 
     def __init__(self, documents: Iterable[Document], injectors: Mapping[str, InjectionSettings] = {}) -> None:
         self._namespaces = {each.key.name: _labels(each) for each in documents if each.key.kind == "Namespace"}
@@ -58,7 +59,7 @@ class AssumedInjection:
     def wants(self, template: PodTemplate) -> bool:
         labels = self._namespaces.get(template.namespace)
         if labels is None:
-            # The namespace is not in the files. Most meshes inject in namespaces that have objects of the mesh.
+            # The namespace is not in the files. Most meshes inject into namespaces that contain objects of the mesh.
             labels = {INJECTION: "enabled"}
         return decide(template.body(), template.namespace, labels, self.settings(labels)).inject
 
@@ -71,7 +72,8 @@ class AssumedInjection:
 
 
 def _ports_of(template: PodTemplate, name: str) -> tuple[int, ...] | None:
-    """None for all ports, or if unset. Values that are not ports are reported elsewhere."""
+    """The ports in the annotation `traffic.sidecar.istio.io/NAME`; None if it contains `*` or is not set. Values
+    that are not ports are skipped; a check reports them."""
     written = dict(template.annotations).get(f"traffic.sidecar.istio.io/{name}", "*")
     if "*" in written:
         return None

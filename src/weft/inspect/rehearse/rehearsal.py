@@ -1,5 +1,6 @@
-"""The problems that a mesh would have if it ran: the same parsing, analysis and translation as in a control plane, for
-objects that are not served. Input: documents. Output: problems, each with the line of its field."""
+"""Find the problems that a mesh would have if it ran: with the same parsing, analysis and translation as in a
+control plane, for objects that are not served. Input: documents. Output: problems, each with the line of its
+field."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from weft.model.workload import Workload
 from weft.translate.findings import problems_of
 from weft.translate.view import service_view
 
-_ADDRESS = "192.0.2.1"  # of generated pods: a documentation address (RFC 5737)
+_ADDRESS = "192.0.2.1"  # address of generated pods: a documentation address (RFC 5737)
 _MOST_ASKED = 5  # groups that are tried until one sees the host
 
 Values = tuple[ObjectKey, tuple[Value, ...]]
@@ -45,7 +46,7 @@ class Rehearsed(msgspec.Struct, frozen=True):
 def rehearse(
     documents: Iterable[Document], domain: str = "cluster.local", admit: Admit = as_it_is
 ) -> tuple[Problem, ...]:
-    """Never raises, whatever the documents contain."""
+    """Return the problems of a mesh of these documents. Never raises, whatever the documents contain."""
     return rehearsed(documents, domain, admit).problems
 
 
@@ -58,7 +59,8 @@ def rehearsed(
     least: Severity = Severity.WARNING,
     read: Callable[[Document, str], Parsed] = parse,
 ) -> Rehearsed:
-    """`others`: objects that are not documents, such as running pods."""
+    """Return the facts and problems of a mesh of these documents. `others`: objects that are not documents, such as
+    running pods. `least`: the lowest severity of findings."""
     problems: list[Problem] = []
     written = {document.key: document for document in documents}
     on_one_machine = any(key.kind == "Workload" for key in written)
@@ -67,12 +69,12 @@ def rehearsed(
     refused: set[ObjectKey] = set()
     for document in written.values():
         if document.key.kind in OF_PODS and not on_one_machine:
-            continue  # files for a cluster, whose pods come in `others`
+            continue  # these files are for a cluster, whose pods are in `others`
         parsed = read(document, domain)
         problems += parsed.problems
         if parsed.meant:
             refused.add(document.key)
-        # A rejected object counts as far as it could be parsed: references to it are not wrong because of its errors.
+        # A rejected object counts as far as it could be parsed, so that references to it are not reported as wrong.
         meant[document.key] = tuple(map(admit, parsed.values or parsed.meant))
         in_force[document.key] = meant[document.key] if parsed.values else tuple(map(admit, parsed.closed))
     there = tuple(others)
@@ -106,7 +108,7 @@ def _facts(mesh: Mesh) -> Facts:
 
 
 def own_problems(document: Document, domain: str = "cluster.local") -> tuple[Problem, ...]:
-    """The problems of an object by itself."""
+    """The problems of an object that can be found without other objects."""
     return () if document.key.kind in OF_PODS else parse(document, domain).problems
 
 
@@ -120,19 +122,20 @@ def _of_translation(mesh: Mesh) -> Iterator[Problem]:
 
 
 class _Callers:
-    """Selects the groups from which a host is translated: one for each different view of it and no more, since a large
-    mesh has very many hosts and callers.
+    """Selects the groups for which a host is translated: one for each different view of the host. Not all groups are
+    translated, since a large mesh has very many hosts and callers.
 
-    A view may differ in the namespaces that own one of the objects, or to which one is exported by name. All other
-    namespaces have the same view, except groups with a Sidecar, which are included if it may show them the host.
+    A view may be different in the namespaces that own one of the host's objects, or to which one is exported by
+    name. All other namespaces have the same view. Groups with a Sidecar are included if the Sidecar may show them
+    the host.
     """
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
         self._every = [(group, mesh.scope(group)) for group in _groups(mesh)]
-        self._free: dict[str, list[_Scoped]] = defaultdict(list)  # without a Sidecar, by namespace
-        self._shown: dict[str, list[_Scoped]] = defaultdict(list)  # with one, by the namespaces that it shows
-        self._asking: dict[str, list[_Scoped]] = defaultdict(list)  # by hosts that proxies call by themselves
+        self._free: dict[str, list[_Scoped]] = defaultdict(list)  # namespace -> groups without a Sidecar
+        self._shown: dict[str, list[_Scoped]] = defaultdict(list)  # namespace -> groups whose Sidecar shows it
+        self._asking: dict[str, list[_Scoped]] = defaultdict(list)  # host -> groups whose proxies call it themselves
         for group, scope in self._every:
             for host, _ in scope.asked:
                 self._asking[host].append((group, scope))
@@ -140,13 +143,13 @@ class _Callers:
                 self._free[group.namespace].append((group, scope))
             for place in dict.fromkeys(each.namespace for each in scope.imports or ()):
                 self._shown[place].append((group, scope))
-        self._services: dict[str, set[str]] = defaultdict(set)  # by host, the namespaces with a view of their own
+        self._services: dict[str, set[str]] = defaultdict(set)  # host -> namespaces with a different view
         for service in mesh.services():
             self._services[service.host] |= {service.namespace, *service.export_to}
-        self._rules: dict[str, set[str]] = defaultdict(set)  # by host or wildcard
+        self._rules: dict[str, set[str]] = defaultdict(set)  # host or wildcard -> namespaces with a different view
         for rule in _of_kind(mesh, DestinationRule):
             self._rules[rule.host] |= {rule.namespace, *rule.export_to}
-        self._routes: dict[str, list[VirtualService]] = defaultdict(list)  # by host or wildcard
+        self._routes: dict[str, list[VirtualService]] = defaultdict(list)  # key: host or wildcard
         for routing in _of_kind(mesh, VirtualService):
             for host in routing.hosts:
                 self._routes[host].append(routing)
@@ -167,7 +170,8 @@ class _Callers:
         return dict.fromkeys([*different, *others, *bounded, *self._asking.get(host, ())])
 
     def _for_ports(self, host: str) -> Iterator[_Scoped]:
-        """One group that sees the host: without routes, the problems are the same for all groups that see it."""
+        """One group that sees the host. For a host without routes one group is enough, because the problems are the
+        same for all groups that see it."""
         own = [each for place in sorted(self._services.get(host, ())) for each in self._free.get(place, ())[:1]]
         for group, scope in [*own, *self._every[:_MOST_ASKED]]:
             if self._mesh.service(host, scope) is not None:
@@ -176,7 +180,8 @@ class _Callers:
 
 
 def _groups(mesh: Mesh) -> list[Group]:
-    """One group per different view of the mesh: those of the workloads, or without any, one per namespace."""
+    """One group for each different view of the mesh: the groups of the workloads, or one per namespace if there are
+    no workloads."""
     seen: dict[object, Group] = {}
     selecting: dict[str, list[DestinationRule]] = defaultdict(list)
     for rule in _of_kind(mesh, DestinationRule):
