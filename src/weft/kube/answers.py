@@ -1,5 +1,5 @@
-"""Decodes responses of the API server: an object, a list, discovery data, or a Status with an error. Bytes in; values
-or an error that names the request out. Rule: no more bytes are read than the caller allows."""
+"""Decodes responses of the API server: an object, a list, discovery data, or a Status with an error. The input is
+bytes, the output a value or an error that names the request. Rule: no more bytes are read than the caller allows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class ApiStatus(msgspec.Struct):
-    """A Status, which the API server returns instead of an object."""
+    """A Kubernetes `Status` object, which the API server returns instead of the requested object when a request
+    fails."""
 
     kind: str = ""
     reason: str = ""

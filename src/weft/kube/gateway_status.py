@@ -1,6 +1,6 @@
-"""Statuses of the Gateway API's objects: a route has an entry for each parent, a Gateway has conditions of its own and
-of each listener, a policy has an entry for each Gateway that it applies to. Outcomes in, whole statuses out;
-`status.py` writes them. Rule: entries of other controllers stay unchanged."""
+"""Computes the statuses of the Gateway API's objects: a route has an entry for each parent, a Gateway has conditions
+of its own and of each listener, a policy has an entry for each Gateway that it applies to. Outcomes are the
+input, whole statuses the output; `status.py` writes them. Rule: entries of other controllers are kept unchanged."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ Wanted = RouteWanted | PolicyWanted | GatewayWanted | ClassWanted
 def all_wanted(
     mesh: Mesh, refused: Mapping[ObjectKey, tuple[Value, ...]], problems: Iterable[Problem]
 ) -> dict[ObjectKey, Wanted]:
-    """The statuses of all objects that weft is responsible for. `refused`: rejected objects, and the values that they
-    seem to be."""
+    """The statuses of all objects that weft is responsible for. `refused`: the rejected objects, with the values
+    that could still be parsed from them."""
     errors: dict[str, list[Problem]] = {}
     for problem in problems:
         if problem.severity is Severity.ERROR:
             errors.setdefault(problem.where.object, []).append(problem)
     found: dict[ObjectKey, Wanted] = {}
     parents: dict[ObjectKey, dict[int, tuple[ParentRef, tuple[StatusCondition, ...]]]] = {}
-    ours = set()  # Gateways
+    ours = set()  # Gateways of weft's classes
     classes = {OWN_CLASS}
     policies: dict[ObjectKey, list[tuple[str, str, tuple[StatusCondition, ...]]]] = {}
     leading = _leading(mesh)
@@ -126,7 +126,7 @@ def all_wanted(
 
 
 def is_right(status: Mapping[str, Any], wanted: Wanted, generation: int) -> bool:
-    """Whether weft's part of an object's status is as wanted, times aside."""
+    """Whether weft's part of an object's status equals the wanted one; timestamps are ignored."""
     made = status_of(status, wanted, generation, now="")
     return bool(_timeless(made) == _timeless(status))
 
@@ -168,7 +168,7 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
 
 
 def _leading(mesh: Mesh) -> dict[str, list[ObjectKey]]:
-    """By host, the Gateways whose routes lead to it."""
+    """For each host, the Gateways that have routes to it."""
     found: dict[str, list[ObjectKey]] = {}
     for derived in mesh.derived():
         if derived.gateway is not None:
@@ -182,8 +182,9 @@ def _policy(
     targets: Iterable[tuple[str, str, tuple[StatusCondition, ...]]],
     leading: Mapping[str, Iterable[ObjectKey]],
 ) -> PolicyWanted:
-    """The ancestors of a policy are the Gateways whose routes lead to its Services; for a Service that only workloads
-    call, the Service itself. If a policy has several Services there, a condition holds if it holds for all of them."""
+    """The wanted status of a policy: its ancestors and their conditions. The ancestors are the Gateways whose routes
+    lead to the policy's Services; for a Service that only workloads call, the Service itself. If several Services
+    of the policy have the same ancestor, a condition holds there if it holds for all of them."""
     told: dict[ParentRef, dict[str, StatusCondition]] = {}
     for service, host, conditions in targets:
         gateways = [ParentRef("Gateway", each.namespace, each.name, namespaced=True) for each in leading.get(host, ())]
@@ -203,7 +204,7 @@ def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
     conditions = outcome.conditions
     told = [
         value for each in mesh.get(key) if isinstance(each, StandardGateway) for _, value in each.addresses
-    ]  # the addresses of the user's own proxies
+    ]  # addresses of proxies that users deployed themselves
     usable = [each for each in told if _is_service(each, key.namespace, mesh)]
     lack = _lack(key, [each for each in mesh.instances(key.namespace) if selects(label, each.labels)])
     if len(usable) < len(told):
@@ -236,7 +237,8 @@ def _type(address: str) -> str:
 
 
 def _lack(key: ObjectKey, pods: Sequence[Instance]) -> StatusCondition | None:
-    """Why no proxy serves a Gateway yet. A gateway's pod is ready when its proxy has its configuration."""
+    """The condition that states why no proxy serves the Gateway yet; None if a proxy does. A gateway's pod is ready
+    when its proxy has its configuration."""
     named = f"the label {GATEWAY_NAME}: {key.name}"
     gateways = [each for each in pods if each.gateway]
     if any(each.ready for each in gateways):
@@ -270,7 +272,7 @@ def _told(
 
 
 def _reference(parent: ParentRef) -> dict[str, Any]:
-    """The parentRef as in the route; for a policy's ancestor, with all fields."""
+    """The parentRef as JSON, as the route states it; for the ancestor of a policy, with all fields."""
     found: dict[str, Any] = {"group": GROUP if parent.group is None else parent.group, "kind": parent.kind}
     if parent.namespaced:
         found["namespace"] = parent.namespace
@@ -290,7 +292,9 @@ def _conditions(
     *,
     whole: bool = False,
 ) -> list[Mapping[str, Any]]:
-    """`whole`: all conditions are weft's, so that those no longer wanted are removed."""
+    """The conditions of a status after setting the wanted ones. A condition keeps its lastTransitionTime as long as
+    its status does not change. `whole`: all conditions are weft's, so those that are no longer wanted are
+    removed."""
     told = tuple(wanted)
     known = {each.get("type"): each for each in before}
     others = [] if whole else [each for each in before if each.get("type") not in {one.type for one in told}]
@@ -312,7 +316,8 @@ def _conditions(
 
 
 def _timeless(value: Any) -> Any:
-    """The value without times and with lists sorted, since others may change the order of conditions and parents."""
+    """The value without timestamps and with lists sorted, for comparison: other controllers may change the order of
+    conditions and parents."""
     if isinstance(value, Mapping):
         return {name: _timeless(held) for name, held in value.items() if name != "lastTransitionTime"}
     if isinstance(value, list):
@@ -326,7 +331,7 @@ def _entries(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def _reason(errors: Iterable[Problem]) -> str:
-    """The reason why a Gateway is not accepted, by the field of its first error."""
+    """The `reason` of a Gateway's Accepted condition, chosen by the field of its first error."""
     field = next((each.where.field for each in errors), "")
     return next((reason for start, reason in _REASONS.items() if field.startswith(start)), "Invalid")
 

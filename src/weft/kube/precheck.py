@@ -1,5 +1,6 @@
-"""Checks whether weft can be installed on a cluster, before anything is written: Kubernetes' version, permissions,
-objects with the same names, nodes. Input: the objects to be applied. Output: problems, each with a hint."""
+"""Checks whether weft can be installed on a cluster, before anything is written: the Kubernetes version,
+permissions, existing objects with the same names, nodes. The input is the objects to apply, the output problems,
+each with a hint."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ from weft.kube.resource import (
 )
 from weft.kube.webhooks import unanswered
 
-LEAST_VERSION = (1, 29)  # the first with native sidecars by default
+LEAST_VERSION = (1, 29)  # the first version that enables native sidecars by default
 _ARCHITECTURES = ("amd64", "arm64")
-# Unusual kubelet roots, by kubelet version or node label.
+# Kubelet root directories that differ from the default, by kubelet version or node label.
 _ROOTS = (
     (re.compile(r"\+k0s"), "", "/var/lib/k0s/kubelet"),
     (None, "microk8s.io/cluster", "/var/snap/microk8s/common/var/lib/kubelet"),
@@ -33,7 +34,7 @@ _ROOTS = (
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What is to be installed."""
+    """What an installation would apply, as input of the checks."""
 
     objects: Sequence[Mapping[str, Any]]
     namespace: str
@@ -42,7 +43,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 async def check(client: Client, plan: Plan) -> AsyncGenerator[tuple[str, list[Problem]], None]:
-    """Yields each check when it is done: its title and its problems. Raises KubeError if the server does not answer."""
+    """Run all checks. Yields the title and the problems of each check when it is done. Raises KubeError if the API
+    server does not answer."""
     yield await _version(client)
     yield "permissions", await _permissions(client, plan)
     yield "names", await _names(client, plan)
@@ -98,7 +100,8 @@ async def _may(client: Client, verb: str, resource: ResourceKind, namespace: str
 
 
 async def _names(client: Client, plan: Plan) -> list[Problem]:
-    """Objects with weft's names that are not weft's: applying would take them over without notice to their owner."""
+    """A problem for each existing object that has the name of one of weft's objects but does not belong to weft:
+    applying would overwrite it without its owner's knowledge."""
     found = []
     for each in plan.objects:
         who = named(each)

@@ -1,5 +1,5 @@
-"""The rollout status of a Deployment, StatefulSet or DaemonSet and, if it is not done, the reason from its pods that do
-not start. And restarting all of its pods, like `kubectl rollout restart`."""
+"""Reads the rollout status of a Deployment, StatefulSet or DaemonSet. If the rollout is not done, the status has the
+reason, from the pods that do not start. Also restarts all pods of a workload, like `kubectl rollout restart`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from weft.kube.resource import PODS, ResourceKind
 
 _LOOK_SECONDS = 0.5
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
-# Reasons for which a container normally waits.
+# Reasons for which a container waits while it starts normally.
 _NORMAL = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 class Rollout(msgspec.Struct, frozen=True):
-    """`done`, or its progress; `trouble`: the message of kubelet or the scheduler."""
+    """The rollout status of a workload: whether it is done, and how many pods are ready and wanted. `trouble`: the
+    message of kubelet or the scheduler about a pod that does not start."""
 
     done: bool
     ready: int
@@ -48,7 +49,7 @@ async def rollout(client: Client, resource: ResourceKind, namespace: str, name: 
 
 
 async def follow(client: Client, resource: ResourceKind, namespace: str, name: str) -> AsyncGenerator[Rollout, None]:
-    """Yields each change until the rollout is done. The caller sets a deadline."""
+    """Yield the rollout status of a workload at each change, until the rollout is done. The caller sets a deadline."""
     before: Rollout | None = None
     while True:
         now = await rollout(client, resource, namespace, name)
@@ -141,7 +142,7 @@ class _Pod(_Camel, frozen=True):
 
 
 async def _trouble(client: Client, namespace: str, selector: str) -> str:
-    """The problem of the first pod that has one."""
+    """Return why the first failing pod does not start; "" if no pod fails."""
     for pod in (await client.list(PODS, _Pod, namespace=namespace, labels=selector)).items:
         for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             waiting = container.state.waiting

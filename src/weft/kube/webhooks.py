@@ -1,5 +1,6 @@
-"""Checks whether the API server can call weft's webhooks: whether each webhook configuration has the right `caBundle`
-and its Service a ready endpoint. A configuration without these blocks other objects, and is a problem."""
+"""Checks whether the API server can call weft's webhooks: each webhook configuration needs the right `caBundle`, and
+its Service needs a ready endpoint. A configuration that lacks these is a problem, because it blocks the creation
+of other objects."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE
 
 
 async def unanswered(client: Client, labels: str) -> list[Problem]:
-    """Problems as warnings: installing again fixes them."""
+    """Return a warning for each webhook configuration with these labels whose webhook the API server cannot call."""
     found = []
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         for each in (await client.list(resource, _Webhooks, labels=labels)).items:
@@ -43,7 +44,8 @@ async def unanswered(client: Client, labels: str) -> list[Problem]:
 
 
 async def _is_believed(client: Client, service: _Service, webhooks: tuple[_Webhook, ...]) -> bool:
-    """Whether each webhook has one of the control plane's published root certificates, if these can be read."""
+    """Whether the caBundle of each webhook has one of the control plane's published root certificates. True if these
+    cannot be read."""
     try:
         published = await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, _ConfigMap, namespace=service.namespace)
     except KubeError:
@@ -60,7 +62,7 @@ def _decoded(bundle: str) -> str:
 
 
 def _certificates(text: str) -> set[str]:
-    """The base64 text of each certificate, without line breaks."""
+    """The base64 text of each PEM certificate in `text`, without line breaks."""
     return {"".join(body.split()) for body in _CERTIFICATE.findall(text)}
 
 
