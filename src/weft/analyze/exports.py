@@ -1,5 +1,5 @@
-"""`exportTo` lists that name namespaces which do not exist. Without Namespace objects, every namespace that contains an
-object counts as existing."""
+"""Findings about `exportTo` lists that name namespaces which do not exist. Without Namespace objects, every
+namespace that contains an object counts as existing."""
 
 from __future__ import annotations
 

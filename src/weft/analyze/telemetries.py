@@ -1,4 +1,5 @@
-"""Telemetries that name providers that do not exist, that an older one overrides, or that select no workload."""
+"""Findings about Telemetries that name providers that do not exist, that an older Telemetry overrides, or that
+select no workload."""
 
 from __future__ import annotations
 
@@ -51,5 +52,5 @@ def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:
 
 
 def _age(telemetry: Telemetry) -> tuple[str, str]:
-    """The same order as in `mesh/policies.py`."""
+    """Sort key, the oldest first: the same order as in `mesh/policies.py`."""
     return (telemetry.created or "9999", telemetry.name)
