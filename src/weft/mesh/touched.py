@@ -1,4 +1,5 @@
-"""What a change to the mesh may have changed. `Mesh.apply` returns it; only what it names is translated again."""
+"""Touched: the parts of the mesh that a change may have affected. `Mesh.apply` returns it; only these parts are
+translated again."""
 
 from __future__ import annotations
 
@@ -10,14 +11,15 @@ EVERYWHERE = "*"
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """What a change may have changed, in the terms of `control/push/due.py`. Hosts may be wildcards."""
+    """The parts of the mesh that a change may have affected, in the terms of `control/push/due.py`. Hosts may be
+    wildcards."""
 
-    hosts: frozenset[str] = frozenset()  # services, routes or rules under these names
-    endpoints: frozenset[str] = frozenset()  # only the endpoints under these names
+    hosts: frozenset[str] = frozenset()  # services, routes or rules with these hosts
+    endpoints: frozenset[str] = frozenset()  # only the endpoints of these hosts
     inbound: frozenset[str] = frozenset()  # inbound config of proxies of these namespaces
     scopes: frozenset[str] = frozenset()  # what proxies of these namespaces may see; EVERYWHERE for all
     gateways: bool = False  # what gateway proxies serve
-    at_gateways: frozenset[str] = frozenset()  # routes under these names that are only for gateways
+    at_gateways: frozenset[str] = frozenset()  # routes for these hosts that are only for gateways
 
     def __or__(self, other: Touched) -> Touched:
         return Touched(
@@ -34,7 +36,7 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 def joined(touches: Iterable[Touched]) -> Touched:
-    """The union of all, in linear time: reading a cluster brings thousands at once."""
+    """The union of all, in linear time: the first read of a cluster causes thousands of changes at once."""
     held = tuple(touches)
     return Touched(
         frozenset().union(*(each.hosts for each in held)),
