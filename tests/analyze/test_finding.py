@@ -25,5 +25,5 @@ def test_the_wrong_label_is_named():
     assert meant_labels(labels_of({"app": "wbe"}), there) == "app: did you mean `web`?"
     assert meant_labels(labels_of({"ap": "web"}), there) == "did you mean `app`?"
     assert "no workload has all of them" in meant_labels(labels_of({"app": "api", "version": "v1"}), there)
-    assert meant_labels(labels_of({"app": "web"}), []) == "no workload is there at all"
+    assert meant_labels(labels_of({"app": "web"}), []) == "there is no workload at all"
     assert written(labels_of({"b": "2", "a": "1"})) == "a=1, b=2"

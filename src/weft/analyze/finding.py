@@ -59,11 +59,11 @@ def meant_labels(labels: Labels, there: Iterable[Labels]) -> str:
         for name, value in each:
             values.setdefault(name, set()).add(value)
     if not values:
-        return "no workload is there at all"
+        return "there is no workload at all"
     for name, value in labels:
         if name not in values:
             return did_you_mean(name, values)
         if value not in values[name]:
             guess = did_you_mean(value, values[name])
             return f"{name}: {guess}" if guess else ""
-    return "each of these labels is there, but no workload has all of them"
+    return "some workload has each of these labels, but no workload has all of them"

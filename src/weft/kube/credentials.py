@@ -60,7 +60,7 @@ class ApiCredentials:
             except ConfigError as error:
                 if self._tls is None:
                     raise
-                log.warning("%s; the last valid one stays in use", error)
+                log.warning("%s; the last valid TLS settings stay in use", error)
                 self._tls = (read, self._tls[1])  # so that the warning is logged once per content of the files
         return self._tls[1]
 
@@ -178,7 +178,7 @@ async def _run(plugin: ExecPlugin, connection: ApiConnection) -> _Granted:
             stdout=asyncio.subprocess.PIPE,
         )
     except OSError as error:
-        hint = plugin.install_hint or "it comes with the cloud's own tools"
+        hint = plugin.install_hint or "install it: it usually comes with the tools of the cloud provider"
         raise ConfigError(f"cannot be started: {error.strerror or error}", hint, where=where) from error
     try:
         async with asyncio.timeout(_PLUGIN_TIMEOUT):

@@ -337,4 +337,4 @@ def _reason(errors: Iterable[Problem]) -> str:
 
 
 def _message(errors: Iterable[Problem]) -> str:
-    return "\n".join(f"{each.where.field}: {each.what}" for each in errors) or "it cannot be read"
+    return "\n".join(f"{each.where.field}: {each.what}" for each in errors) or "the object cannot be parsed"

@@ -225,6 +225,6 @@ async def _ended(task: asyncio.Future[None]) -> None:
         except asyncio.CancelledError:
             cancelled = True
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("while the lead ended: %r", error, exc_info=error)
+        log.error("the task of the leader failed while it was stopped: %r", error, exc_info=error)
     if cancelled:
         raise asyncio.CancelledError

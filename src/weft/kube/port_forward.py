@@ -83,7 +83,7 @@ async def ask(
             raise KubeError(f"a response of over {_LONGEST_ANSWER:,} bytes", where=where) from error
         except (http.client.HTTPException, OSError) as error:
             reason = forwarded.problem or str(error) or type(error).__name__
-            hint = f"does its proxy run? kubectl describe pod {pod} -n {namespace}"
+            hint = f"check that its proxy runs: kubectl describe pod {pod} -n {namespace}"
             raise ApiUnavailable(f"no answer: {reason}", hint, where=where) from error
 
 

@@ -168,7 +168,7 @@ def _machines(nodes: Iterable[_Node], plan: Plan) -> Iterable[Problem]:
             if fits and plan.kubelet_root != root:
                 yield _error(where, f"its kubelet's root is {root}", f"--set node.kubeletRoot={root}")
         if "/" not in plan.image and not _has_image(node, plan.image):
-            hint = "load it there, or use one of a registry: --set image=REGISTRY/weft:TAG"
+            hint = "load the image there, or use an image of a registry: --set image=REGISTRY/weft:TAG"
             yield _warning(where, f"it does not have the image {plan.image}, which names no registry", hint)
 
 

@@ -199,7 +199,7 @@ class _Feed:
                         await self._arrived.put((follower, events, everything))
                         everything = False
             except Exception:
-                log.exception("following %s failed; trying again", follower.resource)
+                log.exception("the watch of %s failed; trying again", follower.resource)
                 await asyncio.sleep(_AFTER_DEFECT)
 
     async def close(self) -> None:

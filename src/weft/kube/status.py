@@ -192,7 +192,9 @@ class StatusWriter:
             if error.forbidden:
                 self._forbid(carried.resource, error)
                 return
-            log.log(logging.INFO if error.conflict else logging.WARNING, "the status of %s: %s", key, error)
+            log.log(
+                logging.INFO if error.conflict else logging.WARNING, "cannot write the status of %s: %s", key, error
+            )
         except KubeError as error:
             log.warning("the status of %s is not written: %s", key, error)
         # Written or not, the status is checked again: soon at first, then at growing intervals, in case others

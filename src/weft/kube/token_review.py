@@ -72,7 +72,7 @@ async def review(client: Client, token: str, audiences: Sequence[str], *, timeou
         answer = await client.raw("POST", TOKEN_REVIEWS.path(), body=msgspec.json.encode(question), timeout=timeout)
         status = msgspec.json.decode(answer, type=_Answer).status
     except (KubeError, msgspec.MsgspecError, ValueError) as error:
-        hint = "is the API server up, and may this account create tokenreviews.authentication.k8s.io?"
+        hint = "check that the API server is up, and that this account may create tokenreviews.authentication.k8s.io"
         raise ReviewUnavailable(f"a token cannot be reviewed: {error}", hint) from error
     return _identity(status, audiences)
 
@@ -82,10 +82,10 @@ def _identity(status: _Status, audiences: Sequence[str]) -> Reviewed:
         # Only the server's message distinguishes the reasons; the decision does not depend on it.
         wrong = "audience" in (status.error or "")
         reason = Reason.WRONG_AUDIENCE if wrong else Reason.NOT_AUTHENTICATED
-        raise ReviewRefused(reason, (status.error or "the API server did not authenticate it")[:500])
+        raise ReviewRefused(reason, (status.error or "the API server did not authenticate the token")[:500])
     granted = tuple(status.audiences or ())
     if not set(granted) & set(audiences):
-        detail = f"it is for {', '.join(granted) or 'no audience'}, not for {', '.join(audiences)}"
+        detail = f"the token is for {', '.join(granted) or 'no audience'}, not for {', '.join(audiences)}"
         raise ReviewRefused(Reason.WRONG_AUDIENCE, detail)
     username = status.user.username
     namespace, _, account = username.removeprefix(_ACCOUNT).partition(":")

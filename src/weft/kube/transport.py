@@ -227,4 +227,4 @@ def _socket(address: Any) -> socket.socket:
 
 
 def _hint(connection: ApiConnection) -> str:
-    return f"is it up? {connection.server}/readyz, from {connection.source or 'the connection'}"
+    return f"check that it is up: {connection.server}/readyz, from {connection.source or 'the connection'}"

@@ -36,7 +36,7 @@ class RouteOutcome(msgspec.Struct, frozen=True):
     conditions: tuple[StatusCondition, ...]
     origin: Origin | None = None
     ours: bool = True  # False: another controller writes this status
-    flaws: tuple[BackendFlaw, ...] = ()  # all unusable backends, of which the conditions describe only one
+    flaws: tuple[BackendFlaw, ...] = ()  # the unusable backends, which the ResolvedRefs condition summarizes
 
 
 class ListenerOutcome(msgspec.Struct, frozen=True):
