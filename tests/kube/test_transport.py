@@ -49,7 +49,7 @@ async def test_tls_server_name_overrides_the_host(api_server):
 
 async def test_an_unreachable_server_is_unavailable():
     async with Client(ApiConnection(server=f"http://127.0.0.1:{free_port()}", source="a test")) as client:
-        with pytest.raises(ApiUnavailable, match=r"does not answer.*is it up\?.*a test") as away:
+        with pytest.raises(ApiUnavailable, match=r"does not answer.*check that it is up.*a test") as away:
             await client.get(NAMESPACES, "default")
     assert away.value.retryable
 

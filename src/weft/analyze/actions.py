@@ -171,12 +171,12 @@ _Way = tuple[VirtualService, tuple[HttpRoute, ...]]
 
 def _handing_over(facts: Facts) -> dict[tuple[str, str], list[_Way]]:
     """For each delegate (namespace, name), the VirtualServices and routes that delegate to it."""
-    found: dict[tuple[str, str], list[_Way]] = {}
+    ways: dict[tuple[str, str], list[_Way]] = {}
     for routing in facts.virtual_services:
         for route in routing.http:
             if route.delegate is not None:
-                found.setdefault((route.delegate.namespace, route.delegate.name), []).append((routing, (route,)))
-    return found
+                ways.setdefault((route.delegate.namespace, route.delegate.name), []).append((routing, (route,)))
+    return ways
 
 
 def _ways(route: HttpRoute, routing: VirtualService, handing: dict[tuple[str, str], list[_Way]]) -> list[_Way]:
@@ -214,7 +214,7 @@ def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Fla
 
 def _called(met: tuple[HttpRoute, ...], routing: VirtualService, facts: Facts) -> set[int]:
     """The ports at which HTTP requests can match these routes, at sidecars and at gateways."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for name in routing.gateways:
         gateway = facts.gateways.get(name)
         if name == MESH:
@@ -227,8 +227,8 @@ def _called(met: tuple[HttpRoute, ...], routing: VirtualService, facts: Facts) -
                 for server in servers
                 if gateway is not None and server.is_http and not server.redirects and meets(routing, gateway, server)
             }
-        found |= {number for number in spoken if all(_comes(route, name, number) for route in met)}
-    return found
+        numbers |= {number for number in spoken if all(_comes(route, name, number) for route in met)}
+    return numbers
 
 
 def _comes(route: HttpRoute, gateway: str, port: int) -> bool:

@@ -121,9 +121,9 @@ class Facts(msgspec.Struct, frozen=True):
     def services_of(self, host: str) -> tuple[Service, ...]:
         """The services that a host or wildcard matches: services of that name, those that the wildcard covers, and
         services with a wildcard host that covers it."""
-        found = self.by_host.get(host)
-        if found is not None:
-            return found
+        services = self.by_host.get(host)
+        if services is not None:
+            return services
         if host.startswith("*"):
             return tuple(service for service in self.services if host_covers(host, service.host))
         return tuple(service for service in self.wildcards if host_covers(service.host, host))

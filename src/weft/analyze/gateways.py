@@ -126,8 +126,8 @@ def _of_selector(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
         return
     if not any(facts.selected(place, gateway.selector) for place in facts.runners):
         what = f"no workload has the labels {written(gateway.selector)}: no proxy serves this"
-        known = (runner.labels for held in facts.runners.values() for runner in held)
-        yield finding("WFT0701", gateway.origin, "spec.selector", what, meant_labels(gateway.selector, known))
+        labels = (runner.labels for held in facts.runners.values() for runner in held)
+        yield finding("WFT0701", gateway.origin, "spec.selector", what, meant_labels(gateway.selector, labels))
     elif not any(each.instance.gateway for place in facts.runners for each in facts.selected(place, gateway.selector)):
         what = f"the workloads with the labels {written(gateway.selector)} are no gateways: no proxy serves this"
         yield finding("WFT0708", gateway.origin, "spec.selector", what, "add `gateway: {}` to the Workload")
@@ -154,20 +154,20 @@ def _of_certificate(gateway: Gateway, index: int, facts: Facts) -> Iterator[Prob
     places = [place for place in facts.runners if facts.selected(place, gateway.selector)]
     for reference in tls.credentials if tls is not None else ():
         for place in (reference.namespace,) if reference.namespace else places:
-            held = facts.credentials.get(CredentialRef(reference.name, place))
+            credential = facts.credentials.get(CredentialRef(reference.name, place))
             field = f"spec.servers[{index}].tls.credentialName{'s' if len(tls.credentials) > 1 else ''}" if tls else ""
-            if held is None:
+            if credential is None:
                 what = (
                     f"the Secret {place}/{reference.name} does not exist or cannot be parsed: these hosts are not "
                     "served"
                 )
                 hint = meant_secret(reference.name, place, facts)
                 yield finding("WFT0704", gateway.origin, field, what, hint)
-            elif not held.chain:
+            elif not credential.chain:
                 what = f"the Secret {place}/{reference.name} has no certificate: these hosts are not served"
                 yield finding("WFT0704", gateway.origin, field, what, "it needs `tls.crt` and `tls.key`")
             else:
-                yield from _of_shown(gateway, index, field, held)
+                yield from _of_shown(gateway, index, field, credential)
     if tls is not None and tls.mode in _ASKING and not tls.authorities:
         yield from _of_authorities(gateway, index, tls, places, facts)
 

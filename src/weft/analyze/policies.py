@@ -41,11 +41,11 @@ def guarded_by(policy: AuthorizationPolicy, facts: Facts) -> list[tuple[str, Run
 def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]:
     if policy.action is not Action.CUSTOM:
         return
-    known = {each.name: each for each in facts.settings.extension_providers if isinstance(each, Authorizer)}
-    authorizer = known.get(policy.provider)
+    authorizers = {each.name: each for each in facts.settings.extension_providers if isinstance(each, Authorizer)}
+    authorizer = authorizers.get(policy.provider)
     if authorizer is None:
         what = f"there is no authorizer `{policy.provider}`: requests that this policy matches are denied"
-        hint = did_you_mean(policy.provider, known) or "add it to `extensionProviders` in the MeshConfig"
+        hint = did_you_mean(policy.provider, authorizers) or "add it to `extensionProviders` in the MeshConfig"
         yield finding("WFT0512", policy.origin, "spec.provider.name", what, hint)
         return
     if not (authorizer.host and authorizer.port):  # reported as an error of the settings

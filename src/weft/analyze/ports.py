@@ -70,13 +70,13 @@ class Ports:
 
     def declared(self, chosen: Iterable[tuple[str, Runner]]) -> tuple[int, ...]:
         """All ports that these runners declare; empty if one of these runners declares no ports."""
-        found: set[int] = set()
+        numbers: set[int] = set()
         for namespace, runner in chosen:
             if not runner.ports:
                 return ()
-            found |= {port for _, port in runner.ports}
-            found |= {target for _, target in self._targets.get((namespace, runner.name), ())}
-        return tuple(sorted(found))
+            numbers |= {port for _, port in runner.ports}
+            numbers |= {target for _, target in self._targets.get((namespace, runner.name), ())}
+        return tuple(sorted(numbers))
 
     def disguising(self, namespace: str, runner: Runner) -> tuple[int, ...]:
         """The ports of a runner that accept both HTTP and other protocols: no Service declares a protocol, or

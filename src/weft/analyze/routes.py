@@ -54,17 +54,17 @@ def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    known = {*facts.gateways, MESH}
+    gateways = {*facts.gateways, MESH}
     for index, name in enumerate(routing.gateways):
-        if name not in known:
+        if name not in gateways:
             what = f"the gateway {name} does not exist"
-            hint = did_you_mean(name, known) or "`mesh` stands for all sidecars"
+            hint = did_you_mean(name, gateways) or "`mesh` stands for all sidecars"
             yield finding("WFT0102", routing.origin, f"spec.gateways[{index}]", what, hint)
     for _, field, line, match in matches(routing):
         for index, name in enumerate(match.gateways):
-            if name not in known and name not in routing.gateways:  # others are reported by the loop above
+            if name not in gateways and name not in routing.gateways:  # others are reported by the loop above
                 what = f"the gateway {name} does not exist: this entry matches no request"
-                hint = did_you_mean(name, known) or "`mesh` stands for all sidecars"
+                hint = did_you_mean(name, gateways) or "`mesh` stands for all sidecars"
                 yield finding("WFT0102", routing.origin, f"{field}.gateways[{index}]", what, hint, line=line)
 
 

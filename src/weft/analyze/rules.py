@@ -73,14 +73,14 @@ def _of_subsets(rule: DestinationRule, services: tuple[Service, ...], facts: Fac
 
 
 def _of_ports(rule: DestinationRule, services: tuple[Service, ...]) -> Iterator[Problem]:
-    known = {port.number for service in services for port in service.ports}
+    numbers = {port.number for service in services for port in service.ports}
     placed = [("spec.trafficPolicy", rule.policy, 0)]
     placed += [(f"spec.subsets[{at}].trafficPolicy", each.policy, each.line) for at, each in enumerate(rule.subsets)]
     for field, policy, line in placed:
         for index, (number, _) in enumerate(policy.ports if policy else ()):
-            if number not in known:
+            if number not in numbers:
                 what = f"{rule.host} has no port {number}: this entry has no effect"
-                hint = f"it has {', '.join(map(str, sorted(known)[:12])) or 'none'}"
+                hint = f"it has {', '.join(map(str, sorted(numbers)[:12])) or 'none'}"
                 yield finding("WFT0212", rule.origin, f"{field}.portLevelSettings[{index}]", what, hint, line=line)
 
 

@@ -32,15 +32,15 @@ def of_telemetries(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:
-    known = {provider.name.lower(): provider for provider in facts.settings.log_providers}
+    providers = {provider.name.lower(): provider for provider in facts.settings.log_providers}
     for index, rule in enumerate(telemetry.access_logging):
         for number, name in enumerate(rule.providers):
             field = f"spec.accessLogging[{index}].providers[{number}].name"
-            if name.lower() not in known:
+            if name.lower() not in providers:
                 hint = did_you_mean(name, [provider.name for provider in facts.settings.log_providers])
                 what = f"MeshConfig has no access log provider `{name}`: nothing is logged there"
                 yield finding("WFT0601", telemetry.origin, field, what, hint)
-            elif known[name.lower()].log is None and not rule.disabled:
+            elif providers[name.lower()].log is None and not rule.disabled:
                 what = f"weft does not support the provider `{name}`: it logs only to files that proxies may open"
                 yield finding(
                     "WFT0602",

@@ -100,8 +100,8 @@ def refusal(answer: aiohttp.ClientResponse, body: bytes, where: str) -> ApiError
     except (msgspec.MsgspecError, ValueError, RecursionError):
         status = ApiStatus()
     if status.kind != "Status":
-        said = body[:200].decode(errors="replace").strip()
-        status = ApiStatus(reason=answer.reason or "", message=said)
+        text = body[:200].decode(errors="replace").strip()
+        status = ApiStatus(reason=answer.reason or "", message=text)
     return status.error(answer.status, request=where, retry_after=retry_after)
 
 

@@ -165,7 +165,7 @@ async def _gone(client: Client, resource: ResourceKind, who: ObjectReference) ->
     """Wait until an object that is being deleted no longer exists. Such an object still accepts changes, which are
     lost with it. Deleting a CustomResourceDefinition with all its objects takes seconds."""
     deadline = asyncio.get_running_loop().time() + _REMOVAL
-    while (found := await _there(client, resource, who)) is not None and "deletionTimestamp" in found["metadata"]:
+    while (current := await _there(client, resource, who)) is not None and "deletionTimestamp" in current["metadata"]:
         if asyncio.get_running_loop().time() > deadline:
             hint = f"try: kubectl get {resource.plural} {who.name} -o yaml"
             raise KubeError("it is being deleted, and a finalizer blocks that", hint, where=str(who))

@@ -122,8 +122,8 @@ class _Watched:
         if not self._file:
             return self.text
         try:
-            found = os.stat(self._file)  # noqa: PTH116 - before each request, and Path costs more than the call
-            seen = (found.st_ino, found.st_mtime_ns, found.st_size)
+            stat = os.stat(self._file)  # noqa: PTH116 - before each request, and Path costs more than the call
+            seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
             if seen != self._seen:
                 text = Path(self._file).read_text()
                 if text.strip():  # an empty file is just being written

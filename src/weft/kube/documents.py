@@ -59,17 +59,17 @@ def document(resource: ResourceKind, key: ObjectKey, written: WrittenObject | Na
 
 
 def _metadata(metadata: Metadata) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": metadata.name}
+    kept: dict[str, Any] = {"name": metadata.name}
     if metadata.namespace:
-        found["namespace"] = metadata.namespace
+        kept["namespace"] = metadata.namespace
     if metadata.labels:
-        found["labels"] = metadata.labels
+        kept["labels"] = metadata.labels
     annotations = {name: value for name, value in (metadata.annotations or {}).items() if name != _LAST_APPLIED}
     if annotations:
-        found["annotations"] = annotations
+        kept["annotations"] = annotations
     if metadata.creation_timestamp:
-        found["creationTimestamp"] = metadata.creation_timestamp
-    return found
+        kept["creationTimestamp"] = metadata.creation_timestamp
+    return kept
 
 
 def _digest(resource: ResourceKind, written: WrittenObject | NamedObject) -> int:

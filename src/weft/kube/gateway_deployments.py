@@ -95,17 +95,17 @@ class GatewayDeployments:
             del self._made[key]
         now = asyncio.get_running_loop().time()
         for key, gateway in wanted.items():
-            made = self._made.setdefault(key, _Made())
+            state = self._made.setdefault(key, _Made())
             version = self._mesh.revisions.get(key, "")
-            if version == made.version and now < made.due:
+            if version == state.version and now < state.due:
                 continue
-            if version != made.version:
-                made.backoff.reset()
-            made.version, made.due = version, now + _AGAIN_SECONDS
-            made.problem = await self._tried(gateway)
-            if made.problem is not None:
-                made.due = now + made.backoff.next()
-        self._note([made.problem for _, made in sorted(self._made.items()) if made.problem is not None])
+            if version != state.version:
+                state.backoff.reset()
+            state.version, state.due = version, now + _AGAIN_SECONDS
+            state.problem = await self._tried(gateway)
+            if state.problem is not None:
+                state.due = now + state.backoff.next()
+        self._note([state.problem for _, state in sorted(self._made.items()) if state.problem is not None])
 
     async def _tried(self, gateway: StandardGateway) -> Problem | None:
         try:

@@ -102,12 +102,12 @@ class _Taker:
 
     async def whole(self, resource: ResourceKind) -> list[Document]:
         """Return all objects of a kind as documents with all their fields, for the checks of pods."""
-        found = []
+        documents = []
         for body in await self.listed(resource, dict):
             metadata = body.get("metadata") or {}
             key = ObjectKey(resource.kind, metadata.get("namespace", ""), metadata.get("name", ""))
-            found.append(Document(key, resource.api_version, {**body, "kind": resource.kind}))
-        return found
+            documents.append(Document(key, resource.api_version, {**body, "kind": resource.kind}))
+        return documents
 
     async def ask(self, question: Any, named: str) -> Any:
         """Await a request and return its result. If the API server rejects the request, adds a problem that names

@@ -84,10 +84,10 @@ class Leader:
         """Wait until this process holds the Lease. Returns the loop time from which `duration` counts."""
         trouble = Backoff(first=self._timing.retry, most=self._timing.duration, jitter=0.5)
         while True:
-            asked = _now()
+            requested_at = _now()
             try:
                 if await self._try():
-                    return asked
+                    return requested_at
                 trouble.reset()
             except KubeError as error:
                 if not (isinstance(error, ApiError) and error.conflict):  # a conflict: another replica was faster
@@ -119,13 +119,13 @@ class Leader:
         Lease."""
         while True:
             await asyncio.sleep(self._timing.retry)
-            asked = _now()
-            left = renewed + self._timing.deadline - asked
+            requested_at = _now()
+            left = renewed + self._timing.deadline - requested_at
             try:
                 async with asyncio.timeout(left):
                     if not await self._try():
                         return
-                    renewed = asked
+                    renewed = requested_at
             except TimeoutError:
                 return
             except KubeError as error:

@@ -227,12 +227,12 @@ def _addresses(pod: PodObject) -> tuple[str, ...]:
 
 def _named_ports(pod: PodObject) -> tuple[tuple[str, int], ...]:
     """The pod's named TCP ports. If several containers use the same port name, the first container's port is used."""
-    found: dict[str, int] = {}
+    ports: dict[str, int] = {}
     for container in (*(pod.spec.containers or ()), *filter(_stays, pod.spec.init_containers or ())):
         for port in container.ports or ():
             if port.name and port.protocol == "TCP":
-                found.setdefault(port.name, port.container_port)
-    return _same_ports(tuple(sorted(found.items())))
+                ports.setdefault(port.name, port.container_port)
+    return _same_ports(tuple(sorted(ports.items())))
 
 
 @lru_cache(maxsize=16_384)

@@ -44,10 +44,10 @@ class Use(msgspec.Struct, frozen=True):
 
 
 async def revisions(client: Client) -> list[Revision]:
-    found = (await client.list(DEPLOYMENTS, _Object, labels=_CONTROL)).items
+    deployments = (await client.list(DEPLOYMENTS, _Object, labels=_CONTROL)).items
     return [
         Revision(labels.get(REVISION_LABEL, DEFAULT), each.metadata.namespace, labels.get(_VERSION, ""))
-        for each in found
+        for each in deployments
         for labels in (each.metadata.labels or {},)
     ]
 

@@ -33,18 +33,18 @@ class Rollout(msgspec.Struct, frozen=True):
 
 
 async def rollout(client: Client, resource: ResourceKind, namespace: str, name: str) -> Rollout:
-    found = await client.get(resource, name, _Workload, namespace=namespace)
-    status, wanted = found.status, found.wanted(resource.kind)
+    workload = await client.get(resource, name, _Workload, namespace=namespace)
+    status, wanted = workload.status, workload.wanted(resource.kind)
     updated = status.updated_number_scheduled if resource.kind == "DaemonSet" else status.updated_replicas
     ready = status.number_available if resource.kind == "DaemonSet" else status.available_replicas
     total = status.current_number_scheduled if resource.kind == "DaemonSet" else status.replicas
-    seen = status.observed_generation >= found.metadata.generation
+    seen = status.observed_generation >= workload.metadata.generation
     if resource.kind == "StatefulSet":
         ready = status.ready_replicas
     done = seen and updated >= wanted and min(ready, updated) >= wanted and total <= wanted
     if done:
         return Rollout(done=True, ready=wanted, wanted=wanted)
-    trouble = await _trouble(client, namespace, found.selector) if seen else ""
+    trouble = await _trouble(client, namespace, workload.selector) if seen else ""
     return Rollout(done=False, ready=min(ready, updated) if seen else 0, wanted=wanted, trouble=trouble)
 
 
@@ -147,8 +147,8 @@ async def _trouble(client: Client, namespace: str, selector: str) -> str:
         for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             waiting = container.state.waiting
             if waiting is not None and waiting.reason not in _NORMAL:
-                said = f" ({waiting.message})" if waiting.message else ""
-                return f"{pod.metadata.name}: {container.name} {waiting.reason}{said}"
+                message = f" ({waiting.message})" if waiting.message else ""
+                return f"{pod.metadata.name}: {container.name} {waiting.reason}{message}"
         for condition in pod.status.conditions:
             if condition.type == "PodScheduled" and condition.status == "False" and condition.message:
                 return f"{pod.metadata.name} is not scheduled: {condition.message}"

@@ -83,13 +83,13 @@ async def watch(
         await feed.all_listed()
         yield join.batch(feed.problems())
         while True:
-            told = feed.problems()
+            problems = feed.problems()
             await feed.next()
             if (
                 (batch := join.batch(feed.problems())).changes
                 or batch.values
                 or batch.statuses
-                or batch.problems != told
+                or batch.problems != problems
             ):
                 yield batch
     finally:

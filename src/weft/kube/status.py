@@ -101,9 +101,9 @@ class StatusWriter:
         for problem in problems:
             by_object[problem.where.object].append(problem)
         for key, carried in self._carried.items():
-            found = tuple(by_object.get(str(key), ()))
-            if carried.status is None and (key not in self._judged or self._problems.get(key, ()) != found):
-                self.judge(key, found)
+            own = tuple(by_object.get(str(key), ()))
+            if carried.status is None and (key not in self._judged or self._problems.get(key, ()) != own):
+                self.judge(key, own)
 
     @property
     def due(self) -> int:
@@ -171,10 +171,10 @@ class StatusWriter:
 
     def _wanted(self, key: ObjectKey) -> ObjectCondition:
         carried = self._carried[key]
-        made = condition(self._problems.get(key, ()), carried.generation)
+        wanted = condition(self._problems.get(key, ()), carried.generation)
         since = carried.accepted.last_transition_time if carried.accepted else None
-        same = carried.accepted is not None and carried.accepted.status == made.status
-        return msgspec.structs.replace(made, last_transition_time=since if same and since else _now())
+        same = carried.accepted is not None and carried.accepted.status == wanted.status
+        return msgspec.structs.replace(wanted, last_transition_time=since if same and since else _now())
 
     async def _write(self, key: ObjectKey) -> None:
         carried = self._carried.get(key)
@@ -210,22 +210,22 @@ class StatusWriter:
             return
         # In Istio's CRDs all conditions are one value: all are sent, and the write fails if the object changed
         # meanwhile.
-        found = await self._client.get(resource, key.name, _Whole, namespace=key.namespace)
-        others = [each for each in _conditions(found.status) if each.get("type") != CONDITION]
+        current = await self._client.get(resource, key.name, _Whole, namespace=key.namespace)
+        others = [each for each in _conditions(current.status) if each.get("type") != CONDITION]
         patch["status"]["conditions"] = [*others, wanted]
-        patch["metadata"]["resourceVersion"] = found.metadata.resource_version
+        patch["metadata"]["resourceVersion"] = current.metadata.resource_version
         await self._send(resource, key, patch, force=True)
 
     async def _replace(self, key: ObjectKey, carried: CarriedStatus) -> None:
         """Replace the whole status of a Gateway API object, since list entries have no separate field managers
         there. The write fails if the object changed meanwhile."""
         resource, wanted = carried.resource, self._wanted_statuses[key]
-        found = await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
-        metadata, status = found.get("metadata") or {}, found.get("status")
+        current = await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
+        metadata, status = current.get("metadata") or {}, current.get("status")
         if metadata.get("generation", 0) != carried.generation:
             return  # the object has changed and will be judged again
-        held = status if isinstance(status, dict) else {}
-        body = {**found, "status": status_of(held, wanted, carried.generation, now=_now())}
+        before = status if isinstance(status, dict) else {}
+        body = {**current, "status": status_of(before, wanted, carried.generation, now=_now())}
         path = resource.path(key.namespace, key.name, "status")
         await self._client.raw("PUT", path, query={"fieldManager": self._manager}, body=msgspec.json.encode(body))
 
@@ -346,8 +346,8 @@ class _Whole(msgspec.Struct):
 
 
 def _conditions(status: Any) -> list[dict[str, Any]]:
-    found = status.get("conditions") if isinstance(status, dict) else None
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return [each for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []
 
 
 class _Delay:

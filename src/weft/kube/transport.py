@@ -218,12 +218,12 @@ class Transport:
 def _socket(address: Any) -> socket.socket:
     """Create a socket with TCP keepalive, so that an unreachable peer is noticed within half a minute."""
     family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection = socket.socket(family, kind, protocol)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000)):
         if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return connection
 
 
 def _hint(connection: ApiConnection) -> str:

@@ -20,7 +20,7 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE
 
 async def unanswered(client: Client, labels: str) -> list[Problem]:
     """Return a warning for each webhook configuration with these labels whose webhook the API server cannot call."""
-    found = []
+    problems = []
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         for each in (await client.list(resource, _Webhooks, labels=labels)).items:
             where = Where(object=f"{resource.kind} {each.metadata.name}")
@@ -28,19 +28,19 @@ async def unanswered(client: Client, labels: str) -> list[Problem]:
             if not all(webhook.client_config.ca_bundle for webhook in each.webhooks):
                 what = "it has no caBundle: the API server cannot verify the webhook's certificate"
                 hint = f"the control plane writes it: kubectl logs -n {service.namespace} -l app=istiod"
-                found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
+                problems.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
             elif not await _is_believed(client, service, each.webhooks):
                 what = (
                     "its caBundle is of another CA than the control plane's: the API server cannot verify the webhook"
                 )
                 published = f"ConfigMap {ROOT_CONFIG_MAP} in {service.namespace}"
                 hint = f"compare it with {published}; the control plane writes it again"
-                found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
+                problems.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
             elif not await _answers(client, service):
                 what = f"Service {service.namespace}/{service.name} has no ready endpoint"
                 hint = f"try: kubectl get pods -n {service.namespace} -l app=istiod"
-                found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
-    return found
+                problems.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
+    return problems
 
 
 async def _is_believed(client: Client, service: _Service, webhooks: tuple[_Webhook, ...]) -> bool:

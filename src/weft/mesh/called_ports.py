@@ -52,11 +52,11 @@ def inbound_ports(group: Group, sidecar: Sidecar | None, registry: Registry, rul
                         rule=rule(service.host, service, group),
                     )
     for number, protocol in dict.fromkeys(each for instance in instances for each in instance.protocols):
-        known = ports.get(number)
-        if known is None:
+        before = ports.get(number)
+        if before is None:
             ports[number] = InboundPort(number=number, protocol=protocol)
-        elif known.carried.said == (Protocol.UNDECLARED,):
-            ports[number] = replace(known, protocol=protocol)
+        elif before.carried.said == (Protocol.UNDECLARED,):
+            ports[number] = replace(before, protocol=protocol)
     pool = sidecar.inbound_pool if sidecar is not None else None
     return tuple(replace(ports[number], pool=pool) for number in sorted(ports))
 

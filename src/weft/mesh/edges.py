@@ -25,17 +25,17 @@ class Edges:
         self._known.clear()
 
     def of(self, scope: Scope, settings: Settings) -> Edge:
-        known = self._known.get(scope)
-        if known is None:
+        cached = self._known.get(scope)
+        if cached is None:
             if len(self._known) >= _MOST:
                 self.forget()
-            known = self._known[scope] = edge(
+            cached = self._known[scope] = edge(
                 scope.servers or (),
                 lambda gateway: self._routings.bound_to(gateway, scope.namespace, settings),
                 self._leads_to,
                 (host for host, _ in scope.asked),
             )
-        return known
+        return cached
 
     def _leads_to(self, routing: VirtualService) -> Iterator[str]:
         for route in routing.http:

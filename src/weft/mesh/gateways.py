@@ -210,17 +210,17 @@ def _taken(routes: tuple[_Route, ...], gateways: tuple[str, ...]) -> Iterator[_R
 def _domains(server: BoundServer, known: _ByHost) -> set[str]:
     """The domains of a server: hosts that both the server and a VirtualService have. For a redirect to HTTPS, no
     routes are needed."""
-    found = {each.host for each in server.hosts} if server.server.redirects else set()
+    domains = {each.host for each in server.hosts} if server.server.redirects else set()
     for served in server.hosts:
 
         def has(host: str, served: ServedHost = served) -> bool:
             return any(served.admits(each) and server.gateway in each.gateways for each in known.get(host, ()))
 
         if any(has(pattern) for pattern in patterns(served.host)):
-            found.add(served.host)
+            domains.add(served.host)
         if served.host.startswith("*"):
-            found.update(host for host in known if host_covers(served.host, host) and has(host))
-    return found
+            domains.update(host for host in known if host_covers(served.host, host) and has(host))
+    return domains
 
 
 def _beside(route_name: str, held: Sequence[BoundServer], names: Mapping[str, str]) -> set[str]:

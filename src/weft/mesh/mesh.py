@@ -344,14 +344,14 @@ class Mesh:
     def endpoints(self, service: Service, port: ServicePort) -> tuple[Endpoint, ...]:
         """The current endpoints of a service port, in a stable order."""
         off = self._turned_off(service.namespace)
-        found = [
+        endpoints = [
             endpoint_at(answer.instance, answer.addresses, answer.port, off)
             if answer.instance is not None
             else Endpoint(answer.addresses[0], answer.port, extra_addresses=answer.addresses[1:])
             for answer in self._registry.answers(service, port)
         ]
         if service.selector:
-            found += [
+            endpoints += [
                 endpoint
                 for instance in self._registry.members(service) or ()
                 if not (instance.by_slice and service.sliced)
@@ -359,8 +359,8 @@ class Mesh:
                 and instance.can_answer(service.resolution)
                 and (endpoint := endpoint_of(instance, port, off)) is not None
             ]
-        found.sort(key=lambda endpoint: (endpoint.instance, endpoint.address, endpoint.port))
-        return (*found, *(written_endpoint(service, written, port, off) for written in service.static_endpoints))
+        endpoints.sort(key=lambda endpoint: (endpoint.instance, endpoint.address, endpoint.port))
+        return (*endpoints, *(written_endpoint(service, written, port, off) for written in service.static_endpoints))
 
     def standing(self, service: Service) -> Standing:
         return self._registry.standing(service)
@@ -372,12 +372,12 @@ class Mesh:
 
     def peer_modes(self, namespace: str, labels: Labels) -> PeerModes:
         """The mTLS modes of the workloads with these labels."""
-        known = self._modes.get((namespace, labels))
-        if known is None:
+        modes = self._modes.get((namespace, labels))
+        if modes is None:
             root = self.settings.root_namespace
-            known = peer_modes(self._policies.of(PeerAuthentication, namespace, labels, root), root)
-            self._modes[(namespace, labels)] = known
-        return known
+            modes = peer_modes(self._policies.of(PeerAuthentication, namespace, labels, root), root)
+            self._modes[(namespace, labels)] = modes
+        return modes
 
     def _turned_off(self, namespace: str) -> Off | None:
         """Return a function (labels, port) → whether mTLS is disabled for the namespace's workloads with these

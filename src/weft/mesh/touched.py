@@ -37,12 +37,12 @@ class Touched(msgspec.Struct, frozen=True):
 
 def joined(touches: Iterable[Touched]) -> Touched:
     """The union of all, in linear time: the first read of a cluster causes thousands of changes at once."""
-    held = tuple(touches)
+    parts = tuple(touches)
     return Touched(
-        frozenset().union(*(each.hosts for each in held)),
-        frozenset().union(*(each.endpoints for each in held)),
-        frozenset().union(*(each.inbound for each in held)),
-        frozenset().union(*(each.scopes for each in held)),
-        any(each.gateways for each in held),
-        frozenset().union(*(each.at_gateways for each in held)),
+        frozenset().union(*(each.hosts for each in parts)),
+        frozenset().union(*(each.endpoints for each in parts)),
+        frozenset().union(*(each.inbound for each in parts)),
+        frozenset().union(*(each.scopes for each in parts)),
+        any(each.gateways for each in parts),
+        frozenset().union(*(each.at_gateways for each in parts)),
     )

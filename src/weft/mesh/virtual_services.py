@@ -44,14 +44,14 @@ class Routings:
     def of(self, host: str, scope: Scope, settings: Settings) -> tuple[VirtualService, ...]:
         """The VirtualServices that apply to a host for sidecars of this scope, the deciding one first."""
         for pattern in patterns(host):
-            found = tuple(
+            routings = tuple(
                 routing
                 for routing in self._by_host.to(pattern)
                 if _is_for_sidecars(routing, scope, settings)
                 and (routing.attached or scope.sees_routes(routing.namespace, host))
             )
-            if found:
-                return found
+            if routings:
+                return routings
         return ()
 
     def bound_to(self, gateway: str, viewer: str, settings: Settings) -> tuple[VirtualService, ...]:

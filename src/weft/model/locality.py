@@ -89,18 +89,18 @@ def places(
     by_locality: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in endpoints:
         by_locality[endpoint.locality].append(endpoint)
-    found = [_place(locality, members) for locality, members in sorted(by_locality.items())]
+    groups = [_place(locality, members) for locality, members in sorted(by_locality.items())]
     if setting is None:
-        return tuple(found)
+        return tuple(groups)
     if setting.distribute:
-        return _distributed(found, caller, setting)
+        return _distributed(groups, caller, setting)
     if setting.failover_priority:
-        found = [part for place in found for part in _by_labels(place, caller, setting.failover_priority)]
+        groups = [part for place in groups for part in _by_labels(place, caller, setting.failover_priority)]
         if setting.failover:
-            found = _by_distance(found, caller, setting)
+            groups = _by_distance(groups, caller, setting)
     else:
-        found = _by_distance(found, caller, setting)
-    return _without_gaps(found)
+        groups = _by_distance(groups, caller, setting)
+    return _without_gaps(groups)
 
 
 def matches(locality: str, wanted: str) -> bool:

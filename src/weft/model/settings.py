@@ -88,5 +88,5 @@ class Settings(msgspec.Struct, frozen=True, cache_hash=True):
 
     def logs_of(self, provider: str) -> tuple[FileLog, ...]:
         """The logs of a provider; empty if the provider is unknown or not supported. Names are case-insensitive."""
-        known = next((each for each in self.log_providers if each.name.lower() == provider.lower()), None)
-        return (known.log,) if known and known.log else ()
+        match = next((each for each in self.log_providers if each.name.lower() == provider.lower()), None)
+        return (match.log,) if match and match.log else ()

@@ -226,17 +226,17 @@ def _orphaned(parent: Parent, routes: list[StandardRoute], why: str) -> Iterator
 
 def all_derived(values: Iterable[Any]) -> tuple[Derived, ...]:
     """Everything derived from these values, one entry per parent, for callers that analyze a whole mesh."""
-    held = tuple(values)
+    objects = tuple(values)
     attached = Attached()
     hosts: dict[tuple[str, str], Service] = {}
     credentials: dict[CredentialRef, Credential] = {}
-    for value in held:
+    for value in objects:
         attached.add(value)
         if isinstance(value, Service):
             hosts.setdefault((value.host, value.namespace), value)
         elif isinstance(value, Credential):
             credentials[value.reference] = value
-    every = sorted({parent for value in held for parent in attached.changed_by(value)})
+    every = sorted({parent for value in objects for parent in attached.changed_by(value)})
     return tuple(attached.derive(each, lambda host, owner: hosts.get((host, owner)), credentials.get) for each in every)
 
 

@@ -187,7 +187,7 @@ def _authorities(
     """The condition that describes a problem with the CA certificates for client certificates, or None; and these CA
     certificates, as PEM."""
     check = gateway.check_of(listener)
-    held = []
+    bundles = []
     for each in check.authorities if check is not None else ():
         named = f"{each.kind} {each.namespace}/{each.name}"
         if (each.group, each.kind) != ("", "ConfigMap"):
@@ -201,8 +201,8 @@ def _authorities(
         bundle = around.bundles.get((each.namespace, each.name))
         if bundle is None:
             return unresolved("InvalidCACertificateRef", f"there is no {named} with certificates in `ca.crt`"), ""
-        held.append(bundle.roots)
-    return None, "\n".join(held)
+        bundles.append(bundle.roots)
+    return None, "\n".join(bundles)
 
 
 def _permitted(gateway: StandardGateway, reference: CertificateRef, grants: Iterable[ReferenceGrant]) -> bool:
