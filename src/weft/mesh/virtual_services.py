@@ -82,7 +82,7 @@ class Routings:
 
     def changed_by(self, routing: VirtualService) -> frozenset[str]:
         """The hosts whose routes change when this VirtualService changes. A VirtualService without hosts is a
-        delegate: the hosts of those that delegate to it change."""
+        delegate: the hosts of the VirtualServices that delegate to it change."""
         if routing.hosts:
             return frozenset(routing.hosts)
         return frozenset(host for root in self._handing_over_to(routing) for host in root.hosts)
