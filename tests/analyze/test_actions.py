@@ -11,19 +11,19 @@ def found(route, more=""):
     return [problem.code for problem in of_actions(facts(text))]
 
 
-def test_a_timeout_with_room_for_a_second_try_is_well_and_so_is_none_at_all():
+def test_a_timeout_with_time_for_a_second_try_or_none_has_no_findings():
     to = "route: [{destination: {host: web}}]"
     assert found(f"{{timeout: 2s, retries: {{attempts: 2, perTryTimeout: 1s}}, {to}}}") == []
     assert found(f"{{retries: {{attempts: 2, perTryTimeout: 1s}}, {to}}}") == []
 
 
-def test_a_fault_for_some_requests_is_a_test_and_for_all_of_them_worth_a_word():
+def test_a_fault_for_all_requests_is_reported_and_for_some_is_not():
     fault = "fault: {abort: {percentage: {value: 100}, httpStatus: 500}}, route: [{destination: {host: web}}]"
     assert found(f"{{{fault}}}") == ["WFT0116"]
     assert found(f"{{match: [{{headers: {{x-test: {{exact: 'yes'}}}}}}], {fault}}}") == []
 
 
-def test_weights_are_told_as_the_shares_they_are():
+def test_weights_are_reported_as_shares():
     two = "route: [{destination: {host: web}, weight: 1}, {destination: {host: web, port: {number: 80}}, weight: 3}]"
     (problem,) = of_actions(facts(WEB + istio("VirtualService", f"{{hosts: [web], http: [{{{two}}}]}}")))
     assert problem.what == "the weights add up to 4: the shares are 25 %, 75 %"
@@ -45,11 +45,11 @@ def test_weights_are_told_as_the_shares_they_are():
         ),
     ],
 )
-def test_a_redirect_goes_round_in_circles_if_its_own_route_takes_it_again(routes, circles):
+def test_a_redirect_that_its_own_route_matches_again_is_reported_as_a_loop(routes, circles):
     assert found(routes) == (["WFT0123"] if circles else [])
 
 
-def test_a_mirror_elsewhere_or_beside_other_destinations_is_well():
+def test_a_mirror_to_another_host_or_beside_other_destinations_has_no_findings():
     assert found("{route: [{destination: {host: web}}], mirror: {host: web, port: {number: 80}}}") == []
     two = (
         "{route: [{destination: {host: web}, weight: 50}, {destination: {host: web, port: {number: 80}}, weight: 50}], "
@@ -57,7 +57,7 @@ def test_a_mirror_elsewhere_or_beside_other_destinations_is_well():
     assert found(f"{two} mirror: {{host: web}}}}") == []
 
 
-def test_a_port_need_not_be_named_where_the_called_one_is_there_or_there_is_only_one():
+def test_a_destination_needs_no_port_if_it_has_the_called_port_or_only_one():
     api = "---\napiVersion: v1\nkind: Service\nmetadata: {name: api, namespace: shop}\nspec: {selector: {app: web}, ports: [%s]}\n"
     to = "{route: [{destination: {host: api}}]}"
     assert found(to, api.replace("%s", "{name: http, port: 81}")) == []
@@ -73,13 +73,13 @@ spec: {selector: {app: web}, ports: [{name: http, port: 82}, {name: http-b, port
 """
 
 
-def test_a_port_must_be_named_for_copies_too():
+def test_a_mirror_without_the_called_port_is_reported_too():
     copied = "{route: [{destination: {host: web}}], mirror: {host: api%s}}"
     assert found(copied % "", TWO_PORTS) == ["WFT0114"]
     assert found(copied % ", port: {number: 81}", TWO_PORTS) == []
 
 
-def test_a_delegate_is_called_at_the_ports_of_whoever_hands_over_to_it():
+def test_a_delegate_is_called_at_the_ports_of_its_root():
     delegate = (
         "---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: part, namespace: shop}\n"
         "spec: {http: [{match: [{port: %s}], route: [{destination: {host: api}}]}]}\n"
@@ -89,14 +89,14 @@ def test_a_delegate_is_called_at_the_ports_of_whoever_hands_over_to_it():
     assert found("{delegate: {name: other}}", TWO_PORTS + delegate % 80) == []
 
 
-def test_a_method_in_lower_case_is_met_by_nobody():
+def test_a_method_in_lower_case_is_reported():
     to = "route: [{destination: {host: web}}]"
     assert found(f"{{match: [{{method: {{exact: get}}}}, {{method: {{prefix: p}}}}], {to}}}") == ["WFT0124"] * 2
     assert found(f"{{match: [{{method: {{exact: GET}}}}, {{method: {{regex: 'get|GET'}}}}], {to}}}") == []
 
 
 @pytest.mark.parametrize("fault", ["delay: {fixedDelay: 5s, PART}", "abort: {httpStatus: 500, PART}"])
-def test_a_fault_for_all_of_a_path_is_worth_a_word_and_one_for_a_header_is_a_test(fault):
+def test_a_fault_for_a_whole_path_is_reported_and_one_for_a_header_is_not(fault):
     for match, share, codes in (
         ("uri: {prefix: /pay}", 100, ["WFT0125"]),
         ("uri: {prefix: /pay}", 99, []),
@@ -120,6 +120,6 @@ def test_a_fault_for_all_of_a_path_is_worth_a_word_and_one_for_a_header_is_a_tes
         ("match: [{uri: {prefix: /a}}],", "gateway-error", ["WFT0126"]),
     ],
 )
-def test_a_post_that_may_be_acted_on_twice_is_worth_a_word(match, reasons, codes):
+def test_a_post_that_may_be_processed_twice_is_reported(match, reasons, codes):
     to = "route: [{destination: {host: web}}]"
     assert found(f"{{{match} retries: {{attempts: 2, retryOn: {reasons}}}, {to}}}") == codes

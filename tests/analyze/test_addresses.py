@@ -23,7 +23,7 @@ def told(text):
     return [line for line in said(text) if "address that the application chose" in line]
 
 
-def test_a_route_to_a_subset_of_a_headless_service_is_said():
+def test_a_route_to_a_subset_of_a_headless_service_is_reported():
     (line,) = told(HEADLESS + RULE + routed("v2"))
     assert line == (
         "VirtualService shop/x: spec.http[0].route[0].destination.subset: warning: sidecars call "
@@ -43,11 +43,11 @@ def test_a_route_to_a_subset_of_a_headless_service_is_said():
     ],
     ids=["a service with an address", "a subset of everybody", "a gateway's routes", "a gateway's route", "another's"],
 )
-def test_subsets_that_are_kept_to_are_well(text):
+def test_subsets_that_have_an_effect_have_no_findings(text):
     assert told(text) == []
 
 
-def test_a_balancer_that_chooses_nobody_is_said():
+def test_load_balancing_without_effect_is_reported():
     (line,) = told(HEADLESS + BALANCED)
     assert "DestinationRule shop/x: spec: warning: sidecars call web.shop.svc.cluster.local at the address" in line
     assert told(WEB + BALANCED) == []

@@ -41,7 +41,7 @@ def told(text):
         ),
     ],
 )
-def test_conditions_that_do_not_hold_are_told_in_the_words_of_the_status(text, expected):
+def test_conditions_that_do_not_hold_are_reported_with_the_message_of_the_status(text, expected):
     assert sorted(told(WEB + text)) == expected
 
 
@@ -54,7 +54,7 @@ spec: {controllerName: istio.io/gateway-controller}
 """
 
 
-def test_a_class_that_nobody_has_is_told_with_wefts_own_and_its_routes_are_not_accepted():
+def test_a_missing_class_is_reported_with_wefts_class_and_its_routes_are_not_accepted():
     foreign = GATEWAY.replace("gatewayClassName: weft", "gatewayClassName: istio")
     gateway, route = reversed(list(of_attachments(facts(WEB + foreign + ROUTE % ("", 80)))))
     assert (gateway.code, gateway.where.field, gateway.hint) == (
@@ -66,12 +66,12 @@ def test_a_class_that_nobody_has_is_told_with_wefts_own_and_its_routes_are_not_a
     assert "has the class `istio`" in route.what
 
 
-def test_the_gateways_of_another_controller_are_its_own_to_tell_of():
+def test_gateways_of_another_controller_are_not_reported():
     foreign = GATEWAY.replace("gatewayClassName: weft", "gatewayClassName: istio")
     assert told(WEB + CLASS + foreign + ROUTE % ("", 80)) == []
 
 
-def test_each_backend_is_told_once_at_its_own_rule_with_a_guess():
+def test_each_unusable_backend_is_reported_once_at_its_rule_with_a_guess():
     route = (ROUTE % (", port: 80}, {name: edge", 80)).replace("name: web, port: 80", "name: wbe, port: 80")
     (problem,) = [each for each in of_attachments(facts(WEB + GATEWAY + route)) if each.code == "WFT0902"]
     assert problem.where.field == "spec.rules[0]"

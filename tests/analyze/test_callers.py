@@ -39,7 +39,7 @@ def said(source, more="", when=""):
         ("{serviceAccounts: [bar/crul]}", "no workload of namespace bar runs as service account crul"),
     ],
 )  # fmt: skip
-def test_a_caller_that_does_not_exist_is_said(source, outcome):
+def test_a_caller_that_does_not_exist_is_reported(source, outcome):
     (line,) = said(source)
     assert outcome in line
 
@@ -54,7 +54,7 @@ def test_a_caller_that_does_not_exist_is_said(source, outcome):
         "{requestPrincipals: [nobody], ipBlocks: [10.0.0.0/8]}",
     ],
 )
-def test_callers_that_are_there_or_that_others_install_are_well(source):
+def test_existing_callers_and_those_of_the_root_namespace_have_no_findings(source):
     assert said(source) == []
 
 
@@ -66,11 +66,11 @@ def test_former_trust_domains_count():
 
 @pytest.mark.parametrize("key", ["source.principal", "source.namespace", "source.serviceAccount"])
 @pytest.mark.parametrize("side", ["values", "notValues"])
-def test_conditions_are_looked_at_too(key, side):
+def test_callers_in_conditions_are_checked_too(key, side):
     assert len(said("", when=f"{{key: {key}, {side}: [nosuch]}}")) == 1
 
 
-def test_a_service_account_that_is_declared_may_yet_come():
+def test_a_declared_service_account_without_workloads_is_not_reported():
     account = "---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: later, namespace: bar}\n"
     assert said("{serviceAccounts: [bar/later]}", account) == []
     assert said("{principals: [cluster.local/ns/bar/sa/later]}", account) == []
@@ -80,7 +80,7 @@ def test_a_double_star_in_a_namespace_matches_in_order_only():
     assert len(said("{namespaces: ['p*o*s']}")) == 1
 
 
-def test_a_namespace_that_only_policies_are_in_is_not_a_callers():
+def test_a_namespace_with_only_policies_is_no_known_caller():
     misspelled = policy("{}", namespace="barr").replace("name: x", "name: y")
     assert len(said("{namespaces: [barr]}", misspelled)) == 1
     declared = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: barr}\n"

@@ -51,7 +51,7 @@ def test_a_mistake_is_found_on_its_line_and_nothing_else(file):
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_where_it_is_mended_nothing_is_found(file):
+def test_the_corrected_case_has_no_finding(file):
     text = file.read_text()
     beside = WITH.findall(text)
     changes = WELL.findall(text)
@@ -76,7 +76,7 @@ ELSEWHERE = {
 }
 
 
-def test_codes_are_each_one_checks_and_in_an_area_and_in_order():
+def test_codes_are_unique_in_an_area_and_in_order():
     codes = list(CHECKS)
     assert codes == sorted(codes)
     assert all(re.fullmatch(r"WFT\d{4}", code) and code[3:5] in AREAS for code in codes)
@@ -84,7 +84,7 @@ def test_codes_are_each_one_checks_and_in_an_area_and_in_order():
     assert sum(len(in_area(area)) for area in AREAS) == len(codes)
 
 
-def test_every_code_that_the_source_names_is_in_the_table_and_every_one_in_it_is_named():
+def test_the_codes_in_the_source_and_in_the_table_are_the_same():
     named = set()
     for source in SOURCES.rglob("*.py"):
         if source.name != "checks.py":

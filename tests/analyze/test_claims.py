@@ -17,20 +17,20 @@ def entry(name, host, namespace="shop", more="resolution: DNS"):
     )
 
 
-def test_a_service_keeps_its_host_from_every_entry():
+def test_a_service_has_precedence_over_every_service_entry_for_its_host():
     assert found(WEB + entry("web", "web.shop.svc.cluster.local", "bank")) == [("WFT0312", "ServiceEntry bank/web")]
 
 
-def test_entries_of_two_namespaces_may_each_be_for_their_own():
+def test_service_entries_of_two_namespaces_may_have_the_same_host():
     assert found(WEB + entry("a", "a.com") + entry("a", "a.com", "bank")) == []
 
 
-def test_http_and_tls_are_told_apart_by_name_so_they_may_share_an_address():
+def test_http_and_tls_are_distinguished_by_name_so_they_may_share_an_address():
     shared = "addresses: [192.0.2.9], resolution: DNS"
     assert found(WEB + entry("a", "a.com", more=shared) + entry("b", "b.com", more=shared)) == []
 
 
-def test_a_chain_of_names_that_ends_is_well_and_one_that_only_leads_into_a_circle_is_told_there():
+def test_external_names_in_a_loop_are_reported_and_those_that_lead_into_it_are_not():
     def alias(name, goal):
         return (
             f"---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\n"

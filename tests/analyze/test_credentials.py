@@ -29,13 +29,13 @@ def secret(name="outer", namespace="edge", *, chain=b"", roots=b""):
     return Credential(name=name, namespace=namespace, chain=chain, roots=roots)
 
 
-def test_a_secret_that_is_elsewhere_is_told_with_where_it_must_be():
+def test_a_secret_in_another_namespace_is_reported_with_the_right_namespace():
     ((what, hint),) = told(EDGE + rule("SIMPLE"), secret(namespace="shop", roots=b"r"))
     assert what.startswith("the Secret edge/outer does not exist or cannot be parsed")
     assert hint == "there is one in shop; it must be in edge"
 
 
-def test_what_a_mode_needs_must_be_in_it():
+def test_a_secret_must_have_what_the_tls_mode_needs():
     assert told(EDGE + rule("SIMPLE"), secret(roots=b"r")) == []
     assert told(EDGE + rule("SIMPLE"), secret("outer-cacert", roots=b"r")) == []
     ((what, _),) = told(EDGE + rule("SIMPLE"), secret(chain=b"c"))
@@ -45,11 +45,11 @@ def test_what_a_mode_needs_must_be_in_it():
     assert "has no certificate" in what
 
 
-def test_where_no_gateway_runs_nobody_is_missed():
+def test_without_gateways_no_secret_is_missing():
     assert told(EDGE.replace("gateway: {}", "command: [sleep]") + rule("SIMPLE")) == []
 
 
-def test_a_name_that_is_close_is_guessed():
+def test_a_similar_secret_name_is_guessed():
     known = facts(EDGE)
     known = msgspec.structs.replace(known, credentials={CredentialRef("outer", "edge"): secret()})
     assert "outer" in meant_secret("outre", "edge", known)

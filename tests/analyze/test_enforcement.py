@@ -25,7 +25,7 @@ def without_proxy(text):
     )
 
 
-def test_a_workload_without_a_proxy_is_guarded_by_nobody():
+def test_a_policy_for_a_workload_without_a_proxy_is_reported():
     for spec in ("{}", "{selector: {matchLabels: {version: v2}}}"):
         (line,) = said(without_proxy(WEB) + policy(spec))
         assert "web-v2 runs without a proxy: this policy is not enforced there" in line
@@ -33,7 +33,7 @@ def test_a_workload_without_a_proxy_is_guarded_by_nobody():
     assert said(without_proxy(WEB) + policy("{}", annotations="{istio.io/dry-run: 'true'}")) == []
 
 
-def test_a_caller_without_a_proxy_needs_no_guard():
+def test_a_caller_without_a_proxy_is_not_reported():
     caller = (
         WEB.rpartition("---")[2]
         .replace("web-v2", "caller")
@@ -42,7 +42,7 @@ def test_a_caller_without_a_proxy_needs_no_guard():
     assert said(WEB + "---" + caller + policy("{}")) == []
 
 
-def test_a_port_that_the_proxy_does_not_see_is_guarded_by_nobody():
+def test_a_policy_for_a_port_that_is_not_intercepted_is_reported():
     excluded = "annotations: {traffic.sidecar.istio.io/excludeInboundPorts: '8080'}, labels: {app: web, version: v2}"
     (line,) = said(WEB.replace("labels: {app: web, version: v2}", excluded) + policy("{}"))
     assert "calls to port 8080 of web-v2 are not intercepted" in line
@@ -57,7 +57,7 @@ def test_a_port_that_the_proxy_does_not_see_is_guarded_by_nobody():
         ("{rules: [{when: [{key: source.serviceAccount, notValues: [bad]}]}]}", "allows"),
     ],
 )
-def test_a_rule_about_callers_does_not_know_those_in_plaintext(spec, does):
+def test_a_rule_about_callers_is_reported_where_plaintext_is_accepted(spec, does):
     (line,) = said(WEB + policy(spec))
     assert (
         f"spec.rules[0]: warning: this rule {does} callers in plaintext, which have no identity, and web-v1 accepts "
@@ -77,10 +77,10 @@ def test_a_rule_about_callers_does_not_know_those_in_plaintext(spec, does):
         "{action: AUDIT, rules: [{from: [{source: {namespaces: [bad]}}]}]}",
     ],
 )
-def test_rules_that_keep_out_plaintext_or_do_not_ask_who_calls_are_well(spec):
+def test_rules_that_reject_plaintext_or_name_no_callers_have_no_findings(spec):
     assert said(WEB + policy(spec)) == []
 
 
-def test_a_rule_about_callers_is_well_where_every_allow_asks_for_a_name():
+def test_a_rule_about_callers_is_not_reported_if_every_allow_rule_needs_an_identity():
     allow = policy("{rules: [{from: [{source: {principals: ['*']}}]}]}").replace("name: x", "name: y")
     assert said(WEB + policy(BY_NAME) + allow) == []

@@ -10,13 +10,13 @@ def found(text):
     return [problem.where.field for problem in of_exports(facts(text))]
 
 
-def test_signs_and_namespaces_in_which_something_runs_are_well():
+def test_wildcards_and_namespaces_with_workloads_have_no_findings():
     bank = WEB.replace("namespace: shop", "namespace: bank")
     assert found(f"{WEB}---{bank}" + istio("DestinationRule", RULE.replace("%s", "., bank"))) == []
     assert found(WEB + istio("DestinationRule", RULE.replace("%s", "'*'"))) == []
 
 
-def test_a_services_annotation_is_looked_at_too():
+def test_a_services_annotation_is_checked_too():
     annotated = WEB.replace(
         "{name: web, namespace: shop}",
         "{name: web, namespace: shop, annotations: {networking.istio.io/exportTo: 'shp'}}",
@@ -24,12 +24,12 @@ def test_a_services_annotation_is_looked_at_too():
     assert found(annotated) == ["metadata.annotations"]
 
 
-def test_an_entry_of_many_hosts_is_one_object_and_told_once():
+def test_a_service_entry_of_many_hosts_is_reported_once():
     spec = (
         "{hosts: [a.com, b.com], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS, exportTo: [shp]}"
     )
     assert found(WEB + istio("ServiceEntry", spec)) == ["spec.exportTo[0]"]
 
 
-def test_where_nothing_runs_namespaces_are_for_others_to_know():
+def test_without_workloads_namespaces_are_not_checked():
     assert found(WEB.partition("---")[0] + istio("DestinationRule", RULE.replace("%s", "shp"))) == []

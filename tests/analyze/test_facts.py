@@ -2,7 +2,7 @@ from analyze.meshes import WEB, facts, istio
 from weft.model.names import labels_of
 
 
-def test_workloads_count_before_their_pods_are_there():
+def test_workloads_count_before_their_pods_exist():
     found = facts(WEB)
     assert [runner.name for runner in found.selected("shop", labels_of({"app": "web"}))] == ["web-v1", "web-v2"]
     assert [runner.name for runner in found.selected("shop", labels_of({"app": "web", "version": "v2"}))] == ["web-v2"]
@@ -10,7 +10,7 @@ def test_workloads_count_before_their_pods_are_there():
     assert len(found.selected("shop", ())) == 2
 
 
-def test_a_machine_that_no_workload_runs_counts_too():
+def test_an_instance_without_a_workload_counts_too():
     found = facts(istio("WorkloadEntry", "{address: 192.0.2.1, labels: {app: vm}}", name="vm"))
     (runner,) = found.selected("shop", labels_of({"app": "vm"}))
     assert runner.ports is None  # its own list is by service port, so it says nothing of where it listens
@@ -25,11 +25,11 @@ def test_a_host_means_its_services_those_it_covers_and_the_wildcard_that_covers_
     assert hosts == {"*.local": ["web.shop.svc.cluster.local"], "a.example.com": ["*.example.com"], "a.b": []}
 
 
-def test_every_place_where_something_is_counts_as_a_namespace():
+def test_every_namespace_with_an_object_counts():
     assert {"shop", "istio-system"} <= facts(WEB).namespaces
 
 
-def test_a_policy_bound_to_a_gateway_is_for_its_proxies_alone():
+def test_a_policy_bound_to_a_gateway_applies_only_to_its_proxies():
     head = "---\napiVersion: weft.dev/v1alpha1\nkind: Workload\n"
     pod = head + "metadata: {name: %s, namespace: shop, labels: {%s}}\nspec: {gateway: {}}\n"
     label = "gateway.networking.k8s.io/gateway-name"

@@ -18,19 +18,19 @@ CASES = Path(__file__).parent / "cases"
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
-def test_all_themes_are_looked_at_and_all_findings_are_warnings_with_a_place():
+def test_all_checks_run_and_all_findings_are_warnings_with_a_position():
     found = findings(facts(WRONG))
     assert [problem.where.object for problem in found] == ["Service shop/web", "DestinationRule shop/x"]
     assert {problem.severity for problem in found} == {Severity.WARNING}
     assert [(problem.where.file, problem.where.line) for problem in found] == [("mesh.yaml", 2), ("mesh.yaml", 17)]
 
 
-def test_an_object_with_errors_of_its_own_is_left_in_peace():
+def test_an_object_with_errors_gets_no_findings():
     found = findings(facts(WRONG), {ObjectKey("Service", "shop", "web")})
     assert [problem.where.object for problem in found] == ["DestinationRule shop/x"]
 
 
-def test_the_examples_are_well():
+def test_the_examples_have_no_findings():
     text = "\n---\n".join(path.read_text() for path in sorted((EXAMPLES / "shop").glob("*.yaml")))
     assert findings(facts(text)) == ()
 
@@ -52,7 +52,7 @@ def case(path):
 
 
 @pytest.mark.parametrize("code", sorted(OF_RIVALS))
-def test_who_is_refused_stands_in_nobodys_way(code):
+def test_a_rejected_object_causes_no_findings_about_others(code):
     silenced = set()
     for documents in map(case, CASES.glob(f"{code}*.yaml")):
         told = {each.where for each in with_refused(documents) if each.code == code}
@@ -63,13 +63,13 @@ def test_who_is_refused_stands_in_nobodys_way(code):
 
 
 @pytest.mark.parametrize("code", ["WFT0106", "WFT0118", "WFT0202", "WFT0212"])
-def test_who_refers_to_a_refused_service_is_told_what_is_wrong_with_that(code):
+def test_references_to_a_rejected_service_are_checked(code):
     documents = case(CASES / f"{code}.yaml")
     for key in (document.key for document in documents if document.key.kind == "Service"):
         assert code in {each.code for each in with_refused(documents, key)}
 
 
-def test_of_those_left_it_is_said_who_decides():
+def test_among_objects_in_force_the_deciding_one_is_named():
     """The first of three is refused: it is not the one that decides."""
     text = WEB + "".join(istio("Sidecar", "{egress: [{hosts: [./*]}]}", name=name) for name in "abc")
     found = with_refused(read_documents(text.encode(), "mesh.yaml").documents, ObjectKey("Sidecar", "shop", "a"))
@@ -83,7 +83,7 @@ def test_of_those_left_it_is_said_who_decides():
 
 
 @pytest.mark.parametrize("code", ["WFT0308", "WFT0321"])
-def test_what_a_refused_service_says_of_a_port_contradicts_nobody(code):
+def test_the_protocol_of_a_rejected_service_contradicts_no_other(code):
     documents = case(CASES / f"{code}.yaml")
     assert code in {each.code for each in with_refused(documents)}
     for key in (document.key for document in documents if document.key.kind == "Service"):

@@ -39,19 +39,19 @@ def found(text):
 @pytest.mark.parametrize(
     ("server", "right"), [(PASSED, tls()), (ENDED, http()), (PLAIN, http()), (BYTES, tcp())], ids=str.lower
 )
-def test_a_server_has_routes_of_one_kind(server, right):
+def test_a_server_uses_routes_of_one_kind(server, right):
     for routes in (http(), tls(), tcp()):
         wrong = [] if routes == right else [("WFT0120", f"spec.{routes.partition(':')[0]}")]
         assert found(gateway(server % "a.com") + routing(routes)) == wrong
 
 
-def test_routes_that_some_server_of_the_host_has_are_used():
+def test_routes_that_one_server_of_the_host_uses_are_not_reported():
     both = gateway(PLAIN % "a.com", PASSED % "a.com")
     assert found(both + routing(f"{http()}, {tls()}")) == []
     assert found(gateway(PASSED % "a.com") + routing(http(), gateways="edge/edge, mesh")) == []
 
 
-def test_that_bytes_have_every_name_does_not_hide_that_requests_do_not():
+def test_the_star_host_of_a_tcp_server_does_not_hide_an_unserved_http_host():
     beside = gateway(PLAIN % "b.com", BYTES % "'*'")
     assert found(beside + routing(http())) == [("WFT0122", "spec.hosts[0]")]
     assert found(beside + routing(http(), host="b.com, a.com")) == [("WFT0122", "spec.hosts[1]")]
@@ -59,7 +59,7 @@ def test_that_bytes_have_every_name_does_not_hide_that_requests_do_not():
     assert found(gateway(BYTES % "'*'") + routing(http())) == [("WFT0120", "spec.http")]
 
 
-def test_a_host_that_is_kept_for_another_namespace_is_not_met():
+def test_a_host_that_is_reserved_for_another_namespace_is_reported():
     one = gateway(PLAIN % "shop/a.com")
     assert found(one + routing(http())) == []
     assert found(one + routing(http(), namespace="other")) == [("WFT0122", "spec.hosts[0]")]
@@ -70,7 +70,7 @@ def test_a_host_that_is_kept_for_another_namespace_is_not_met():
 
 
 @pytest.mark.parametrize(("server", "routes"), [(PASSED, tls), (BYTES, tcp)])
-def test_connections_that_lead_nowhere_are_told(server, routes):
+def test_tcp_routes_to_missing_destinations_are_reported(server, routes):
     at = gateway(server % "a.com")
     assert found(at + routing(routes("wbe.shop.svc.cluster.local"))) == [("WFT0104", "")]
     (problem,) = of_gateway_routes(facts(WEB + at + routing(routes("wbe.shop.svc.cluster.local"))))

@@ -38,11 +38,11 @@ def test_workloads_are_compared_and_not_the_labels_by_which_they_are_selected():
     assert told.startswith("port 80 of shop/web-v2 is HTTP here, and TCP in Gateway shop/a")
 
 
-def test_where_nobody_runs_yet_equal_labels_are_the_same_workloads():
+def test_without_workloads_equal_selectors_count_as_the_same_workloads():
     assert found(gateway("a", "a.com") + gateway("b", "a.com")) == [("WFT0702", "Gateway shop/b")]
 
 
-def test_the_namespace_before_a_host_does_not_tell_them_apart():
+def test_hosts_that_differ_only_in_the_namespace_prefix_conflict():
     assert found(WEB + gateway("a", "shop/a.com") + gateway("b", "'*/a.com'")) == [("WFT0702", "Gateway shop/b")]
 
 
@@ -64,7 +64,7 @@ def of_port(name, protocol):
     return istio("Gateway", f"{{selector: {{app: web}}, servers: [{server(protocol)}]}}", name)
 
 
-def test_of_http_and_bytes_on_one_port_the_first_by_name_is_served_and_the_other_is_told_of():
+def test_of_http_and_tcp_on_one_port_the_second_by_name_is_reported():
     for first, second in (("HTTP", "TCP"), ("TCP", "HTTP")):
         both = WEB + of_port("zzz", second) + of_port("aaa", first)
         assert found(both) == [("WFT0703", "Gateway shop/zzz")]

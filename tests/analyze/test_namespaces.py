@@ -9,11 +9,11 @@ def found(labels, name="shop"):
     return [problem.code for problem in of_namespaces(facts(text))]
 
 
-def test_one_label_is_well_and_so_is_none_where_the_engine_of_this_machine_gives_the_proxies():
+def test_one_injection_label_or_none_with_the_local_engine_has_no_findings():
     assert found("{istio-injection: disabled}") == []
     assert found("{istio.io/rev: canary}") == []
     assert found("{}") == []
 
 
-def test_a_namespace_may_be_wrong_in_two_ways():
+def test_a_namespace_may_have_two_findings():
     assert found("{istio-injection: 'yes', istio.io/rev: canary}") == ["WFT0801", "WFT0802"]

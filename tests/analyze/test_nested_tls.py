@@ -29,14 +29,14 @@ def told(text):
 
 
 @pytest.mark.parametrize("protocol", ["TLS", "HTTPS"])
-def test_a_port_to_which_callers_speak_tls_is_told(protocol):
+def test_tls_origination_to_a_port_declared_as_tls_is_reported(protocol):
     (what,) = told(entry((443, "secure", protocol)) + ASKS)
     assert what.startswith(
         f"port 443 of pay.example.com is declared as {protocol.lower()}, so callers send TLS themselves, and this"
     )
 
 
-def test_a_route_that_passes_tls_on_is_named():
+def test_the_route_that_passes_tls_through_is_named():
     (what,) = told(entry((443, "tcp", "TCP")) + ASKS + routes("tls", TO_443, BY_NAME, gateways="edge"))
     assert what.startswith("TLS for port 443 of pay.example.com is passed through by the tls route of ")
     assert "VirtualService shop/routes, and this rule originates TLS once more" in what
@@ -75,24 +75,24 @@ def test_tls_may_be_added_to_what_routes_send_to_a_host_that_a_wildcard_stands_f
         f"{SIMPLE}, tunnel: {{targetHost: pay.example.com, targetPort: 443}}",
     ],
 )
-def test_rules_that_ask_for_no_other_tls_there_are_well(policy):
+def test_rules_that_originate_no_tls_there_have_no_findings(policy):
     rule = istio("DestinationRule", f"{{host: pay.example.com, trafficPolicy: {{{policy}}}}}")
     assert told(BOTH + rule + routes("tls", TO_443, BY_NAME)) == []
 
 
-def test_a_rule_that_the_routes_do_not_see_is_not_told():
+def test_a_rule_that_the_routes_do_not_use_is_not_reported():
     hidden = ASKS.replace("{host:", '{exportTo: ["."], host:').replace("namespace: shop", "namespace: bank")
     plain = entry((443, "tcp", "TCP"))
     assert told(plain + hidden + routes("tls", TO_443, BY_NAME)) == []
     assert len(told(plain + hidden.replace("bank", "shop") + routes("tls", TO_443, BY_NAME))) == 1
 
 
-def test_where_another_rule_says_otherwise_nobody_knows():
+def test_nothing_is_reported_where_another_rule_has_no_tls():
     other = istio("DestinationRule", "{host: '*.example.com', trafficPolicy: {tls: {mode: DISABLE}}}", namespace="bank")
     assert told(entry((443, "tls", "TLS")) + ASKS + other) == []
 
 
-def test_only_the_subset_to_which_tls_is_passed_on_is_told():
+def test_only_the_subset_to_which_tls_is_passed_through_is_reported():
     spec = f"{{host: pay.example.com, subsets: [{{name: far, trafficPolicy: {{{SIMPLE}}}}}, {{name: near}}]}}"
     text = BOTH + istio("DestinationRule", spec)
     assert told(text) == []
@@ -100,7 +100,7 @@ def test_only_the_subset_to_which_tls_is_passed_on_is_told():
     assert len(told(text + routes("tls", TO_443.replace("port:", "subset: far, port:"), BY_NAME))) == 1
 
 
-def test_without_a_port_the_only_one_is_meant():
+def test_a_destination_without_a_port_uses_the_only_port():
     somewhere = "route: [{destination: {host: pay.example.com}}]"
     only = entry((443, "tcp", "TCP")) + ASKS
     assert len(told(only + routes("tls", somewhere, BY_NAME))) == 1

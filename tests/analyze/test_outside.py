@@ -25,11 +25,11 @@ def found(kind, mode, inject="true"):
     ]
 
 
-def test_it_is_the_port_that_counts_and_everybody_behind_it():
+def test_an_exposed_service_is_reported_if_all_its_workloads_are_strict_at_the_port():
     assert found("LoadBalancer", "STRICT") == ["spec.type"]
     assert found("LoadBalancer", "PERMISSIVE") == []
     assert found("LoadBalancer", "STRICT", inject="false") == []  # that one takes plaintext
 
 
-def test_a_service_of_the_inside_is_called_by_the_inside():
+def test_a_cluster_ip_service_is_not_reported():
     assert found("ClusterIP", "STRICT") == []

@@ -18,19 +18,19 @@ def pod(spec, metadata=""):
     return found(POD % (metadata, spec))
 
 
-def test_a_container_says_for_itself_as_whom_it_runs():
+def test_a_containers_own_user_overrides_the_pods():
     one = "containers: [{name: a, image: a%s}]"
     assert pod("securityContext: {runAsUser: 1337}, " + one % "") == [("WFT0807", "spec.securityContext.runAsUser")]
     assert pod("securityContext: {runAsUser: 1337}, " + one % ", securityContext: {runAsUser: 5}") == []
 
 
-def test_who_wants_no_proxy_may_run_as_its_user_and_at_its_ports():
+def test_a_pod_without_a_proxy_may_use_the_proxys_user_and_ports():
     both = "securityContext: {runAsUser: 1337}, containers: [{name: a, image: a, ports: [{containerPort: 15001}]}]"
     assert len(pod(both)) == 2
     assert pod(both, ", labels: {sidecar.istio.io/inject: 'false'}") == []
 
 
-def test_the_proxy_itself_is_no_application():
+def test_the_proxy_container_is_not_checked():
     proxy = "{name: istio-proxy, image: p, securityContext: {runAsUser: 1337}, ports: [{containerPort: 15090}]}"
     assert pod(f"containers: [{{name: a, image: a}}, {proxy}]") == []
 
@@ -41,11 +41,11 @@ def test_on_the_nodes_network_the_proxys_ports_are_free():
     assert pod(f"hostNetwork: true, {ports}") == []
 
 
-def test_a_label_beats_the_annotation_so_that_one_is_not_missed():
+def test_an_inject_annotation_beside_the_label_is_not_reported():
     both = ", labels: {sidecar.istio.io/inject: 'true'}, annotations: {sidecar.istio.io/inject: 'true'}"
     assert pod("containers: []", both) == []
 
 
-def test_what_is_for_pods_does_nothing_on_a_service():
+def test_a_pod_annotation_on_a_service_is_reported():
     service = "apiVersion: v1\nkind: Service\nmetadata: {name: w, namespace: s, annotations: {sidecar.istio.io/inject: 'false'}}\n"
     assert found(service) == [("WFT0809", "metadata.annotations.sidecar.istio.io/inject")]

@@ -44,11 +44,11 @@ def policy(spec, namespace="shop", annotations="{}"):
         "{action: DENY, rules: [{to: [{operation: {paths: [/a]}}]}]}",
     ],
 )
-def test_a_policy_for_somebody_on_http_ports_is_well(spec):
+def test_a_policy_for_workloads_with_http_ports_has_no_findings(spec):
     assert said(WEB + policy(spec)) == []
 
 
-def test_a_policy_that_guards_nobody_is_said():
+def test_a_policy_that_selects_no_workload_is_reported():
     (line,) = said(WEB + policy("{selector: {matchLabels: {app: wbe}}}"))
     assert line == (
         "AuthorizationPolicy shop/x: spec.selector: warning: no workload of namespace shop has the labels app=wbe: "
@@ -67,14 +67,14 @@ def test_a_policy_that_guards_nobody_is_said():
         ("AUDIT", "so this rule audits every connection that the rest of it matches"),
     ],
 )  # fmt: skip
-def test_a_rule_that_needs_http_is_said_with_the_port_that_has_none(action, outcome):
+def test_a_rule_that_needs_http_is_reported_with_the_port_that_carries_none(action, outcome):
     spec = f"{{action: {action}, rules: [{{}}, {{to: [{{operation: {{paths: [/a]}}}}]}}]}}"
     (line,) = said(WEB + DATABASE + policy(spec))
     assert "AuthorizationPolicy shop/x: spec.rules[1]: warning: port 3307 does not carry HTTP, " in line
     assert outcome in line
 
 
-def test_a_rule_for_other_ports_or_a_dry_run_is_well():
+def test_a_rule_for_other_ports_or_a_dry_run_has_no_findings():
     paths = "{action: DENY, rules: [{to: [{operation: {paths: [/a], ports: ['8080']}}]}]}"
     assert said(WEB + DATABASE + policy(paths)) == []
     assert said(WEB + DATABASE + policy(paths.replace("ports: ['8080']", "notPorts: ['3307']"))) == []
@@ -89,19 +89,19 @@ def test_a_rule_for_other_ports_or_a_dry_run_is_well():
         ("other-port", "is port 81 of web.shop.svc.cluster.local, which does not exist"),
     ],
 )  # fmt: skip
-def test_an_authorizer_that_is_not_there_is_said(provider, outcome):
+def test_a_missing_authorizer_is_reported(provider, outcome):
     (line,) = said(WEB + PROVIDERS + policy(f"{{action: CUSTOM, provider: {{name: {provider}}}, rules: [{{}}]}}"))
     assert outcome in line
 
 
-def test_an_http_authorizer_for_connections_is_said_and_a_grpc_one_is_well():
+def test_an_http_authorizer_for_connections_is_reported_and_a_grpc_one_is_not():
     spec = "{action: CUSTOM, provider: {name: checker}, rules: [{}]}"
     (line,) = said(WEB + DATABASE + PROVIDERS + policy(spec))
     assert "port 3307 does not carry HTTP, and this authorizer decides about HTTP only" in line
     assert said(WEB + DATABASE + PROVIDERS + policy(spec.replace("checker", "grpc-checker"))) == []
 
 
-def test_a_services_port_in_a_rule_is_said():
+def test_a_services_port_in_a_rule_is_reported():
     for spec in (
         "{action: DENY, rules: [{to: [{operation: {ports: ['80']}}]}]}",
         "{action: DENY, rules: [{when: [{key: destination.port, values: ['80']}]}]}",
@@ -117,7 +117,7 @@ def test_a_port_that_only_the_workload_declares_counts():
     assert "port 9000 does not carry HTTP, so this rule denies every connection" in line
 
 
-def test_a_listener_that_ends_tls_carries_http_whatever_its_port_is_called():
+def test_a_listener_that_terminates_tls_carries_http_whatever_its_port_name():
     found = said(
         """
         apiVersion: weft.dev/v1alpha1

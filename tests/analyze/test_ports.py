@@ -10,14 +10,14 @@ def looked_at(text):
     return Ports(known), known.chosen("shop", ())
 
 
-def test_a_services_number_is_told_from_the_workloads_own():
+def test_a_services_port_number_is_mapped_to_the_workloads_own():
     ports, everybody = looked_at(WEB)
     assert ports.meant(80, everybody) == 8080
     assert ports.meant(8080, everybody) == 0
     assert ports.meant(9999, everybody) == 0
 
 
-def test_a_number_that_somebody_has_may_be_meant():
+def test_a_port_number_that_a_workload_has_is_not_mapped():
     ports, everybody = looked_at(WEB.replace("name: http, port: 8080}]}\n---", "name: http, port: 80}]}\n---"))
     assert ports.meant(80, everybody) == 0
 
@@ -31,7 +31,7 @@ def test_protocols_come_from_services_and_else_from_the_workload():
     assert ports.http[("shop", "web-v1")] == {8080}
 
 
-def test_declared_ports_are_known_only_if_everybody_declares_some():
+def test_declared_ports_are_known_only_if_all_runners_declare_some():
     ports, everybody = looked_at(WEB + DATABASE)
     assert ports.declared(everybody) == (3307, 8080)
     ports, everybody = looked_at(WEB.replace(", ports: [{name: http, port: 8080}]", "", 1))
@@ -39,7 +39,7 @@ def test_declared_ports_are_known_only_if_everybody_declares_some():
 
 
 @pytest.mark.parametrize(("first", "then"), [("http", "https"), ("https", "http")])
-def test_a_port_that_services_declare_in_two_ways_is_of_both_kinds(first, then):
+def test_a_port_that_services_declare_as_http_and_tcp_is_of_both_kinds(first, then):
     service = "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {0}, namespace: shop}}\n"
     service += "spec: {{selector: {{app: web}}, ports: [{{name: {1}, port: 90, targetPort: 9000}}]}}\n"
     text = WEB + service.format("api-b", then) + service.format("api-a", first)

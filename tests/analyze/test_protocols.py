@@ -30,11 +30,11 @@ def found(text):
         ("{name: redis, port: 6379}", []),
     ],
 )
-def test_a_port_says_what_it_carries(port, codes):
+def test_undeclared_and_unlikely_protocols_of_a_port_are_reported(port, codes):
     assert found(WEB + service(port)) == codes
 
 
-def test_the_clusters_own_services_are_left_alone():
+def test_services_of_the_clusters_own_namespaces_are_not_checked():
     assert found(WEB + service("{port: 80}", namespace="kube-system")) == []
 
 
@@ -66,7 +66,7 @@ def second_says(first, second):
         ("http", "tcp", "policies do not see the path or method of calls through this port"),
     ],
 )
-def test_where_services_disagree_it_is_said_what_callers_of_the_second_meet(first, second, met):
+def test_contradicting_protocols_are_reported_with_the_effect_on_callers(first, second, met):
     code, what, _ = second_says(first, second)
     assert code == "WFT0308" and what.startswith(met)
 
@@ -79,7 +79,7 @@ def test_where_services_disagree_it_is_said_what_callers_of_the_second_meet(firs
         ("grpc", "http", "it gets HTTP/2, and must support that"),
     ],
 )
-def test_one_port_is_spoken_to_in_one_http(first, second, met):
+def test_contradicting_http_versions_of_a_port_are_reported(first, second, met):
     code, what, hint = second_says(first, second)
     assert (code, what) == ("WFT0321", met)
     assert hint.endswith("`useClientProtocol` in a DestinationRule for first.shop.svc.cluster.local")
@@ -91,18 +91,18 @@ def of_several(*names):
     return [each for each in of_protocols(facts(WEB + text)) if f"s{len(names) - 1}" in str(each.where)]
 
 
-def test_which_http_is_spoken_is_said_also_where_an_older_service_has_the_port_for_bytes():
+def test_contradicting_http_versions_are_reported_beside_an_older_tcp_service():
     bytes_too, spoken = of_several("tcp", "http", "grpc")
     assert bytes_too.code == "WFT0308" and "tcp in Service s0" in bytes_too.what
     assert spoken.code == "WFT0321" and "http in Service s1: it gets HTTP/1.1" in spoken.what
 
 
-def test_the_oldest_services_rule_is_the_one_by_which_it_is_spoken_to_as_called():
+def test_the_hint_for_use_client_protocol_names_the_oldest_service():
     assert of_several("unsaid", "http", "grpc")[-1].hint.endswith("in a DestinationRule for s0.shop.svc.cluster.local")
     # To a Service of bytes nobody would write such a rule: WFT0222 says that it has no effect.
     assert of_several("tcp", "http", "grpc")[-1].hint == "declare the same protocol"
 
 
-def test_where_the_oldest_does_not_say_what_comes_no_caller_is_taken_as_another_one_says():
+def test_with_an_undeclared_oldest_service_the_effect_is_only_on_the_others():
     (said,) = of_several("unsaid", "tcp", "http")
     assert said.what.endswith("tcp in Service s1: policies do not see the path or method of calls through the latter")

@@ -24,28 +24,28 @@ def found(*pods, labels=(("istio-injection", "enabled"),), values=(), wants=True
     return [(each.code, each.where.object) for each in of_proxies(facts, pods, INSTALLED, lambda _: wants)]
 
 
-def test_a_pod_without_the_proxy_it_would_get_now_is_told():
+def test_a_pod_without_the_proxy_it_would_get_now_is_reported():
     assert found(pod()) == [("WFT0804", "Pod shop/web")]
     assert found(pod(), wants=False) == []
     assert found(pod(phase="Succeeded")) == []
     assert found(pod(proxy="weft:2")) == []
 
 
-def test_a_proxy_of_another_revision_than_its_namespaces_is_told():
+def test_a_proxy_of_another_revision_than_its_namespaces_is_reported():
     assert found(pod(proxy="weft:2", driver="canary.csi.weft.dev")) == [("WFT0805", "Pod shop/web")]
     assert found(pod(proxy="weft:2", driver="canary.csi.weft.dev"), labels=(("istio.io/rev", "canary"),)) == []
 
 
-def test_older_images_are_told_once_for_a_namespace():
+def test_older_images_are_reported_once_per_namespace():
     assert found(pod("a", "weft:1"), pod("b", "weft:1")) == [("WFT0806", "Pod shop/a")]
     assert found(pod("a", "other", driver="canary.csi.weft.dev"), labels=(("istio.io/rev", "canary"),)) == []
 
 
-def test_a_revision_that_is_not_installed_is_told():
+def test_a_revision_that_is_not_installed_is_reported():
     assert found(labels=(("istio.io/rev", "cnary"),)) == [("WFT0803", "Namespace shop")]
 
 
-def test_a_service_whose_pods_are_all_unready_is_told():
+def test_a_service_whose_pods_are_all_unready_is_reported():
     service = Service("web.shop", "web", "shop", (ServicePort(80),), selector=(("app", "web"),), sliced=True,
                       origin=Origin(ObjectKey("Service", "shop", "web")))  # fmt: skip
 

@@ -49,7 +49,7 @@ def hints(code, text):
         ),
     ],
 )
-def test_a_parent_that_is_not_there_is_guessed(parent, hint):
+def test_a_missing_parent_gets_a_guess(parent, hint):
     route = ROUTE % ("shop", parent, "name: web, port: 80")
     assert hints("WFT0901", GATEWAY % "{name: more, port: 81, protocol: HTTP}" + route) == [hint]
 
@@ -60,7 +60,7 @@ def test_a_listener_is_not_guessed_where_the_class_is_wrong():
     assert hints("WFT0901", gateway + route) == [""]
 
 
-def test_a_parent_that_does_not_take_a_route_is_told_how_it_would():
+def test_the_hint_for_a_parent_that_rejects_a_route_is_what_to_change():
     gateway = GATEWAY % "{name: more, port: 81, protocol: HTTP, hostname: a.example.com}"
     named = ROUTE.replace("rules:", "hostnames: [example.org]\n  rules:")
     (hint,) = hints("WFT0901", gateway + named % ("shop", "name: edge", "name: web, port: 80"))
@@ -85,12 +85,12 @@ def test_a_parent_that_does_not_take_a_route_is_told_how_it_would():
         ),
     ],
 )
-def test_a_backend_that_cannot_be_called_is_told_with_what_to_write(backend, hint):
+def test_the_hint_for_an_unusable_backend_is_what_to_change(backend, hint):
     gateway = GATEWAY % "{name: more, port: 81, protocol: HTTP}"
     assert hints("WFT0902", gateway + ROUTE % ("shop", "name: edge", backend)) == [hint]
 
 
-def test_a_backend_that_is_elsewhere_is_found_there():
+def test_the_hint_names_the_namespace_that_has_the_backend():
     route = ROUTE % ("other", "name: edge", "name: web, port: 80")
     assert hints("WFT0902", route.replace("name: edge", "name: edge, namespace: shop")) == []
     listener = "{name: more, port: 81, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}"
@@ -123,11 +123,11 @@ def test_a_backend_that_is_elsewhere_is_found_there():
         ),
     ],
 )
-def test_a_listener_that_cannot_serve_is_told_with_what_to_write(listener, hint):
+def test_the_hint_for_an_invalid_listener_is_what_to_change(listener, hint):
     assert hints("WFT0903", GATEWAY % listener) == [hint]
 
 
-def test_a_secret_with_a_name_like_it_is_guessed():
+def test_a_secret_with_a_similar_name_is_guessed():
     shown = Authority().issue("a.example.com")
     data = {"tls.crt": shown.certificate, "tls.key": shown.key}
     held = json.dumps({name: base64.b64encode(content).decode() for name, content in data.items()})

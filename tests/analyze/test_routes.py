@@ -5,7 +5,7 @@ HTTP = "http: [{route: [{destination: {host: web}}]}]"
 GATEWAY = istio("Gateway", "{servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}", name="edge")
 
 
-def test_routes_for_what_is_there_are_well():
+def test_routes_for_existing_hosts_have_no_findings():
     assert said(WEB + istio("VirtualService", f"{{hosts: [web], {HTTP}}}")) == []
     assert said(WEB + istio("VirtualService", f"{{hosts: ['*.shop.svc.cluster.local'], {HTTP}}}")) == []
     root = istio("VirtualService", "{hosts: [web], http: [{delegate: {name: x}}]}", name="root")
@@ -13,29 +13,29 @@ def test_routes_for_what_is_there_are_well():
     assert said(WEB + istio("VirtualService", f"{{hosts: [192.0.2.9], {HTTP}}}")) == []
 
 
-def test_a_host_that_nobody_has_is_said_with_a_guess():
+def test_a_missing_host_is_reported_with_a_guess():
     (line,) = said(WEB + istio("VirtualService", f"{{hosts: [wbe], {HTTP}}}"))
     assert "VirtualService shop/x: spec.hosts[0]: warning: no Service or ServiceEntry has the host wbe.shop" in line
     assert "did you mean `web.shop.svc.cluster.local`?" in line
 
 
-def test_a_name_of_the_outside_may_be_meant_so_the_hint_says_how():
+def test_for_an_external_host_the_hint_names_the_service_entry():
     (line,) = said(WEB + istio("VirtualService", f"{{hosts: [shop.example.com], {HTTP}}}"))
     assert "if the host is outside the mesh, add a ServiceEntry for it" in line
 
 
-def test_routes_for_bytes_of_a_host_that_nobody_has_are_never_met():
+def test_tls_and_tcp_routes_of_a_missing_host_are_reported_as_never_used():
     tls = "tls: [{match: [{sniHosts: [shop.example.com]}], route: [{destination: {host: web}}]}]"
     (line,) = said(WEB + istio("VirtualService", f"{{hosts: [shop.example.com], {tls}}}"))
     assert "no Service or ServiceEntry has the host shop.example.com: its tls routes are never used" in line
 
 
-def test_a_gateway_that_does_not_exist_is_said_with_a_guess():
+def test_a_missing_gateway_is_reported_with_a_guess():
     (line,) = said(WEB + GATEWAY + istio("VirtualService", f"{{hosts: [web], gateways: [egde], {HTTP}}}"))
     assert "spec.gateways[0]: warning: the gateway shop/egde does not exist (hint: did you mean `shop/edge`?)" in line
 
 
-def test_a_gateway_in_a_match_that_does_not_exist_is_said_once():
+def test_a_missing_gateway_in_a_match_is_reported_once():
     to = "route: [{destination: {host: web}}]"
 
     def routing(gateways, matched):
@@ -50,7 +50,7 @@ def test_a_gateway_in_a_match_that_does_not_exist_is_said_once():
     assert "spec.gateways[0]" in line
 
 
-def test_routes_for_gateways_alone_are_as_good_as_any():
+def test_routes_only_for_gateways_have_no_findings():
     assert said(WEB + GATEWAY + istio("VirtualService", f"{{hosts: [a.com], gateways: [edge], {HTTP}}}")) == []
     assert said(WEB + GATEWAY + istio("VirtualService", f"{{hosts: [web], gateways: [edge, mesh], {HTTP}}}")) == []
 
@@ -60,7 +60,7 @@ BOTH = WEB.replace("targetPort: 8080}", "targetPort: 8080}, {name: tcp, port: 90
 )
 
 
-def test_a_match_for_a_port_that_carries_another_kind_is_said():
+def test_a_match_for_a_port_that_carries_another_protocol_is_reported():
     def routing(kind, match, gateways="mesh"):
         spec = f"{{hosts: [web], gateways: [{gateways}], {kind}: [{{match: [{match}], route: [{TO}]}}]}}"
         return [line for line in said(BOTH + GATEWAY + istio("VirtualService", spec)) if "VirtualService" in line]
@@ -75,7 +75,7 @@ def test_a_match_for_a_port_that_carries_another_kind_is_said():
     assert "no port of web.shop.svc.cluster.local carries tls" in line, "and of each match not again"
 
 
-def test_what_a_sidecar_lets_callers_speak_counts_as_what_a_port_carries():
+def test_a_protocol_that_a_sidecar_declares_counts_for_the_port():
     egress = "{egress: [{port: {number: 80, name: x, protocol: TCP}, hosts: [./web.shop.svc.cluster.local]}]}"
     streams = istio("VirtualService", f"{{hosts: [web], tcp: [{{match: [{{port: 80}}], route: [{TO}]}}]}}")
     assert len(said(BOTH + streams)) == len(said(BOTH + istio("Sidecar", egress) + streams)) + 1

@@ -25,12 +25,12 @@ def at(port, settings):
     return f"{{port: {{number: {port}}}, {settings}}}"
 
 
-def test_one_rule_for_a_host_with_http_and_others_is_well():
+def test_http_settings_for_a_host_with_http_and_other_ports_have_no_findings():
     assert found(IDLE) == found(BY_HEADER) == []
     assert found(f"portLevelSettings: [{at(80, IDLE)}]") == found(f"portLevelSettings: [{at(80, BY_HEADER)}]") == []
 
 
-def test_an_entry_for_a_port_without_http_is_said():
+def test_an_entry_for_a_port_without_http_is_reported():
     many = "connectionPool: {http: {maxRequestsPerConnection: 3, maxConcurrentStreams: 4, h2UpgradePolicy: UPGRADE}}"
     (line,) = found(f"portLevelSettings: [{at(80, IDLE)}, {at(443, many)}]")
     assert "spec.trafficPolicy.portLevelSettings[1].connectionPool.http: warning: " in line
@@ -41,7 +41,7 @@ def test_an_entry_for_a_port_without_http_is_said():
     assert "spec.trafficPolicy.portLevelSettings[0].loadBalancer: warning: connections to both.shop" in line
 
 
-def test_a_level_whose_http_ports_have_entries_of_their_own_is_said():
+def test_a_level_whose_http_ports_have_their_own_entries_is_reported():
     (line,) = found(f"{IDLE}, portLevelSettings: [{at(80, 'loadBalancer: {simple: RANDOM}')}]")
     assert (
         "spec.trafficPolicy.connectionPool.http: warning: " in line
@@ -49,18 +49,18 @@ def test_a_level_whose_http_ports_have_entries_of_their_own_is_said():
     )
 
 
-def test_the_levels_of_subsets_are_looked_at_too():
+def test_the_levels_of_subsets_are_checked_too():
     subset = f"{{name: v1, labels: {{version: v1}}, trafficPolicy: {{portLevelSettings: [{at(90, IDLE)}]}}}}"
     (line,) = found(IDLE, f", subsets: [{subset}]")
     assert "spec.subsets[0].trafficPolicy.portLevelSettings[0].connectionPool.http: warning: " in line
 
 
-def test_what_limits_any_cluster_is_left_alone():
+def test_limits_that_apply_to_any_cluster_are_not_reported():
     limits = "connectionPool: {tcp: {maxConnections: 3}, http: {http1MaxPendingRequests: 1, http2MaxRequests: 2}}"
     assert found(f"portLevelSettings: [{at(90, limits)}]") == []
 
 
-def test_a_port_of_which_nobody_knows_what_it_carries_may_carry_http():
+def test_a_port_without_a_declared_protocol_may_carry_http():
     unnamed = istio("DestinationRule", f"{{host: both, trafficPolicy: {{portLevelSettings: [{at(90, IDLE)}]}}}}")
     assert said(MIXED.replace("name: tcp, port: 90", "name: x, port: 90") + unnamed) == []
 
@@ -69,7 +69,7 @@ RETRIES = "connectionPool: {http: {maxRetries: 3}}"
 BUDGET = "retryBudget: {percent: 25}"
 
 
-def test_a_budget_counts_for_ports_and_subsets_that_say_a_number():
+def test_a_retry_budget_applies_to_ports_and_subsets_with_max_retries():
     assert found(RETRIES) == found(BUDGET) == []
     (line,) = found(f"{BUDGET}, portLevelSettings: [{at(80, RETRIES)}]")
     assert (
@@ -81,7 +81,7 @@ def test_a_budget_counts_for_ports_and_subsets_that_say_a_number():
     assert found(RETRIES, f", subsets: [{subset % BUDGET}]") == [], "the host's own number holds outside the subset"
 
 
-def test_callers_whose_sidecar_lets_them_speak_http_have_headers_to_balance_by():
+def test_a_header_hash_is_not_reported_where_a_sidecar_declares_http():
     egress = "{egress: [{port: {number: 90, name: x, protocol: HTTP}, hosts: [./both.shop.svc.cluster.local]}]}"
     assert found(f"portLevelSettings: [{at(90, BY_HEADER)}]", "") != []
     rule = istio("DestinationRule", f"{{host: both, trafficPolicy: {{portLevelSettings: [{at(90, BY_HEADER)}]}}}}")

@@ -3,12 +3,12 @@ from analyze.meshes import WEB, istio, said
 SUBSETS = "{host: web, subsets: [{name: v1, labels: {version: v1}}, {name: v2, labels: {version: v2}}]}"
 
 
-def test_a_rule_for_what_is_there_is_well():
+def test_a_rule_for_existing_hosts_has_no_findings():
     assert said(WEB + istio("DestinationRule", SUBSETS)) == []
     assert said(WEB + istio("DestinationRule", "{host: '*.shop.svc.cluster.local'}")) == []
 
 
-def test_an_unknown_host_is_said_with_a_guess():
+def test_an_unknown_host_is_reported_with_a_guess():
     (line,) = said(WEB + istio("DestinationRule", "{host: wbe}"))
     assert "DestinationRule shop/x: spec.host: warning: no Service or ServiceEntry has the host wbe.shop.svc" in line
     assert "did you mean `web.shop.svc.cluster.local`?" in line
@@ -17,7 +17,7 @@ def test_an_unknown_host_is_said_with_a_guess():
     assert len(said(WEB + istio("DestinationRule", "{host: '*.example.com'}"))) == 1
 
 
-def test_a_subset_selects_nothing_is_said():
+def test_an_empty_subset_is_reported():
     (line,) = said(WEB + istio("DestinationRule", SUBSETS.replace("version: v2", "version: v3")))
     assert (
         "spec.subsets[1].labels: warning: no workload behind web.shop.svc.cluster.local has the labels version=v3"
@@ -26,7 +26,7 @@ def test_a_subset_selects_nothing_is_said():
     assert "(hint: version: known here: v1, v2)" in line
 
 
-def test_a_subset_must_be_behind_the_service_and_not_just_anywhere():
+def test_a_subset_must_select_workloads_of_the_service():
     other = WEB.replace("labels: {app: web, version: v2}", "labels: {app: api, version: v2}")
     assert len(said(other + istio("DestinationRule", SUBSETS))) == 1
 
@@ -41,12 +41,12 @@ def test_the_endpoints_of_an_entry_have_labels_too():
     assert "subset 'v9'" in line
 
 
-def test_a_service_with_nobody_behind_it_is_said_once_and_not_again_for_each_subset():
+def test_a_service_without_workloads_is_reported_once_and_not_for_each_subset():
     (line,) = said(WEB.replace("selector: {app: web}", "selector: {app: wbe}") + istio("DestinationRule", SUBSETS))
     assert line.startswith("Service shop/web")
 
 
-def test_callers_that_do_not_exist_are_said():
+def test_callers_that_do_not_exist_are_reported():
     (line,) = said(WEB + istio("DestinationRule", "{host: web, workloadSelector: {matchLabels: {app: wbe}}}"))
     assert "spec.workloadSelector: warning: no workload of namespace shop has the labels app=wbe" in line
 
@@ -54,14 +54,14 @@ def test_callers_that_do_not_exist_are_said():
 NEAR = "{{host: web, trafficPolicy: {{{0}loadBalancer: {{localityLbSetting: {{{1}}}}}}}}}"
 
 
-def test_failover_that_nobody_can_notice_the_need_of_is_said():
+def test_failover_without_outlier_detection_is_reported():
     failover = "failover: [{from: eu, to: us}]"
     (line,) = said(WEB + istio("DestinationRule", NEAR.format("", failover)))
     assert "there is no failover" in line and "add `outlierDetection`" in line
     assert said(WEB + istio("DestinationRule", NEAR.format("outlierDetection: {}, ", failover))) == []
 
 
-def test_shares_for_places_in_which_nobody_is_are_said():
+def test_distribute_to_localities_without_endpoints_is_reported():
     placed = WEB.replace("labels: {app: web, version: v1}", "labels: {app: web, version: v1, istio-locality: eu.eu-a}")
     assert (
         said(placed + istio("DestinationRule", NEAR.format("", "distribute: [{from: eu, to: {eu: 90, us: 10}}]"))) == []
@@ -70,7 +70,7 @@ def test_shares_for_places_in_which_nobody_is_are_said():
     assert "no endpoint of web.shop.svc.cluster.local is in us: calls from eu fail" in line
 
 
-def test_of_two_rules_for_a_host_the_first_decides_by_its_name_where_neither_has_an_age():
+def test_without_ages_the_first_rule_by_name_decides():
     spec = "{host: web, trafficPolicy: {tls: {mode: DISABLE}}, subsets: [{name: v1, labels: {version: v1}}]}"
     policy, subset = said(WEB + istio("DestinationRule", spec, "b") + istio("DestinationRule", spec, "a"))
     assert "DestinationRule shop/b: spec.trafficPolicy: warning: DestinationRule a is for web.shop.svc" in policy
@@ -78,7 +78,7 @@ def test_of_two_rules_for_a_host_the_first_decides_by_its_name_where_neither_has
     assert "DestinationRule a comes first by its name and has a subset v1 too: that one is used" in subset
 
 
-def test_of_two_rules_for_a_host_the_older_decides():
+def test_the_older_of_two_rules_for_a_host_decides():
     spec = "{host: web, subsets: [{name: v1, labels: {version: v1}}]}"
     old = istio("DestinationRule", spec, "b, creationTimestamp: 2026-01-01T00:00:00Z")
     (line,) = said(WEB + istio("DestinationRule", spec, "a, creationTimestamp: 2026-01-02T00:00:00Z") + old)

@@ -47,11 +47,11 @@ def test_a_route_below_a_wider_one_is_never_used(wide, narrow):
         ("{withoutHeaders: {x: {exact: y}}}", "{uri: {prefix: /a}}"),
     ],
 )
-def test_what_takes_only_a_part_hides_nothing(above, below):
+def test_a_route_that_matches_only_a_part_shadows_nothing(above, below):
     assert said(routes(above, below)) == []
 
 
-def test_a_delegate_may_take_less_than_it_is_given():
+def test_a_delegating_route_shadows_nothing():
     leaf = istio(
         "VirtualService", "{http: [{match: [{uri: {exact: /a/x}}], route: [{destination: {host: web}}]}]}", "leaf"
     )
@@ -60,7 +60,7 @@ def test_a_delegate_may_take_less_than_it_is_given():
     assert said(WEB + leaf + istio("VirtualService", root, "root")) == []
 
 
-def test_a_match_that_repeats_another_of_its_own_route_is_said():
+def test_a_repeated_match_of_one_route_is_reported():
     (line,) = said(routes("{uri: {prefix: /a}}, {uri: {prefix: /a/b}}"))
     assert "spec.http[0].match[1]: warning: this match never applies: a match above it covers it" in line
 

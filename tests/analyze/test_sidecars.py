@@ -11,7 +11,7 @@ def egress(host):
     "host",
     ["./*", "*/*", "~/*", "istio-system/*", "./web.shop.svc.cluster.local", "*/*.svc.cluster.local", "shop/*"],
 )
-def test_hosts_that_show_something_or_may_later_are_well(host):
+def test_hosts_that_import_something_or_may_later_have_no_findings(host):
     assert egress(host) == []
 
 
@@ -24,19 +24,19 @@ def test_hosts_that_show_something_or_may_later_are_well(host):
         ("shpo/*", "did you mean `shop`?"),
     ],
 )
-def test_a_host_that_shows_nothing_is_said_with_a_hint(host, hint):
+def test_a_host_that_imports_nothing_is_reported_with_a_hint(host, hint):
     (line,) = egress(host)
     assert "Sidecar shop/x: spec.egress[0].hosts[0]: warning: " in line
     assert hint in line
 
 
-def test_a_host_that_only_routes_speak_for_shows_those():
+def test_a_host_that_only_virtual_services_have_imports_their_routes():
     routes = istio("VirtualService", "{hosts: [a.example.com], http: [{directResponse: {status: 204}}]}", name="r")
     lines = said(WEB + routes + istio("Sidecar", "{egress: [{hosts: ['./a.example.com']}]}"))
     assert not any("Sidecar" in line for line in lines)
 
 
-def test_a_sidecar_for_nobody_is_said():
+def test_a_sidecar_that_selects_no_workload_is_reported():
     spec = "{workloadSelector: {labels: {app: wbe}}, egress: [{hosts: ['./*']}]}"
     (line,) = said(WEB + istio("Sidecar", spec))
     assert "the Sidecar has no effect (hint: app: did you mean `web`?)" in line
@@ -49,7 +49,7 @@ def test_a_sidecar_for_nobody_is_said():
         ("workloadSelector: {labels: {version: v1}}, ", "selects web-v1 too and {}: this one is not used there"),
     ],
 )
-def test_of_two_sidecars_for_one_workload_the_second_is_said_and_why_it_is(selector, found):
+def test_the_second_of_two_sidecars_for_one_workload_is_reported_with_the_reason(selector, found):
     spec = f"{{{selector}egress: [{{hosts: ['./*']}}]}}"
     (line,) = said(WEB + istio("Sidecar", spec, "b") + istio("Sidecar", spec, "a"))
     assert "Sidecar shop/b: " in line

@@ -12,31 +12,31 @@ def telemetry(spec, name="x", namespace="shop"):
     return istio("Telemetry", spec, name, namespace).replace("networking.istio.io", "telemetry.istio.io")
 
 
-def test_what_is_written_somewhere_is_well():
+def test_telemetries_of_different_namespaces_or_levels_have_no_findings():
     assert said(WEB + telemetry(SHOP) + telemetry("{accessLogging: [{disabled: true}]}", "y", "bank")) == []
     both = telemetry("{selector: {matchLabels: {app: web}}, accessLogging: [{disabled: true}]}", "y")
     assert said(WEB + telemetry(SHOP) + both) == []
 
 
-def test_a_provider_that_nobody_has_is_said_with_a_guess():
+def test_a_missing_provider_is_reported_with_a_guess():
     assert said(WEB + telemetry("{accessLogging: [{providers: [{name: envoi}]}]}")) == [
         "Telemetry shop/x: spec.accessLogging[0].providers[0].name: warning: MeshConfig has no access log provider "
         "`envoi`: nothing is logged there (hint: did you mean `envoy`?)"
     ]
 
 
-def test_a_telemetry_for_nobody_is_said():
+def test_a_telemetry_that_selects_no_workload_is_reported():
     (line,) = said(WEB + telemetry("{selector: {matchLabels: {app: wbe}}, accessLogging: [{}]}"))
     assert "the Telemetry has no effect (hint: app: did you mean `web`?)" in line
 
 
-def test_of_two_for_the_same_the_second_is_said_to_have_no_effect():
+def test_the_newer_of_two_telemetries_for_the_same_workloads_is_reported():
     (line,) = said(WEB + telemetry(SHOP, "a") + telemetry(SHOP, "b"))
     assert line.startswith("Telemetry shop/b: ")
     assert "Telemetry a is for the same workloads and comes first by its name: this one has no effect" in line
 
 
-def test_a_provider_to_which_nothing_is_sent_is_said_where_it_is_named():
+def test_an_unsupported_provider_is_reported_where_it_is_named():
     found = facts(telemetry("{accessLogging: [{providers: [{name: otel}]}]}"))
     found = msgspec.structs.replace(found, settings=Settings(log_providers=(LogProvider("otel"),)))
     (problem,) = of_telemetries(found)

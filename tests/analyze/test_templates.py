@@ -26,7 +26,7 @@ def document(kind, body):
 
 
 @pytest.mark.parametrize("kind", PLACES)
-def test_every_kind_that_has_pods_has_them_somewhere(kind):
+def test_the_pod_template_of_every_kind_is_found(kind):
     body = POD
     for part in reversed(PLACES[kind]):
         body = {part: body}
@@ -41,11 +41,11 @@ def test_every_kind_that_has_pods_has_them_somewhere(kind):
     assert found.applications == found.containers[:1]
 
 
-def test_other_kinds_have_none():
+def test_other_kinds_have_no_pod_template():
     assert template_of(document("Service", POD)) is None
 
 
-def test_a_pod_that_runs_knows_who_made_it():
+def test_a_running_pod_has_its_owner():
     made_by = {"metadata": {"ownerReferences": [{"kind": "ReplicaSet", "name": "web-1", "controller": True}]}}
     found = template_of(document("Pod", {**made_by, "status": {"phase": "Failed"}}))
     assert (found.owner, found.runs, found.over) == (("ReplicaSet", "web-1"), True, True)
@@ -56,5 +56,5 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambd
 
 
 @given(JSON)
-def test_whatever_stands_there_nothing_breaks(spec):
+def test_a_malformed_template_never_raises(spec):
     assert template_of(document("Pod", {"metadata": spec, "spec": spec})) is not None

@@ -28,21 +28,21 @@ INLINE = believes(f"{{jwtRules: [{{issuer: me, jwks: {KEYS}}}]}}")
         ),
     ],
 )
-def test_a_rule_about_tokens_is_said_where_nobody_checks_them(rule, outcome):
+def test_a_rule_about_tokens_is_reported_where_tokens_are_not_checked(rule, outcome):
     (line,) = said(WEB + policy(f"{{rules: [{{}}, {rule}]}}"))
     assert "spec.rules[1]: warning: no RequestAuthentication selects web-v1: tokens are not checked there" in line
     assert outcome in line
     assert said(WEB + INLINE + policy(f"{{rules: [{rule}]}}")) == []
 
 
-def test_a_rule_about_tokens_is_well_if_some_of_its_workloads_check_them():
+def test_a_rule_about_tokens_is_not_reported_if_some_of_its_workloads_check_them():
     some = believes(f"{{selector: {{matchLabels: {{version: v2}}}}, jwtRules: [{{issuer: me, jwks: {KEYS}}}]}}")
     asking = "{rules: [{from: [{source: {requestPrincipals: ['*']}}]}]}"
     assert said(WEB + some + policy(asking)) == []
     assert len(said(WEB + some + policy("{selector: {matchLabels: {version: v1}}, " + asking[1:]))) == 1
 
 
-def test_a_request_authentication_for_nobody_is_said():
+def test_a_request_authentication_that_selects_no_workload_is_reported():
     (line,) = said(WEB + INLINE.replace("namespace: shop", "namespace: shpo"))
     assert (
         "no workload runs in namespace shpo: the RequestAuthentication has no effect (hint: did you mean `shop`?)"
@@ -50,7 +50,7 @@ def test_a_request_authentication_for_nobody_is_said():
     )
 
 
-def test_keys_that_a_pod_cannot_fetch_are_said():
+def test_keys_that_a_pod_cannot_fetch_are_reported():
     fetched = "{jwtRules: [{issuer: me, jwksUri: 'https://login.example.com/keys'}]}"
     (line,) = said(WEB + believes(fetched))
     assert (
@@ -66,7 +66,7 @@ def test_keys_that_a_pod_cannot_fetch_are_said():
     assert said(WEB + known + believes(fetched)) == []
 
 
-def test_a_port_of_unknown_protocol_is_said_where_tokens_are_to_be_checked():
+def test_a_port_of_unknown_protocol_is_reported_where_tokens_are_checked():
     unknown = WEB.replace("name: http, port: 80", "name: web, port: 80").replace(
         "{name: http, port: 8080}", "{port: 8080}"
     )
@@ -83,7 +83,7 @@ def test_a_port_of_unknown_protocol_is_said_where_tokens_are_to_be_checked():
         ("http-too", ""),
     ],
 )
-def test_tokens_are_not_checked_where_http_may_pass_as_bytes(says, why):
+def test_a_port_where_http_may_pass_as_tcp_is_reported_for_tokens(says, why):
     other = "---\napiVersion: v1\nkind: Service\nmetadata: {name: aaa, namespace: shop}\n"
     other += f"spec: {{selector: {{app: web}}, ports: [{{name: {says}, port: 81, targetPort: 8080}}]}}\n"
     found = [line for line in said(WEB + other + INLINE) if line.startswith("RequestAuthentication")]

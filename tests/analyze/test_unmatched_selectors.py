@@ -24,7 +24,7 @@ def policy(kind, namespace):
         ("default", "an object without `metadata.namespace` is in namespace default; known here: istio-system, shop"),
     ],
 )
-def test_a_policy_in_a_namespace_where_nothing_runs_is_said(kind, namespace, hint):
+def test_a_policy_in_a_namespace_without_workloads_is_reported(kind, namespace, hint):
     (line,) = said(WEB + policy(kind, namespace))
     assert line == (
         f"{kind} {namespace}/x: metadata.namespace: warning: no workload runs in namespace {namespace}: "
@@ -33,11 +33,11 @@ def test_a_policy_in_a_namespace_where_nothing_runs_is_said(kind, namespace, hin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_policy_for_its_namespace_or_the_mesh_is_well(kind):
+def test_a_policy_for_its_namespace_or_the_mesh_has_no_findings(kind):
     assert said(WEB + policy(kind, "shop")) == []
     assert said(WEB + policy(kind, "istio-system")) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_where_nothing_runs_at_all_nobody_knows_for_whom_it_is(kind):
+def test_without_any_workload_selectors_are_not_checked(kind):
     assert said(policy(kind, "shpo")) == []

@@ -35,7 +35,7 @@ async def answered():
         await close()
 
 
-async def test_a_refusal_is_told_in_the_servers_words(answered):
+async def test_a_rejection_has_the_servers_message(answered):
     said = {
         "kind": "Status",
         "reason": "Invalid",
@@ -49,29 +49,29 @@ async def test_a_refusal_is_told_in_the_servers_words(answered):
     assert "spec.ports: too many" in str(error.causes)
 
 
-async def test_what_is_no_status_is_told_as_it_came(answered):
+async def test_an_error_response_that_is_no_status_is_shown_as_text(answered):
     answer, body = await answered(b"<html>no such gateway</html>", status=502, headers={"Retry-After": "soon"})
     error = refusal(answer, body, "GET /x")
     assert (error.status, error.reason, error.message) == (502, "Bad Gateway", "<html>no such gateway</html>")
     assert error.retry_after == 0
 
 
-async def test_no_more_is_read_than_is_allowed(answered):
+async def test_no_more_bytes_are_read_than_allowed(answered):
     assert (await answered(b"x" * 1_000))[1] == b"x" * 1_000
     with pytest.raises(ApiUnavailable, match="a response of over 1,000 bytes"):
         await answered(b"x" * 1_001)
 
 
-def test_a_list_may_have_no_items_and_goes_on_elsewhere():
+def test_a_list_may_have_no_items_and_a_continue_token():
     found = decoded(b'{"metadata": {"resourceVersion": "7", "continue": "there"}}', ObjectList[dict], "/x")
     assert (found.items, found.metadata.resource_version, found.metadata.continue_) == (None, "7", "there")
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b'{"metadata": 1}'])
-def test_an_answer_that_is_something_else_is_an_error(body):
+def test_a_response_of_another_type_is_an_error(body):
     with pytest.raises(ApiUnavailable, match="the response cannot be decoded"):
         decoded(body, ObjectList[dict], "/x")
 
 
-def test_a_status_may_bring_its_own_code():
+def test_the_code_of_a_status_object_is_the_errors_status():
     assert ApiStatus(code=410, reason="Expired").error().status == 410

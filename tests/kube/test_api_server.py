@@ -19,11 +19,11 @@ def ask(server, path, **headers):
         return answer.read()
 
 
-def test_it_is_the_release_we_say(api_server):
+def test_the_api_server_has_the_expected_release(api_server):
     assert api_server.request("GET", "/version")["gitVersion"] == "v1.34.3"
 
 
-def test_nobody_is_anonymous_and_the_token_is_believed(api_server):
+def test_anonymous_requests_are_rejected_and_the_token_is_accepted(api_server):
     with pytest.raises(urllib.error.HTTPError) as refused:
         ask(api_server, "/api/v1/pods")
     assert refused.value.code == 401
@@ -35,7 +35,7 @@ def test_the_kubeconfig_works_for_kubectl(api_server):
     assert subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() == "yes"
 
 
-def test_an_account_may_do_only_what_a_role_says(api_server):
+def test_an_account_may_do_only_what_its_role_allows(api_server):
     namespace = api_server.make_namespace("roles")
     said = api_server.request(
         "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", {"spec": {"audiences": []}}

@@ -50,7 +50,7 @@ async def outcomes(steps):
     return [(done.what.name, done.outcome) async for done in steps]
 
 
-async def test_each_is_created_then_unchanged_then_changed(client):
+async def test_an_object_is_created_then_unchanged_then_changed(client):
     objects = [NAMESPACE, config_map("a"), config_map("b")]
     await outcomes(apply(client, objects[:1]))
     assert await outcomes(apply(client, objects[1:])) == [("a", ApplyOutcome.CREATED), ("b", ApplyOutcome.CREATED)]
@@ -59,7 +59,7 @@ async def test_each_is_created_then_unchanged_then_changed(client):
     assert changed == [("a", ApplyOutcome.CHANGED), ("b", ApplyOutcome.UNCHANGED)]
 
 
-async def test_what_is_not_kept_is_removed_and_nothing_of_others(client):
+async def test_remove_deletes_labelled_objects_outside_of_keep_and_no_others(client):
     await outcomes(apply(client, [NAMESPACE, config_map("a"), config_map("b")]))
     other = config_map("theirs")
     other["metadata"]["labels"] = {}
@@ -69,7 +69,7 @@ async def test_what_is_not_kept_is_removed_and_nothing_of_others(client):
     assert (await client.get(CONFIG_MAPS, "theirs", namespace="applying"))["data"] == {"a": "1"}
 
 
-async def test_a_dry_run_tells_and_changes_nothing(client):
+async def test_a_dry_run_yields_the_results_and_changes_nothing(client):
     await outcomes(apply(client, [NAMESPACE, config_map("a")]))
     told = await outcomes(apply(client, [config_map("a", "2"), config_map("b")], dry_run=True))
     assert told == [("a", ApplyOutcome.CHANGED), ("b", ApplyOutcome.CREATED)]
@@ -77,13 +77,13 @@ async def test_a_dry_run_tells_and_changes_nothing(client):
     assert (await client.get(CONFIG_MAPS, "a", namespace="applying"))["data"] == {"a": "1"}
 
 
-async def test_a_dry_run_knows_what_a_namespace_that_is_not_there_would_hold(client):
+async def test_a_dry_run_reports_objects_in_a_namespace_that_it_would_create(client):
     objects = [{**NAMESPACE, "metadata": {"name": "not-there"}}, config_map("a", namespace="not-there")]
     told = await outcomes(apply(client, objects, dry_run=True))
     assert told == [("not-there", ApplyOutcome.CREATED), ("a", ApplyOutcome.CREATED)]
 
 
-async def test_a_new_kind_is_served_before_an_object_of_it_is_sent(client):
+async def test_an_object_of_a_new_kind_is_sent_only_when_the_kind_is_served(client):
     objects = [definition("looms"), {"apiVersion": "test.weft.dev/v1", "kind": "Looms", "metadata": {"name": "x"}}]
     assert await outcomes(apply(client, objects)) == [
         ("looms.test.weft.dev", ApplyOutcome.CREATED),
@@ -91,7 +91,7 @@ async def test_a_new_kind_is_served_before_an_object_of_it_is_sent(client):
     ]
 
 
-async def test_what_is_being_removed_is_made_anew_when_it_is_gone(client):
+async def test_an_object_that_is_being_deleted_is_created_again_after_it_is_deleted(client):
     await outcomes(apply(client, [NAMESPACE, config_map("a")]))
     held = await client.patch(CONFIG_MAPS, "a", {"metadata": {"finalizers": ["test.weft.dev/held"]}}, **ELSEWHERE)
     await client.delete(CONFIG_MAPS, "a", namespace="applying")
@@ -103,14 +103,14 @@ async def test_what_is_being_removed_is_made_anew_when_it_is_gone(client):
     assert found["metadata"]["uid"] != held["metadata"]["uid"] and found["data"] == {"a": "2"}
 
 
-async def test_fields_of_others_stay_theirs(client):
+async def test_fields_of_other_managers_are_kept(client):
     await outcomes(apply(client, [NAMESPACE, config_map("a")]))
     await client.patch(CONFIG_MAPS, "a", {"data": {"b": "theirs"}}, namespace="applying", manager="other")
     assert await outcomes(apply(client, [config_map("a")])) == [("a", ApplyOutcome.UNCHANGED)]
     assert (await client.get(CONFIG_MAPS, "a", namespace="applying"))["data"] == {"a": "1", "b": "theirs"}
 
 
-async def test_what_the_server_refuses_is_said_at_once(client):
+async def test_an_object_that_the_server_rejects_raises_at_once(client):
     with pytest.raises(ApiError) as error:
         await outcomes(apply(client, [config_map("Not A Name", namespace="default")]))
     assert error.value.status in (400, 422)

@@ -95,11 +95,11 @@ def said(cluster):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_what_is_typed_first_says_what_is_broken_and_of_which_object(case, said):
+def test_the_first_commands_of_a_user_name_the_problem_and_its_object(case, said):
     assert not (wrong := missing(case, {typed.command: said(typed.command) for typed in case.typed})), wrong
 
 
-def test_with_a_webhook_that_is_down_no_pod_is_made(cluster):
+def test_no_pod_is_created_while_the_webhook_is_down(cluster):
     pod = {"metadata": {"name": "tried"}, "spec": {"containers": [{"name": "app", "image": "app"}]}}
     with pytest.raises(RequestFailed, match="failed calling webhook"):
         cluster.request("POST", "/api/v1/namespaces/down/pods?dryRun=All", pod)

@@ -27,7 +27,7 @@ async def test_creates_reads_replaces_and_deletes(client, namespace):
     assert missing.value.not_found
 
 
-async def test_a_lost_race_and_a_taken_name_are_conflicts(client, namespace):
+async def test_a_lost_race_and_an_existing_name_are_conflicts(client, namespace):
     made = await client.create(CONFIG_MAPS, config_map(namespace, "one", a="1"), namespace=namespace)
     with pytest.raises(ApiError) as taken:
         await client.create(CONFIG_MAPS, config_map(namespace, "one"), namespace=namespace)
@@ -39,14 +39,14 @@ async def test_a_lost_race_and_a_taken_name_are_conflicts(client, namespace):
     assert not lost.value.already_exists
 
 
-async def test_only_the_very_object_is_deleted_if_its_uid_is_given(client, namespace):
+async def test_only_the_object_with_the_given_uid_is_deleted(client, namespace):
     await put(client, namespace, "one")
     with pytest.raises(ApiError) as another:
         await client.delete(CONFIG_MAPS, "one", namespace=namespace, uid="00000000-0000-0000-0000-000000000000")
     assert another.value.conflict
 
 
-async def test_a_list_comes_in_pages_and_at_one_version(client, namespace):
+async def test_a_list_is_read_in_pages_at_one_version(client, namespace):
     for number in range(5):
         await put(client, namespace, f"page-{number}", n=str(number))
     sizes = [len(page.items) async for page in client.pages(CONFIG_MAPS, ConfigMap, namespace=namespace, limit=2)]
@@ -56,7 +56,7 @@ async def test_a_list_comes_in_pages_and_at_one_version(client, namespace):
     assert int(listed.resource_version) > 0
 
 
-async def test_selectors_choose(client, namespace):
+async def test_label_and_field_selectors_filter_a_list(client, namespace):
     labelled = config_map(namespace, "one")
     labelled["metadata"]["labels"] = {"app": "a"}
     await client.apply(labelled, manager="test")
@@ -67,7 +67,7 @@ async def test_selectors_choose(client, namespace):
     assert [item["metadata"]["name"] for item in by_field.items] == ["two"]
 
 
-async def test_apply_shares_an_object_between_writers_and_tells_whose_a_field_is(client, namespace):
+async def test_apply_shares_an_object_between_managers_and_names_the_manager_in_a_conflict(client, namespace):
     await client.apply(config_map(namespace, "one", a="1"), manager="first")
     await client.apply(config_map(namespace, "one", b="1"), manager="second")
     with pytest.raises(ApiError) as conflict:
@@ -83,7 +83,7 @@ async def test_a_dry_run_writes_nothing(client, namespace):
     assert not (await client.list(CONFIG_MAPS, dict, namespace=namespace)).items
 
 
-async def test_patches_by_merge_and_by_steps(client, namespace):
+async def test_merge_patches_and_json_patches_work(client, namespace):
     await put(client, namespace, "one", a="1", b="1")
     await client.patch(CONFIG_MAPS, "one", {"data": {"a": None}}, namespace=namespace)
     steps = [{"op": "replace", "path": "/data/b", "value": "2"}]
@@ -106,7 +106,7 @@ async def test_without_a_name_or_namespace_nothing_is_written(client):
         await client.create(CONFIG_MAPS, config_map("", "one"))
 
 
-async def test_finds_kinds_that_it_was_not_born_with(client, api_server):
+async def test_find_returns_kinds_that_are_not_built_in(client, api_server):
     assert (await client.find("autoscaling/v1", "HorizontalPodAutoscaler")).plural == "horizontalpodautoscalers"
     with pytest.raises(ApiError) as unknown:
         await client.find("autoscaling/v1", "Widget")
@@ -116,7 +116,7 @@ async def test_finds_kinds_that_it_was_not_born_with(client, api_server):
     assert not await client.exists(ResourceKind("apps", "v1", "widgets", "Widget"))
 
 
-async def test_a_refused_account_is_told_apart(client, api_server, namespace):
+async def test_a_forbidden_request_is_recognized(client, api_server, namespace):
     token = api_server.request(
         "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", {"spec": {"audiences": []}}
     )["status"]["token"]
@@ -128,7 +128,7 @@ async def test_a_refused_account_is_told_apart(client, api_server, namespace):
     assert f"system:serviceaccount:{namespace}:default" in str(refused.value)
 
 
-async def test_a_server_that_has_too_much_to_do_says_when_to_come_back(client, api_server, namespace):
+async def test_a_busy_servers_retry_after_is_read(client, api_server, namespace):
     group = "flowcontrol.apiserver.k8s.io"
     level, schema = (
         ResourceKind(group, "v1", plural, kind, namespaced=False)
@@ -162,7 +162,7 @@ async def test_a_server_that_has_too_much_to_do_says_when_to_come_back(client, a
     await client.delete(level, namespace)
 
 
-async def test_a_watch_line_has_a_size_it_may_not_pass(client, monkeypatch, namespace):
+async def test_a_watch_line_over_the_maximum_size_raises(client, monkeypatch, namespace):
     monkeypatch.setattr(client_module, "_LONGEST_LINE", 50_000)
     await put(client, namespace, "large", text="x" * 100_000)
     with pytest.raises(ApiUnavailable, match="a watch line of over"):
@@ -171,7 +171,7 @@ async def test_a_watch_line_has_a_size_it_may_not_pass(client, monkeypatch, name
                 pass
 
 
-async def test_an_answer_of_the_wrong_shape_is_the_servers_fault(client):
+async def test_a_response_of_the_wrong_shape_is_unavailable(client):
     class Strange(msgspec.Struct):
         metadata: int
 
@@ -179,7 +179,7 @@ async def test_an_answer_of_the_wrong_shape_is_the_servers_fault(client):
         await client.get(NAMESPACES, "default", Strange)
 
 
-async def test_a_watch_opens_then_gives_lines_and_ends_when_the_server_ends_it(client, namespace):
+async def test_a_watch_yields_lines_and_ends_when_the_server_ends_it(client, namespace):
     version = (await put(client, namespace, "one"))["metadata"]["resourceVersion"]
     got = []
     watched = client.watch(

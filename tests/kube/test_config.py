@@ -128,7 +128,7 @@ def test_an_address_of_version_6_is_written_in_brackets(tmp_path, monkeypatch):
     assert in_cluster(account(tmp_path, monkeypatch, "fd00::1")).server == "https://[fd00::1]:443"
 
 
-def test_a_pod_without_a_mounted_account_says_why(tmp_path, monkeypatch):
+def test_a_pod_without_a_mounted_service_account_raises_with_a_hint(tmp_path, monkeypatch):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     with pytest.raises(ConfigError, match="automountServiceAccountToken"):
         in_cluster(tmp_path)
@@ -181,7 +181,7 @@ def test_in_a_pod_a_named_kubeconfig_is_still_preferred(tmp_path, monkeypatch):
         ({"clusters": "x"}, "is not a kubeconfig: Expected `array`"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_with_the_file(tmp_path, changes, says):
+def test_unsupported_settings_are_rejected_with_the_file(tmp_path, changes, says):
     file = kubeconfig(tmp_path / "config", **changes)
     with pytest.raises(ConfigError, match=re.escape(says)) as refused:
         load(file)
@@ -189,7 +189,7 @@ def test_what_cannot_be_honoured_is_refused_with_the_file(tmp_path, changes, say
 
 
 @pytest.mark.parametrize("text", ["a: [", "\x00", "- a", "just words"])
-def test_a_file_that_is_something_else_is_refused(tmp_path, text):
+def test_a_file_that_is_no_kubeconfig_is_rejected(tmp_path, text):
     (tmp_path / "config").write_text(text)
     with pytest.raises(ConfigError, match="config: error: "):
         load(tmp_path / "config")
@@ -208,7 +208,7 @@ def test_a_missing_file_is_named(tmp_path):
         from_kubeconfig([tmp_path / "nowhere"])
 
 
-def test_impersonation_is_carried_along(tmp_path):
+def test_impersonation_becomes_headers(tmp_path):
     file = kubeconfig(
         tmp_path / "config", user={"as": "jane", "as-groups": ["a", "b"], "as-user-extra": {"why": ["x"]}}
     )

@@ -28,7 +28,7 @@ async def test_a_token_file_is_read_again_when_it_changes(tmp_path):
     assert token_in(await credentials.headers()) == "Bearer two!"
 
 
-async def test_a_projected_token_is_followed_through_its_links(tmp_path):
+async def test_a_projected_token_is_read_again_when_its_symlink_changes(tmp_path):
     """As kubelet writes it: a new directory, and a link to it swapped."""
     for name, text in (("..1", "one"), ("..2", "two")):
         (tmp_path / name).mkdir()
@@ -42,7 +42,7 @@ async def test_a_projected_token_is_followed_through_its_links(tmp_path):
     assert token_in(await credentials.headers()) == "Bearer two"
 
 
-async def test_a_file_that_is_away_or_empty_for_a_moment_changes_nothing(tmp_path):
+async def test_a_file_that_is_missing_or_empty_for_a_moment_changes_nothing(tmp_path):
     file = tmp_path / "token"
     file.write_text("one")
     credentials = ApiCredentials(ApiConnection(server="https://x", token_file=str(file)))
@@ -53,13 +53,13 @@ async def test_a_file_that_is_away_or_empty_for_a_moment_changes_nothing(tmp_pat
     assert token_in(await credentials.headers()) == "Bearer one"
 
 
-async def test_a_file_that_was_never_there_is_named(tmp_path):
+async def test_a_file_that_never_existed_is_named_in_the_error(tmp_path):
     credentials = ApiCredentials(ApiConnection(server="https://x", token_file=str(tmp_path / "token")))
     with pytest.raises(ConfigError, match="token: error: cannot be read"):
         await credentials.headers()
 
 
-async def test_nobody_in_particular_sends_no_header():
+async def test_without_a_user_no_authorization_header_is_sent():
     assert await ApiCredentials(ApiConnection(server="https://x")).headers() == []
 
 
@@ -69,7 +69,7 @@ async def test_impersonation_reaches_the_server(api_server):
             await client.raw("GET", "/api/v1/pods")
 
 
-async def test_one_context_serves_until_something_changes(api_server, tmp_path):
+async def test_the_tls_context_is_reused_until_something_changes(api_server, tmp_path):
     authority = tmp_path / "ca.crt"
     authority.write_text(api_server.ca.read_text())
     credentials = ApiCredentials(ApiConnection(server="https://x", ca_file=str(authority)))
@@ -79,7 +79,7 @@ async def test_one_context_serves_until_something_changes(api_server, tmp_path):
     assert credentials.tls() is not first
 
 
-async def test_a_ca_that_breaks_later_leaves_the_last_one(api_server, tmp_path, caplog):
+async def test_an_invalid_new_ca_leaves_the_last_context_in_use(api_server, tmp_path, caplog):
     authority = tmp_path / "ca.crt"
     authority.write_text(api_server.ca.read_text())
     credentials = ApiCredentials(ApiConnection(server="https://x", ca_file=str(authority)))
@@ -90,14 +90,14 @@ async def test_a_ca_that_breaks_later_leaves_the_last_one(api_server, tmp_path, 
     assert caplog.text.count("not a PEM certificate") == 1
 
 
-def test_a_ca_and_a_key_that_cannot_be_used_are_told():
+def test_an_unusable_ca_or_key_is_a_config_error():
     with pytest.raises(ConfigError, match=r"kubeconfig: error: the API server's CA is not a PEM certificate"):
         ApiCredentials(ApiConnection(server="https://x", source="kubeconfig", ca_data="rubbish")).tls()
     with pytest.raises(ConfigError, match="client certificate and its key cannot be used"):
         ApiCredentials(ApiConnection(server="https://x", client_certificate="rubbish", client_key="rubbish")).tls()
 
 
-async def test_a_client_certificate_from_files_and_from_data_is_believed(api_server):
+async def test_a_client_certificate_from_files_and_from_data_is_accepted(api_server):
     common = {"server": api_server.server, "ca_file": str(api_server.ca)}
     files = ApiConnection(
         **common, client_certificate_file=str(api_server.certificate), client_key_file=str(api_server.key)
@@ -110,7 +110,7 @@ async def test_a_client_certificate_from_files_and_from_data_is_believed(api_ser
             assert b"PodList" in await client.raw("GET", "/api/v1/pods")
 
 
-async def test_the_ca_may_be_replaced_while_we_run(api_server, tmp_path):
+async def test_the_ca_may_be_replaced_at_run_time(api_server, tmp_path):
     authority = tmp_path / "ca.crt"
     authority.write_text(api_server.certificate.read_text())
     async with connected(api_server, ca_data="", ca_file=str(authority)) as client:
@@ -140,7 +140,7 @@ def calls(tmp_path):
     return int((tmp_path / "calls").read_text())
 
 
-async def test_a_plugin_is_run_once_while_its_token_is_good(api_server, tmp_path):
+async def test_a_plugin_runs_once_while_its_token_is_valid(api_server, tmp_path):
     soon = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     made = plugin(tmp_path, f"say(token={api_server.token!r}, expirationTimestamp={soon!r})")
     async with Client(ApiConnection(server=api_server.server, ca_file=str(api_server.ca), exec_plugin=made)) as client:
@@ -156,14 +156,14 @@ async def test_a_plugins_expired_token_is_renewed(tmp_path):
     assert token_in(await credentials.headers()) == "Bearer number-2"
 
 
-async def test_a_plugin_is_asked_again_when_the_server_does_not_believe_it(api_server, tmp_path):
+async def test_a_plugin_runs_again_when_the_server_rejects_its_token(api_server, tmp_path):
     made = plugin(tmp_path, f"say(token='wrong' if count == 1 else {api_server.token!r})")
     async with Client(ApiConnection(server=api_server.server, ca_file=str(api_server.ca), exec_plugin=made)) as client:
         assert b"PodList" in await client.raw("GET", "/api/v1/pods")
     assert calls(tmp_path) == 2
 
 
-async def test_a_plugin_that_is_never_believed_is_not_asked_for_ever(api_server, tmp_path):
+async def test_a_plugin_whose_tokens_are_always_rejected_does_not_run_forever(api_server, tmp_path):
     made = plugin(tmp_path, "say(token=f'wrong-{count}')")
     async with Client(ApiConnection(server=api_server.server, ca_file=str(api_server.ca), exec_plugin=made)) as client:
         with pytest.raises(ApiError) as refused:
@@ -172,7 +172,7 @@ async def test_a_plugin_that_is_never_believed_is_not_asked_for_ever(api_server,
     assert calls(tmp_path) == 2
 
 
-async def test_a_plugin_may_give_a_client_certificate(api_server, tmp_path):
+async def test_a_plugin_may_return_a_client_certificate(api_server, tmp_path):
     made = plugin(
         tmp_path,
         f"say(clientCertificateData=open({str(api_server.certificate)!r}).read(), "
@@ -190,7 +190,7 @@ async def test_a_plugin_gets_its_arguments_and_environment(tmp_path):
     assert token_in(await credentials.headers()) == "Bearer loginmeExecCredential"
 
 
-def test_a_plugin_is_told_about_the_cluster_if_it_wants_to_know(api_server):
+def test_a_plugin_gets_the_cluster_info_if_configured(api_server):
     connection = load(api_server.kubeconfig)
     asks = ExecPlugin(api_version=V1, command="x", provide_cluster_info=True)
     cluster = json.loads(_exec_info(asks, connection))["spec"]["cluster"]
@@ -212,20 +212,20 @@ def test_a_plugin_is_told_about_the_cluster_if_it_wants_to_know(api_server):
         ),
     ],
 )
-async def test_a_plugin_that_fails_is_named(tmp_path, body, says):
+async def test_a_failing_plugin_is_named_in_the_error(tmp_path, body, says):
     credentials = ApiCredentials(ApiConnection(server="https://x", exec_plugin=plugin(tmp_path, body)))
     with pytest.raises((ConfigError, ApiUnavailable), match=f"exec plugin .*plugin: error: {says}"):
         await credentials.headers()
 
 
-async def test_a_plugin_that_is_not_installed_comes_with_its_hint():
+async def test_a_missing_plugin_is_reported_with_its_install_hint():
     missing = ExecPlugin(api_version=V1, command="no-such-plugin", install_hint="get it from the cloud")
     credentials = ApiCredentials(ApiConnection(server="https://x", exec_plugin=missing))
     with pytest.raises(ConfigError, match=r"no-such-plugin: error: cannot be started: .*hint: get it from the cloud"):
         await credentials.headers()
 
 
-async def test_a_plugin_that_hangs_is_ended(tmp_path, monkeypatch):
+async def test_a_hanging_plugin_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr("weft.kube.credentials._PLUGIN_TIMEOUT", 1.0)
     body = "open(calls + '.pid', 'w').write(str(os.getpid()))\nimport time\ntime.sleep(60)"
     credentials = ApiCredentials(ApiConnection(server="https://x", exec_plugin=plugin(tmp_path, body)))

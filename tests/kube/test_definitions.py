@@ -27,7 +27,7 @@ def test_every_kind_that_is_installed_is_watched_in_its_preferred_version():
     ("offered", "version"),
     [(("v1alpha3", "v1beta1"), "v1beta1"), (("v1alpha3",), "v1alpha3"), (("v1", "v1alpha3"), "v1"), (("v7",), None)],
 )
-def test_of_what_is_served_the_preferred_one_is_taken(offered, version):
+def test_the_preferred_served_version_is_watched(offered, version):
     manifest = definition("VirtualService")
     manifest["spec"]["versions"] = [{"name": name, "served": True} for name in offered] + [
         {"name": "v1", "served": False}
@@ -39,22 +39,22 @@ def test_of_what_is_served_the_preferred_one_is_taken(offered, version):
     assert found is None or not (found.has_status or found.conditions_apart)
 
 
-def test_a_definition_that_is_not_established_is_not_asked_for():
+def test_a_definition_that_is_not_established_is_not_watched():
     assert read(definition("Sidecar"), {}) is None
     assert read(definition("Sidecar"), {"conditions": [{"type": "Established", "status": "False"}]}) is None
 
 
-def test_a_kind_of_the_same_name_in_another_group_is_not_meant():
+def test_a_kind_of_the_same_name_in_another_group_is_ignored():
     manifest = definition("Gateway")
     manifest["spec"]["group"] = "example.com"
     assert read(manifest) is None
 
 
-def test_the_standards_gateway_is_one_of_its_own():
+def test_the_gateway_apis_gateway_differs_from_istios():
     manifest = definition("Gateway")
     manifest["spec"]["group"] = "gateway.networking.k8s.io"
     assert read(manifest).resource == ResourceKind("gateway.networking.k8s.io", "v1", "gateways", "Gateway")
 
 
-def test_core_kinds_and_our_own_are_not_among_the_wanted():
+def test_core_kinds_and_wefts_own_kinds_are_not_wanted():
     assert not {"Service", "Namespace", "ConfigMap", "Workload"} & WANTED.keys()

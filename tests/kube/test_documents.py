@@ -20,7 +20,7 @@ def written(port=80, **metadata):
     return msgspec.json.decode(msgspec.json.encode(body), type=WrittenObject)
 
 
-def test_a_document_holds_what_its_author_wrote():
+def test_a_document_has_only_the_fields_that_its_author_wrote():
     notes = {"kubectl.kubernetes.io/last-applied-configuration": "{…}", "networking.istio.io/exportTo": "."}
     made = document(
         SERVICES, KEY, written(labels={"a": "b"}, annotations=notes, creationTimestamp="2026-01-01T00:00:00Z")
@@ -41,7 +41,7 @@ def test_a_document_holds_what_its_author_wrote():
     assert parsed.values[0].host == "orders.shop.svc.cluster.local" and not parsed.problems
 
 
-def test_what_only_the_server_changed_is_no_change():
+def test_a_change_of_server_fields_is_no_change():
     documents = Documents()
     assert documents.change(SERVICES, KEY, written(resourceVersion="1")).document is not None
     assert documents.change(SERVICES, KEY, written(resourceVersion="2", generation=7)) is None
@@ -49,20 +49,20 @@ def test_what_only_the_server_changed_is_no_change():
     assert documents.change(SERVICES, KEY, written(port=81, labels={"a": "b"})) is not None
 
 
-def test_what_is_gone_and_comes_back_is_a_change():
+def test_an_object_that_is_deleted_and_created_again_is_a_change():
     documents = Documents()
     documents.change(SERVICES, KEY, written())
     assert documents.gone(KEY).document is None
     assert documents.change(SERVICES, KEY, written()) is not None
 
 
-def test_an_object_that_is_nothing_but_its_name():
+def test_a_named_object_becomes_a_document_of_its_metadata():
     found = msgspec.json.decode(b'{"metadata": {"name": "shop", "labels": null}, "spec": {"x": 1}}', type=NamedObject)
     made = document(NAMESPACES, ObjectKey("Namespace", "", "shop"), found)
     assert made.body == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
 
 
-def test_nesting_beyond_all_reason_is_told_and_not_read(caplog):
+def test_an_object_that_is_nested_too_deeply_is_logged_and_skipped(caplog):
     deep = WrittenObject(written().metadata, spec=msgspec.Raw(b"[" * 5_000 + b"]" * 5_000))
     made = document(SERVICES, KEY, deep)
     assert not made.usable and not parse(made).values

@@ -29,7 +29,7 @@ def test_listeners_of_one_port_are_one_port_of_the_service():
     assert ports == [("http-80", 80), ("https-443", 443), ("tcp-5432", 5432)]
 
 
-def test_pods_of_another_revision_ask_for_its_injector():
+def test_pods_of_another_revision_have_the_label_for_its_injector():
     gateway = StandardGateway("edge", "shop", "weft", (Listener("a", 80, "HTTP"),))
     made = objects(gateway, "u", service_type="ClusterIP", revision="canary")
     template = made[DEPLOYMENTS]["spec"]["template"]["metadata"]
@@ -37,7 +37,7 @@ def test_pods_of_another_revision_ask_for_its_injector():
     assert template["annotations"] == {"inject.istio.io/templates": "gateway"}
 
 
-def test_everything_that_is_made_carries_what_the_gateway_says_and_what_it_is_found_by():
+def test_created_objects_have_the_gateways_labels_and_the_labels_for_lookup():
     own = {"labels": (("team", "shop"), (NAME, "another")), "annotations": (("example.com/what", "a b"),)}
     gateway = StandardGateway("edge", "shop", "weft", (Listener("a", 80, "HTTP"),), **own)
     made = objects(gateway, "u", service_type="ClusterIP")
@@ -47,7 +47,7 @@ def test_everything_that_is_made_carries_what_the_gateway_says_and_what_it_is_fo
         assert metadata["annotations"]["example.com/what"] == "a b"
 
 
-def test_a_gateway_does_not_say_what_runs_in_its_pods_or_who_injects_them():
+def test_a_gateway_cannot_set_the_image_or_the_injector_of_its_pods():
     own = {
         "labels": (("istio.io/rev", "canary"), ("sidecar.istio.io/inject", "false"), ("team", "shop")),
         "annotations": (("sidecar.istio.io/proxyImage", "mine"), ("weft.dev/on-demand", "x"), ("a.b/c", "d")),
@@ -108,7 +108,7 @@ async def looking(server, namespace, *, revision="default", by=None):
         yield place
 
 
-async def test_a_gateway_gets_what_it_owns(cluster, namespace):
+async def test_a_gateway_gets_objects_that_it_owns(cluster, namespace):
     async with looking(cluster, namespace) as place:
         await place.put("edge")
         uid = cluster.request("GET", url("Gateway", namespace, "edge"))["metadata"]["uid"]
@@ -120,7 +120,7 @@ async def test_a_gateway_gets_what_it_owns(cluster, namespace):
         assert place.problems == []
 
 
-async def test_what_is_right_is_not_written_and_what_is_gone_is_made_anew(cluster, namespace, monkeypatch):
+async def test_correct_objects_are_not_written_and_deleted_ones_are_created_again(cluster, namespace, monkeypatch):
     monkeypatch.setattr(module, "_AGAIN_SECONDS", 0.0)
     async with looking(cluster, namespace) as place:
         await place.put("edge")
@@ -131,7 +131,7 @@ async def test_what_is_right_is_not_written_and_what_is_gone_is_made_anew(cluste
         assert await place.made(SERVICES, "edge-weft") is not None
 
 
-async def test_nothing_is_made_for_who_has_an_address_or_another_class(cluster, namespace):
+async def test_nothing_is_created_for_a_gateway_with_addresses_or_another_class(cluster, namespace):
     own = [{"type": "Hostname", "value": "edge.shop.svc"}]
     async with looking(cluster, namespace) as place:
         await place.put("edge", wanted={"gatewayClassName": "weft", "listeners": [HTTP], "addresses": own})
@@ -140,7 +140,7 @@ async def test_nothing_is_made_for_who_has_an_address_or_another_class(cluster, 
             assert await place.made(DEPLOYMENTS, name) is None
 
 
-async def test_what_is_somebody_elses_is_left_alone(cluster, namespace):
+async def test_objects_that_the_gateway_does_not_own_are_not_changed(cluster, namespace):
     async with looking(cluster, namespace) as place:
         theirs = {"metadata": {"name": "edge-weft"}, "spec": {"ports": [{"port": 1}]}}
         before = await place.client.create(SERVICES, theirs, dict, namespace=namespace)
@@ -151,7 +151,7 @@ async def test_what_is_somebody_elses_is_left_alone(cluster, namespace):
         assert f"Service {namespace}/edge-weft exists and is not owned by this Gateway" in problem.what
 
 
-async def test_a_type_of_service_that_there_is_not_is_told(cluster, namespace):
+async def test_an_unknown_service_type_is_a_problem(cluster, namespace):
     async with looking(cluster, namespace) as place:
         await place.put("edge", annotations={module.SERVICE_TYPE: "Balancer"})
         (problem,) = place.problems
@@ -161,7 +161,7 @@ async def test_a_type_of_service_that_there_is_not_is_told(cluster, namespace):
         assert place.problems == []
 
 
-async def test_each_revision_makes_its_own(cluster, namespace):
+async def test_each_revision_creates_only_its_own_gateways(cluster, namespace):
     async with looking(cluster, namespace, revision="canary") as place:
         await place.put("edge")
         await place.put("new", labels={"istio.io/rev": "canary"})
@@ -172,7 +172,7 @@ async def test_each_revision_makes_its_own(cluster, namespace):
         assert await place.made(DEPLOYMENTS, "edge-weft") is not None
 
 
-async def test_who_may_not_make_anything_says_which_value_to_set(cluster, namespace):
+async def test_a_forbidden_creation_names_the_value_to_set(cluster, namespace):
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
     token = cluster.request("POST", path, {"spec": {"audiences": []}})["status"]["token"]
     async with (

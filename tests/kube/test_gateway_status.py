@@ -29,7 +29,7 @@ PARENT = ParentRef("Gateway", "edge", "public", "http", namespaced=True)
 THEIRS = {"parentRef": {"name": "other"}, "controllerName": "example.com/other", "conditions": []}
 
 
-def test_an_entry_of_ours_stands_beside_those_of_others():
+def test_entries_of_other_controllers_are_kept():
     made = status_of({"parents": [THEIRS]}, RouteWanted(((PARENT, (ACCEPTED, RESOLVED)),)), 3, now="then")
     assert made["parents"][0] == THEIRS
     own = made["parents"][1]
@@ -43,7 +43,7 @@ def test_an_entry_of_ours_stands_beside_those_of_others():
     ]
 
 
-def test_a_condition_keeps_its_time_until_it_turns():
+def test_a_condition_keeps_its_transition_time_until_its_status_changes():
     wanted = RouteWanted(((PARENT, (ACCEPTED,)),))
     first = status_of({}, wanted, 1, now="then")
     again = status_of(first, wanted, 2, now="now")
@@ -52,7 +52,7 @@ def test_a_condition_keeps_its_time_until_it_turns():
     assert times == ["then", "then", "now"]
 
 
-def test_what_is_right_is_not_written_again_whatever_its_order():
+def test_a_status_that_differs_only_in_order_is_right():
     wanted = RouteWanted(((PARENT, (ACCEPTED, RESOLVED)),))
     made = status_of({"parents": [THEIRS]}, wanted, 1, now="then")
     other = copy.deepcopy(made)
@@ -64,12 +64,12 @@ def test_what_is_right_is_not_written_again_whatever_its_order():
     assert is_right({"parents": [THEIRS]}, RouteWanted(), 1)
 
 
-def test_a_route_that_is_not_ours_any_more_loses_our_entry_alone():
+def test_only_wefts_entry_is_removed_from_a_route_that_is_no_longer_wefts():
     made = status_of({"parents": [THEIRS]}, RouteWanted(((PARENT, (ACCEPTED,)),)), 1, now="then")
     assert status_of(made, RouteWanted(), 1, now="now")["parents"] == [THEIRS]
 
 
-def test_a_gateway_tells_of_each_listener():
+def test_a_gateways_status_has_each_listener():
     listener = ListenerOutcome("http", (RouteKind.HTTP, RouteKind.GRPC), 2, (ACCEPTED,))
     theirs = {"type": "Theirs", "status": "True"}
     wanted = GatewayWanted(
@@ -88,14 +88,14 @@ def test_a_gateway_tells_of_each_listener():
     assert "addresses" not in status_of(made, msgspec.structs.replace(wanted, addresses=()), 1, now="now")
 
 
-def test_a_class_is_accepted_and_says_what_its_gateways_do_in_the_order_of_the_alphabet():
+def test_a_gateway_class_is_accepted_and_lists_its_features_in_alphabetical_order():
     made = status_of({"supportedFeatures": [{"name": "Older"}]}, ClassWanted((ACCEPTED,)), 1, now="then")
     assert made["conditions"][0]["status"] == "True"
     names = [each["name"] for each in made["supportedFeatures"]]
     assert {"Gateway", "HTTPRoute"} <= set(names) and names == sorted(set(names))
 
 
-def test_a_policys_entries_stand_beside_those_of_others_and_are_no_more_than_allowed():
+def test_a_policys_entries_keep_those_of_others_and_are_at_most_sixteen():
     theirs = [{"ancestorRef": {"name": f"g{number}"}, "controllerName": "example.com/other"} for number in range(15)]
     ancestors = tuple((ParentRef("Gateway", "edge", name, namespaced=True), (ACCEPTED,)) for name in ("a", "b"))
     made = status_of({"ancestors": theirs}, PolicyWanted(ancestors), 1, now="then")
@@ -145,7 +145,7 @@ async def wanted_of(*targets, whom="System"):
     return {(each.kind, each.name): [told.reason for told in conditions] for each, conditions in found.ancestors}
 
 
-async def test_a_policy_tells_at_the_gateways_that_call_its_service_and_else_at_the_service():
+async def test_a_policys_ancestors_are_the_gateways_that_call_its_service_or_the_service_itself():
     well = ["Accepted", "ResolvedRefs"]
     assert await wanted_of("web") == {("Gateway", "edge"): well}
     assert await wanted_of("db") == {("Service", "db"): well}
@@ -153,7 +153,7 @@ async def test_a_policy_tells_at_the_gateways_that_call_its_service_and_else_at_
     assert await wanted_of("none") == {("Service", "none"): ["TargetNotFound", "ResolvedRefs"]}
 
 
-async def test_a_policy_that_cannot_be_read_is_told_where_it_would_count():
+async def test_a_policy_that_cannot_be_parsed_has_a_condition_at_its_ancestors():
     assert await wanted_of("web", whom="Nobody") == {("Gateway", "edge"): ["Invalid"]}
 
 
@@ -165,7 +165,7 @@ async def test_a_policy_that_cannot_be_read_is_told_where_it_would_count():
         ("defaultScope: All", "Invalid"),
     ],
 )
-async def test_a_gateway_that_cannot_be_says_so_in_the_standards_words(written, reason):
+async def test_an_invalid_gateway_has_the_standards_reason(written, reason):
     plane = ControlPlane()
     plane.apply(
         changes(LED.partition("---")[0].replace("gatewayClassName: weft", f"gatewayClassName: weft, {written}"))
@@ -177,7 +177,7 @@ async def test_a_gateway_that_cannot_be_says_so_in_the_standards_words(written, 
     ]  # fmt: skip
 
 
-def test_of_an_entry_of_ours_nothing_is_left_that_an_older_object_was_told():
+def test_conditions_of_an_older_generation_are_removed_from_wefts_entry():
     made = status_of({}, RouteWanted(((PARENT, (ACCEPTED, RESOLVED)),)), 1, now="then")
     made = status_of(made, RouteWanted(((PARENT, (not_accepted("UnsupportedValue", ""),)),)), 2, now="now")
     assert [(each["type"], each["observedGeneration"]) for each in made["parents"][0]["conditions"]] == [
@@ -197,7 +197,7 @@ def test_of_an_entry_of_ours_nothing_is_left_that_an_older_object_was_told():
         ([{"namespace": "other"}], "NoResources"),
     ],
 )
-async def test_a_gateway_is_programmed_when_a_gateways_pod_of_it_is_ready(pods, reason):
+async def test_a_gateway_is_programmed_when_one_of_its_gateway_pods_is_ready(pods, reason):
     plane = ControlPlane()
     plane.apply(changes(LED.partition("---")[0]))
     for number, pod in enumerate(pods):
@@ -221,7 +221,9 @@ async def test_a_gateway_is_programmed_when_a_gateways_pod_of_it_is_ready(pods, 
         (["none", "web"], "AddressNotUsable", ["web"]),
     ],
 )
-async def test_a_gateway_with_an_address_of_no_service_is_not_programmed_and_tells_the_others(hosts, reason, told):
+async def test_a_gateway_with_an_address_of_no_service_is_not_programmed_and_lists_its_usable_addresses(
+    hosts, reason, told
+):
     plane = ControlPlane()
     written = str([{"type": "Hostname", "value": host} for host in hosts])
     gateway = LED.partition("---")[0].replace("gatewayClassName: weft", f"gatewayClassName: weft, addresses: {written}")
@@ -297,7 +299,7 @@ SERVICE = {"spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port
 RULES = [{"backendRefs": [{"name": "web", "port": 80}]}]
 
 
-async def test_statuses_are_written_as_the_standard_has_them(cluster):
+async def test_gateway_api_statuses_are_written_in_the_standards_form(cluster):
     namespace = "standard"
     cluster.make_namespace(namespace)
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": namespace}, **SERVICE}

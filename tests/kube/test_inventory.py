@@ -49,7 +49,7 @@ def cluster(api_server):
     return api_server
 
 
-async def test_what_people_write_comes_as_documents_and_pods_as_values(cluster):
+async def test_written_objects_are_documents_and_pods_are_values(cluster):
     shop = cluster.make_namespace("inventory-shop", labels={"istio-injection": "enabled"})
     put(cluster, service("web", shop), pod("web-0", shop, "10.0.9.1"), virtual_service("web", shop, "web"))
     put(cluster, pod("old-0", shop, "10.0.9.2", phase="Succeeded"))
@@ -92,7 +92,7 @@ async def test_the_injectors_settings_and_the_meshs_are_found_in_the_root_namesp
     ]
 
 
-async def test_who_may_read_nothing_is_told_so_kind_by_kind(cluster):
+async def test_without_permissions_each_unreadable_kind_is_a_problem(cluster):
     place = cluster.make_namespace("inventory-stranger")
     asked = f"/api/v1/namespaces/{place}/serviceaccounts/default/token"
     token = cluster.request("POST", asked, {"spec": {"audiences": []}})["status"]["token"]
@@ -111,7 +111,7 @@ async def test_who_may_read_nothing_is_told_so_kind_by_kind(cluster):
     assert any("pods cannot be read: 403" in problem.what for problem in found.problems)
 
 
-async def test_what_is_found_is_what_the_examination_wants(cluster):
+async def test_an_inventory_can_be_analyzed(cluster):
     shop = cluster.make_namespace("inventory-wrong", labels={"istio-injection": "enabled"})
     put(cluster, service("web", shop), pod("web-0", shop, "10.0.9.3", proxy=False, ready=False))
     put(cluster, virtual_service("web", shop, "wbe"))

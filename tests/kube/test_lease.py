@@ -82,7 +82,7 @@ async def spec(client, namespace):
     return (await client.get(LEASES, "lead", namespace=namespace))["spec"]
 
 
-async def test_one_leads_and_the_next_takes_over_at_once_when_it_gives_back(client, namespace):
+async def test_another_replica_leads_at_once_after_the_lease_is_released(client, namespace):
     async with candidate(client, namespace, "one") as one:
         await soon(one.begun)
         assert one.leader.leading
@@ -117,7 +117,7 @@ async def test_the_holder_renews_and_others_wait(client, namespace):
         assert after["acquireTime"] == before["acquireTime"]
 
 
-async def test_a_leader_that_is_cut_off_stops_before_the_next_one_begins(api_server, client, namespace):
+async def test_a_disconnected_leader_stops_before_the_next_one_begins(api_server, client, namespace):
     address = urlsplit(api_server.server)
     async with (
         wire(address.hostname, address.port) as line,
@@ -136,7 +136,7 @@ async def test_a_leader_that_is_cut_off_stops_before_the_next_one_begins(api_ser
             assert not far.leader.leading
 
 
-async def test_a_frozen_process_loses_the_lease_and_knows_it_when_it_wakes(api_server, client, namespace):
+async def test_a_frozen_process_loses_the_lease_and_stops_leading_when_it_resumes(api_server, client, namespace):
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -163,7 +163,7 @@ async def test_a_frozen_process_loses_the_lease_and_knows_it_when_it_wakes(api_s
 
 
 @pytest.mark.parametrize("clock", ["1970-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"])
-async def test_timestamps_of_another_clock_mean_nothing(client, namespace, clock):
+async def test_timestamps_in_the_lease_are_ignored(client, namespace, clock):
     """A holder whose clock is wrong is as alive as it is seen to be: for one duration from when we first look."""
     held = {"holderIdentity": "elsewhere", "leaseDurationSeconds": 1, "acquireTime": clock, "renewTime": clock}
     manifest = {"metadata": {"name": "lead", "labels": {"kept": "yes"}}, "spec": held}
@@ -176,7 +176,7 @@ async def test_timestamps_of_another_clock_mean_nothing(client, namespace, clock
         assert found["metadata"]["labels"] == {"kept": "yes"}, "what others wrote there is left alone"
 
 
-async def test_a_lease_that_somebody_took_ends_the_lead(client, namespace):
+async def test_a_lease_taken_by_another_process_ends_the_lead(client, namespace):
     async with candidate(client, namespace, "one") as one:
         await soon(one.begun)
         await client.patch(LEASES, "lead", {"spec": {"holderIdentity": "usurper"}}, namespace=namespace)
@@ -186,7 +186,7 @@ async def test_a_lease_that_somebody_took_ends_the_lead(client, namespace):
         assert one.times == 2
 
 
-async def test_a_deleted_lease_is_made_anew_by_its_holder(client, namespace):
+async def test_a_deleted_lease_is_created_again_by_its_holder(client, namespace):
     async with candidate(client, namespace, "one", STEADY) as one:
         await soon(one.begun)
         await client.delete(LEASES, "lead", namespace=namespace)
@@ -194,7 +194,7 @@ async def test_a_deleted_lease_is_made_anew_by_its_holder(client, namespace):
         assert one.times == 1
 
 
-async def test_a_lead_that_ends_by_itself_gives_back_and_says_how(client, namespace):
+async def test_when_lead_returns_or_raises_the_lease_is_released(client, namespace):
     async def fails():
         raise RuntimeError("broken")
 
@@ -210,7 +210,7 @@ async def test_a_lead_that_ends_by_itself_gives_back_and_says_how(client, namesp
     assert not leader.leading
 
 
-async def test_the_lead_may_take_its_time_to_end_but_the_lease_is_kept_until_it_has(client, namespace):
+async def test_the_lease_is_renewed_until_the_lead_has_ended(client, namespace):
     finish = asyncio.Event()
     begun = asyncio.Event()
 
@@ -235,7 +235,7 @@ async def test_the_lead_may_take_its_time_to_end_but_the_lease_is_kept_until_it_
         await soon(two.begun)
 
 
-async def test_a_writer_that_takes_nothing_away_does_not_end_the_lead(api_server, namespace):
+async def test_concurrent_changes_of_other_fields_do_not_end_the_lead(api_server, namespace):
     class Raced(Client):
         """Somebody labels the lease between our look and our write."""
 
@@ -262,13 +262,13 @@ async def test_a_writer_that_takes_nothing_away_does_not_end_the_lead(api_server
         assert one.times == 1
 
 
-async def test_a_namespace_that_is_not_there_yet_is_waited_for(client, api_server, caplog):
+async def test_a_missing_namespace_is_waited_for(client, api_server, caplog):
     async with candidate(client, "lease-later", "one") as one:
         await eventually(lambda: "cannot be acquired" in caplog.text)
         api_server.make_namespace("lease-later")
         await soon(one.begun)
 
 
-def test_times_that_cannot_work_are_refused(api_server):
+def test_invalid_timing_is_rejected(api_server):
     with pytest.raises(ValueError, match="retry < deadline < duration"):
         Leader(None, "default", "lead", "one", timing=LeaseTiming(duration=5, deadline=10))

@@ -32,7 +32,7 @@ async def here(client, namespace, revision="default"):
     return tuple(each for each in await made(client, revision) if each.namespace == namespace)
 
 
-async def test_each_revision_has_its_own_and_somebody_elses_are_nobodys(client, namespace):
+async def test_each_revision_has_its_own_objects_and_unowned_objects_are_left_out(client, namespace):
     await make(client, namespace)
     await make(client, namespace, "new", "canary")
     await make(client, namespace, "theirs", ownerReferences=[])
@@ -44,7 +44,7 @@ async def test_each_revision_has_its_own_and_somebody_elses_are_nobodys(client, 
     assert [str(each) for each in await here(client, namespace, None)] == [f"{namespace}/edge", f"{namespace}/new"]
 
 
-async def test_all_of_it_goes_and_nothing_else(client, namespace):
+async def test_remove_deletes_these_objects_and_no_others(client, namespace):
     await make(client, namespace)
     await make(client, namespace, "new", "canary")
     gone = [who async for who in remove(client, await here(client, namespace))]
@@ -55,7 +55,7 @@ async def test_all_of_it_goes_and_nothing_else(client, namespace):
         assert names - {"default"} == {"new-weft"}
 
 
-async def test_their_pods_are_waited_for_and_those_that_stay_are_told(client, namespace):
+async def test_until_ended_waits_for_the_pods_and_returns_the_remaining_ones(client, namespace):
     await make(client, namespace)
     found = await here(client, namespace)
     for name, labels in (("edge-0", {GATEWAY_NAME: "edge"}), ("app-0", {})):

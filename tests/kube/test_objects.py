@@ -19,7 +19,7 @@ def test_an_object_needs_no_more_than_its_name(type_, body):
     assert msgspec.convert(body, type_).metadata.name == "a"
 
 
-def test_what_is_not_read_is_not_decoded():
+def test_unused_fields_are_not_decoded():
     body = {"metadata": {"name": "a", "namespace": "b", "managedFields": 7}, "spec": {"volumes": "no list at all"}}
     assert msgspec.convert(body, objects.PodObject).spec.containers is None
 

@@ -24,7 +24,7 @@ def seen(*arguments, locality="", **more):
     return instance_of(found, record_of(found, locality))
 
 
-def test_what_the_mesh_sees_of_a_pod():
+def test_a_pod_becomes_an_instance():
     found = seen("orders-0", "shop", "10.0.0.1", "fd00::1", ports=[("web", 8080)], account="orders", locality="eu/eu-1")
     assert found.labels == labels_of({"app": "orders"})
     assert (found.addresses, found.service_account, found.ports) == (
@@ -58,7 +58,7 @@ def test_a_pod_is_meshed_if_it_has_a_proxy_that_can_intercept(more, meshed):
         {},
     ],
 )
-def test_a_pod_is_a_gateway_if_its_proxy_was_started_as_one_whatever_is_written_on_it_later(annotations, made):
+def test_a_pod_is_a_gateway_if_its_proxy_was_started_as_one_whatever_its_labels_are_later(annotations, made):
     more = {"annotations": annotations, "labels": {"istio.io/kind": "router"}, "gateway": made is ProxyKind.GATEWAY}
     found = read("edge-0", "shop", "10.0.0.1", **more)
     record = record_of(found)
@@ -79,7 +79,7 @@ def test_a_pod_is_a_gateway_if_its_proxy_was_started_as_one_whatever_is_written_
         {"name": "istio-proxy", "args": None},
     ],
 )
-def test_no_other_word_makes_a_pod_a_gateway(container):
+def test_no_other_field_makes_a_pod_a_gateway(container):
     found = read("edge-0", "shop", "10.0.0.1", containers=[container])
     assert record_of(found).group.kind is ProxyKind.SIDECAR
 
@@ -87,7 +87,7 @@ def test_no_other_word_makes_a_pod_a_gateway(container):
 @pytest.mark.parametrize(
     ("more", "ready"), [({}, True), ({"ready": False}, False), ({"deleted": "2026-01-01T00:00:00Z"}, False)]
 )
-def test_a_pod_that_is_being_deleted_is_not_ready_whatever_its_probe_says(more, ready):
+def test_a_pod_that_is_being_deleted_is_not_ready_whatever_its_probe_result(more, ready):
     assert seen("orders-0", "shop", "10.0.0.1", **more).ready is ready
 
 
@@ -101,13 +101,13 @@ def test_a_pod_that_is_being_deleted_is_not_ready_whatever_its_probe_says(more, 
         ({"excludeInboundPorts": "80,nonsense,99999"}, None, (80,)),
     ],
 )
-def test_annotations_say_which_ports_are_intercepted(annotations, included, excluded):
+def test_annotations_choose_the_intercepted_ports(annotations, included, excluded):
     written = {f"traffic.sidecar.istio.io/{name}": value for name, value in annotations.items()}
     found = seen("orders-0", "shop", "10.0.0.1", annotations=written)
     assert (found.included_ports, found.excluded_ports) == (included, excluded)
 
 
-def test_named_ports_are_those_of_containers_that_stay():
+def test_named_ports_are_those_of_containers_that_keep_running():
     init = [
         {"name": "once", "ports": [{"name": "gone", "containerPort": 1}]},
         {"name": "beside", "restartPolicy": "Always", "ports": [{"name": "stays", "containerPort": 2}]},
@@ -127,18 +127,18 @@ def test_named_ports_are_those_of_containers_that_stay():
         (("Job", "migrate"), "migrate"),
     ],
 )
-def test_a_pod_belongs_to_what_a_person_wrote(owner, workload):
+def test_the_workload_of_a_pod_is_the_object_that_a_user_wrote(owner, workload):
     found = seen("orders-0", "shop", "10.0.0.1", owner=owner, labels={"pod-template-hash": "abc12"})
     assert found.workload == workload
 
 
-def test_equal_labels_are_one_value():
+def test_equal_labels_share_one_value():
     assert kept_labels({"a": "x" * 30, "b": "y"}) is kept_labels({"b": "y", "a": "x" * 30})
     first, second = record_of(read("orders-0", "shop")), record_of(read("orders-1", "shop", uid="u2"))
     assert first.group is second.group
 
 
-def test_a_pod_without_an_address_or_a_node_is_known_already():
+def test_a_pod_without_an_address_or_a_node_is_indexed():
     found = record_of(read("orders-0", "shop"))
     assert (found.addresses, found.node, found.uid) == ((), "", "u1")
 
@@ -146,7 +146,7 @@ def test_a_pod_without_an_address_or_a_node_is_known_already():
 @pytest.mark.parametrize(
     ("phase", "over"), [("Pending", False), ("Running", False), ("Succeeded", True), ("Failed", True)]
 )
-def test_a_pod_that_has_ended_is_over(phase, over):
+def test_a_pod_that_has_ended_is_recognized(phase, over):
     assert is_over(read("orders-0", "shop", phase=phase)) is over
 
 
@@ -166,7 +166,7 @@ def test_a_pod_is_found_by_name_uid_and_node():
     assert pods.get("shop", "c") is None and pods.by_uid("") is None and pods.on_node("n2") == ()
 
 
-def test_changes_are_told_with_what_was_and_what_is():
+def test_callbacks_get_the_record_before_and_after():
     pods, told = PodIndex(), []
     pods.on_change.append(lambda before, after: told.append((before, after)))
     waiting, placed = record("a", "u1"), record("a", "u1", "n1")
@@ -179,7 +179,7 @@ def test_changes_are_told_with_what_was_and_what_is():
     assert pods.on_node("n1") == () and pods.by_uid("u1") is None and not len(pods)
 
 
-def test_another_pod_of_the_same_name_takes_its_place():
+def test_a_new_pod_of_the_same_name_replaces_the_old_record():
     pods = PodIndex()
     pods.put(record("a", "u1", "n1"))
     pods.put(record("a", "u2", "n2"))

@@ -50,7 +50,7 @@ async def open_channels(opened):
     await opened.send_bytes(b"\x01" + PORT)
 
 
-async def test_a_request_goes_there_and_its_answer_comes_back():
+async def test_a_request_reaches_the_pod_and_returns_its_response():
     requests = []
 
     async def talk(opened):
@@ -78,7 +78,7 @@ async def test_a_request_goes_there_and_its_answer_comes_back():
     assert b"".join(requests).replace(b"\x00", b"").endswith(b"\r\n\r\nmore")
 
 
-async def test_a_large_answer_comes_whole_and_ends_with_its_length_not_with_the_connection():
+async def test_a_large_response_is_complete_by_its_length_though_the_connection_stays_open():
     body = b"x" * 3_000_000
     ended = asyncio.Event()
 
@@ -98,7 +98,7 @@ async def test_a_large_answer_comes_whole_and_ends_with_its_length_not_with_the_
             await ended.wait()
 
 
-async def test_what_the_node_says_is_wrong_is_told():
+async def test_the_error_of_the_node_is_in_the_exception():
     async def talk(opened):
         await open_channels(opened)
         await opened.receive_bytes()
@@ -111,7 +111,7 @@ async def test_what_the_node_says_is_wrong_is_told():
 
 
 @pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhel", b"nonsense\r\n\r\n"])
-async def test_a_connection_that_ends_early_is_no_answer(before):
+async def test_a_connection_that_ends_early_raises_an_error(before):
     async def talk(opened):
         await open_channels(opened)
         await opened.receive_bytes()
@@ -125,7 +125,7 @@ async def test_a_connection_that_ends_early_is_no_answer(before):
             await ask(client, "shop", "web-0", 15000, "/ready")
 
 
-async def test_an_answer_may_not_be_endless(monkeypatch):
+async def test_a_response_over_the_maximum_size_raises_an_error(monkeypatch):
     monkeypatch.setattr(port_forward, "_LONGEST_ANSWER", 4)
 
     async def talk(opened):
@@ -138,7 +138,7 @@ async def test_an_answer_may_not_be_endless(monkeypatch):
             await ask(client, "shop", "web-0", 15000, "/ready")
 
 
-async def test_a_silent_pod_is_given_up(monkeypatch):
+async def test_a_request_to_a_silent_pod_times_out(monkeypatch):
     monkeypatch.setattr(port_forward, "TIMEOUT", 0.1)
 
     async def talk(opened):
@@ -151,7 +151,7 @@ async def test_a_silent_pod_is_given_up(monkeypatch):
             await ask(client, "shop", "web-0", 15000, "/ready")
 
 
-async def test_a_server_of_another_protocol_is_not_talked_to():
+async def test_a_server_with_another_subprotocol_raises_an_error():
     async def talk(opened):
         async for _ in opened:
             pass
@@ -161,7 +161,7 @@ async def test_a_server_of_another_protocol_is_not_talked_to():
             await ask(client, "shop", "web-0", 15000, "/ready")
 
 
-async def test_a_pod_that_is_not_there_is_the_servers_word(api_server):
+async def test_a_missing_pod_raises_the_servers_not_found_error(api_server):
     namespace = api_server.make_namespace("forward-none")
     async with connected(api_server) as client:
         with pytest.raises(ApiError) as refused:
@@ -169,7 +169,7 @@ async def test_a_pod_that_is_not_there_is_the_servers_word(api_server):
     assert refused.value.not_found and 'pods "nobody" not found' in refused.value.message
 
 
-async def test_who_may_not_is_told_so_by_the_server(api_server):
+async def test_a_forbidden_port_forward_raises_the_servers_error(api_server):
     namespace = api_server.make_namespace("forward-rights")
     api_server.make_default_account(namespace)
     async with connected(api_server) as client:

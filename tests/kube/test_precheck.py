@@ -26,14 +26,14 @@ async def problems(client, plan=PLAN):
     return {title.split(" ")[0]: found async for title, found in check(client, plan)}
 
 
-async def test_an_empty_cluster_is_fit(client):
+async def test_an_empty_cluster_has_no_errors(client):
     found = await problems(client)
     assert set(found) == {"Kubernetes", "permissions", "names", "kinds", "pod", "machines", "webhooks"}
     errors = [each for step in found.values() for each in step if each.severity is Severity.ERROR]
     assert errors == []
 
 
-async def test_somebody_without_rights_is_told_which_are_lacking(own_api_server):
+async def test_missing_permissions_are_listed(own_api_server):
     place = own_api_server.make_namespace("precheck-rights")
     path = f"/api/v1/namespaces/{place}/serviceaccounts/default/token"
     token = own_api_server.request("POST", path, {"spec": {}})["status"]["token"]
@@ -50,7 +50,7 @@ async def test_somebody_without_rights_is_told_which_are_lacking(own_api_server)
     assert "cluster-admin" in problem.hint
 
 
-async def test_what_has_our_name_and_is_not_ours_is_an_error(client, own_api_server):
+async def test_an_object_with_wefts_name_that_is_not_wefts_is_an_error(client, own_api_server):
     own_api_server.make_namespace("precheck-names")
     plan = msgspec.structs.replace(PLAN, objects=manifests(values_of({"namespace": "precheck-names"})))
     body = {"metadata": {"name": "istiod"}, "spec": {"ports": [{"port": 1}]}}
@@ -86,7 +86,9 @@ def old_definition(stored, plural):
 
 
 @pytest.mark.parametrize(("stored", "severity"), [("v1", Severity.WARNING), ("v0", Severity.ERROR)])
-async def test_a_kind_of_somebody_elses_is_told_and_lost_versions_are_an_error(client, stored, severity):
+async def test_a_definition_of_another_installation_is_a_warning_and_lost_versions_are_an_error(
+    client, stored, severity
+):
     plural = f"relics{stored}"
     await client.create(CUSTOM_RESOURCE_DEFINITIONS, old_definition(stored, plural))
     ours = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", **old_definition("v1", plural)}
@@ -95,7 +97,7 @@ async def test_a_kind_of_somebody_elses_is_told_and_lost_versions_are_an_error(c
     await client.delete(CUSTOM_RESOURCE_DEFINITIONS, f"{plural}.precheck.weft.dev")
 
 
-async def test_a_namespace_that_forbids_the_agent_is_told(client, own_api_server):
+async def test_a_namespace_whose_pod_security_forbids_the_agent_is_reported(client, own_api_server):
     own_api_server.make_namespace("precheck-strict", {"pod-security.kubernetes.io/enforce": "baseline"})
     plan = msgspec.structs.replace(PLAN, namespace="precheck-strict")
     (found,) = (await problems(client, plan))["pod"]
@@ -114,7 +116,7 @@ async def test_a_namespace_that_forbids_the_agent_is_told(client, own_api_server
         ({}, {}, ""),
     ],
 )
-async def test_a_machine_that_does_not_fit_is_told(client, info, labels, word):
+async def test_an_unsuitable_node_is_reported(client, info, labels, word):
     normal = {"operatingSystem": "linux", "architecture": "amd64", "kubeletVersion": "v1.34.3"}
     rest = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion")
     node_info = {**dict.fromkeys((*rest, "kubeProxyVersion"), ""), **normal, **info}
@@ -128,7 +130,7 @@ async def test_a_machine_that_does_not_fit_is_told(client, info, labels, word):
 
 
 @pytest.mark.parametrize(("images", "count"), [([], 1), (["docker.io/library/weft:9"], 0)])
-async def test_an_image_of_no_registry_must_be_on_the_machine(client, images, count):
+async def test_an_image_without_a_registry_must_be_on_the_node(client, images, count):
     await client.create(NODES, {"metadata": {"name": "bare"}})
     held = [{"names": images, "sizeBytes": 1}] if images else []
     await client.patch(NODES, "bare", {"status": {"images": held}}, subresource="status")

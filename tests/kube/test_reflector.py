@@ -72,14 +72,14 @@ async def _lists(client, namespace, monkeypatch):
         return len(asked)
 
 
-async def test_a_list_is_asked_for_only_where_there_is_no_watch_list(api_server, plain_server, monkeypatch):
+async def test_a_list_is_requested_only_if_the_server_has_no_watch_list(api_server, plain_server, monkeypatch):
     async with connected(api_server) as client:
         assert await _lists(client, "default", monkeypatch) == 0
     async with connected(plain_server) as client:
         assert await _lists(client, "default", monkeypatch) == 1
 
 
-async def test_the_first_batch_is_all_there_is_and_each_change_follows(either, either_namespace):
+async def test_the_first_batch_has_all_objects_and_each_change_follows(either, either_namespace):
     await put(either, either_namespace, "one", a="1")
     await put(either, either_namespace, "two", a="1")
     async with following(either, namespace=either_namespace) as told:
@@ -95,7 +95,7 @@ async def test_the_first_batch_is_all_there_is_and_each_change_follows(either, e
     assert told.problems == []
 
 
-async def test_of_nothing_the_first_batch_is_empty(either, either_namespace):
+async def test_the_first_batch_is_empty_if_there_are_no_objects(either, either_namespace):
     async with following(either, namespace=either_namespace) as told:
         assert told.batches == [()]
 
@@ -110,7 +110,7 @@ async def test_a_list_of_several_pages_is_one_batch(plain_server):
             assert len(told.batches[0]) == 7
 
 
-async def test_selectors_choose_and_what_no_longer_fits_is_gone(client, namespace):
+async def test_an_object_that_no_longer_matches_the_selector_is_reported_as_deleted(client, namespace):
     manifest = config_map(namespace, "one")
     manifest["metadata"]["labels"] = {"mine": "yes"}
     await client.apply(manifest, manager="test")
@@ -125,7 +125,7 @@ async def test_selectors_choose_and_what_no_longer_fits_is_gone(client, namespac
         await told.until(lambda told: not told.objects)
 
 
-async def test_what_is_readable_at_once_is_one_batch_with_the_last_state_of_each(client, namespace):
+async def test_events_that_can_be_read_at_once_are_one_batch_with_the_last_state_of_each_object(client, namespace):
     stream = reflect(client, CONFIG_MAPS, ConfigMap, namespace=namespace, timing=QUICK)
     assert await anext(stream) == ()
     for number in range(10):
@@ -144,7 +144,7 @@ async def test_what_is_readable_at_once_is_one_batch_with_the_last_state_of_each
     assert batches < 6
 
 
-async def test_an_object_that_does_not_fit_stops_no_other(either, either_namespace, caplog):
+async def test_an_object_that_cannot_be_decoded_does_not_affect_others(either, either_namespace, caplog):
     class Strict(msgspec.Struct):
         data: dict[str, str]
 
@@ -160,7 +160,7 @@ async def test_an_object_that_does_not_fit_stops_no_other(either, either_namespa
         assert told.objects["good"].data == {"a": "1"}, "it stays as it was"
 
 
-async def test_goes_on_where_it_was_when_the_line_breaks(remote, client, line, namespace):
+async def test_a_watch_continues_from_its_version_after_a_broken_connection(remote, client, line, namespace):
     await put(client, namespace, "kept")
     await put(client, namespace, "deleted-meanwhile")
     async with following(remote, namespace=namespace) as told:
@@ -173,7 +173,7 @@ async def test_goes_on_where_it_was_when_the_line_breaks(remote, client, line, n
         assert sum(event.name == "kept" for batch in told.batches for event in batch) == 1
 
 
-async def test_a_silent_line_is_given_up_and_nothing_is_deleted_meanwhile(remote, client, line, namespace):
+async def test_a_silent_connection_times_out_and_no_object_is_reported_as_deleted(remote, client, line, namespace):
     await put(client, namespace, "kept")
     async with following(remote, namespace=namespace) as told:
         line.stall()
@@ -187,7 +187,7 @@ async def test_a_silent_line_is_given_up_and_nothing_is_deleted_meanwhile(remote
         assert told.gone == []
 
 
-async def test_begins_when_the_server_is_there(remote, client, line, namespace, monkeypatch):
+async def test_the_reflector_begins_when_the_server_is_up(remote, client, line, namespace, monkeypatch):
     monkeypatch.setattr("weft.kube.transport._CONNECT_TIMEOUT", 1.0)
     await put(client, namespace, "one")
     line.stall()
@@ -198,7 +198,7 @@ async def test_begins_when_the_server_is_there(remote, client, line, namespace, 
         assert set(told.objects) == {"one"}
 
 
-async def test_a_watch_list_that_does_not_go_on_is_given_up_for_pages(remote, client, line, namespace):
+async def test_a_stalled_watch_list_is_replaced_by_pages(remote, client, line, namespace):
     for number in range(4):
         await put(client, namespace, f"large-{number}", text="x" * 300_000)
     line.stall_after(500_000)
@@ -211,7 +211,7 @@ async def test_a_watch_list_that_does_not_go_on_is_given_up_for_pages(remote, cl
         assert len(told.batches[0]) == 4
 
 
-async def test_the_server_ends_a_watch_and_the_next_one_goes_on(client, namespace):
+async def test_a_new_watch_continues_after_the_server_ended_one(client, namespace):
     timing = msgspec.structs.replace(QUICK, longest_watch=0.5, inactivity=30.0)
     async with following(client, namespace=namespace, timing=timing) as told:
         for number in range(3):
@@ -221,7 +221,7 @@ async def test_the_server_ends_a_watch_and_the_next_one_goes_on(client, namespac
     assert told.problems == []
 
 
-async def test_a_kind_that_is_not_there_is_waited_for_and_its_end_is_the_end_of_its_objects(client, api_server, caplog):
+async def test_a_missing_kind_is_waited_for_and_removing_it_deletes_its_objects(client, api_server, caplog):
     caplog.set_level(logging.INFO, "weft.kube")
     async with following(client, WIDGETS, dict) as told:
         assert told.batches == [()]
@@ -238,7 +238,7 @@ async def test_a_kind_that_is_not_there_is_waited_for_and_its_end_is_the_end_of_
     assert "cannot be watched" not in caplog.text
 
 
-async def test_what_is_not_allowed_is_told_once_and_picked_up_when_it_is(client, api_server, namespace):
+async def test_a_forbidden_kind_is_reported_once_and_read_when_it_is_allowed(client, api_server, namespace):
     token = api_server.request(
         "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", {"spec": {"audiences": []}}
     )["status"]["token"]
@@ -255,7 +255,7 @@ async def test_what_is_not_allowed_is_told_once_and_picked_up_when_it_is(client,
         assert told.problems == [problem, None]
 
 
-async def test_a_404_of_somebody_else_deletes_nothing(api_server, client, namespace):
+async def test_a_404_of_another_server_deletes_nothing(api_server, client, namespace):
     """Something that is not an API server may stand in its place for a while, and says 404 to everything."""
 
     async def say_404(reader, writer):
@@ -290,7 +290,7 @@ async def test_a_404_of_somebody_else_deletes_nothing(api_server, client, namesp
     server.close()
 
 
-async def test_a_token_that_runs_out_is_replaced_by_the_files_new_one(api_server, client, namespace, tmp_path):
+async def test_an_expired_token_is_replaced_by_the_new_token_in_the_file(api_server, client, namespace, tmp_path):
     """The watch outlives the token; the next one begins with what the file holds then."""
     (tmp_path / "token").write_text(api_server.token)
     connection = ApiConnection(server=api_server.server, ca_file=str(api_server.ca), token_file=str(tmp_path / "token"))
@@ -307,7 +307,7 @@ async def test_a_token_that_runs_out_is_replaced_by_the_files_new_one(api_server
 
 @pytest.mark.kube
 @pytest.mark.timeout(300)
-async def test_survives_whatever_happens_to_the_server(tmp_path, caplog):
+async def test_the_reflector_survives_random_failures_of_the_server(tmp_path, caplog):
     caplog.set_level(logging.INFO, "weft.kube")
     with started(tmp_path / "server") as server:
         async with connected(server) as client:
@@ -391,7 +391,7 @@ async def _older_data_is_read_anew(server, client, told, caplog):
     assert "older than before" in caplog.text
 
 
-async def test_each_event_is_decoded_with_only_the_fields_that_are_asked_for(client, namespace):
+async def test_only_the_fields_of_the_type_are_decoded(client, namespace):
     class Nothing(msgspec.Struct):
         pass
 
@@ -400,14 +400,14 @@ async def test_each_event_is_decoded_with_only_the_fields_that_are_asked_for(cli
         assert told.objects == {"one": Nothing()}
 
 
-async def test_closing_ends_it_at_once(client, namespace):
+async def test_closing_the_generator_ends_the_watch_at_once(client, namespace):
     stream = reflect(client, CONFIG_MAPS, ConfigMap, namespace=namespace, timing=WatchTiming())
     await anext(stream)
     async with asyncio.timeout(30):  # a watch itself lives for minutes
         await stream.aclose()
 
 
-async def test_the_whole_cluster_is_watched_without_a_namespace(client, namespace):
+async def test_without_a_namespace_the_whole_cluster_is_watched(client, namespace):
     await put(client, namespace, "everywhere")
     async with following(client) as told:
         assert "everywhere" in told.objects

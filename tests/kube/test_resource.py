@@ -19,7 +19,7 @@ VIRTUAL_SERVICES = ResourceKind("networking.istio.io", "v1", "virtualservices", 
         (VIRTUAL_SERVICES.path(), "/apis/networking.istio.io/v1/virtualservices"),
     ],
 )
-def test_each_resource_has_its_place(path, expected):
+def test_each_resource_has_its_path(path, expected):
     assert path == expected
 
 
@@ -34,19 +34,19 @@ def test_no_name_can_reach_another_path():
         PODS.path("shop", "..")
 
 
-def test_it_is_called_as_kubectl_and_rbac_call_it():
+def test_a_resource_is_shown_as_kubectl_and_rbac_name_it():
     assert str(PODS) == "pods"
     assert str(VIRTUAL_SERVICES) == "virtualservices.networking.istio.io"
     assert (PODS.api_version, VIRTUAL_SERVICES.api_version) == ("v1", "networking.istio.io/v1")
 
 
-def test_the_usual_kinds_are_known_without_asking():
+def test_the_usual_kinds_need_no_discovery():
     assert known("v1", "Pod") is PODS
     assert known("discovery.k8s.io/v1", "EndpointSlice") is ENDPOINT_SLICES
     assert known("example.org/v1", "Pod") is None
 
 
-def test_an_object_is_named_by_what_it_says():
+def test_a_reference_is_read_from_the_object():
     who = named({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}})
     assert str(who) == "Pod shop/web"
     assert str(named({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one"}})) == "Node one"
@@ -63,6 +63,6 @@ def test_an_object_is_named_by_what_it_says():
         ({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": None}}, "metadata.namespace"),
     ],
 )
-def test_an_object_that_does_not_say_who_it_is_cannot_be_sent(manifest, missing):
+def test_an_object_without_kind_or_name_cannot_be_sent(manifest, missing):
     with pytest.raises(KubeError, match=missing):
         named(manifest)

@@ -50,7 +50,7 @@ async def label(client, **labels):
     )
 
 
-async def test_a_revision_is_known_by_its_control_plane(client):
+async def test_revisions_are_found_by_their_control_planes(client):
     labels = {"app": "istiod", "app.kubernetes.io/name": "weft", "istio.io/rev": "a", "app.kubernetes.io/version": "7"}
     spec = {
         "selector": {"matchLabels": LABELS},
@@ -78,17 +78,17 @@ async def test_pods_are_counted_by_the_driver_of_their_identity(client):
         ({"injection": "enabled", "rev": "a"}, "default"),
     ],
 )
-async def test_new_pods_get_what_the_namespace_says(client, labels, expected):
+async def test_the_namespaces_labels_choose_the_revision_of_new_pods(client, labels, expected):
     await label(client, **labels)
     assert (await use_of(client)).revision == expected
 
 
-async def test_a_namespace_that_is_disabled_is_no_use(client):
+async def test_a_namespace_with_injection_disabled_uses_no_revision(client):
     await label(client, injection="disabled", rev="a")
     assert await use_of(client) is None
 
 
-async def test_a_namespace_is_settled_when_its_pods_are_of_its_revision(client):
+async def test_a_namespace_is_settled_when_all_its_pods_have_its_revision(client):
     await label(client, rev="a")
     await pod(client, "x", "a.csi.weft.dev")
     assert (await use_of(client)).is_settled
@@ -96,7 +96,7 @@ async def test_a_namespace_is_settled_when_its_pods_are_of_its_revision(client):
     assert not (await use_of(client)).is_settled
 
 
-async def test_moving_labels_the_namespace_and_restarts_those_who_may_have_a_proxy(client):
+async def test_moving_labels_the_namespace_and_restarts_workloads_that_may_have_a_proxy(client):
     await label(client, injection="enabled")
     await workload(client, DEPLOYMENTS, "web")
     await workload(client, DEPLOYMENTS, "plain", labels={"sidecar.istio.io/inject": "false"})

@@ -50,7 +50,7 @@ async def test_a_deployment_is_done_when_all_its_new_pods_are_available(client):
     assert (await state(client, DEPLOYMENTS)).done
 
 
-async def test_what_was_changed_since_is_not_done(client):
+async def test_a_rollout_of_an_older_generation_is_not_done(client):
     await make(client, DEPLOYMENTS, replicas=1)
     await write_status(client, DEPLOYMENTS, replicas=1, updatedReplicas=1, readyReplicas=1, availableReplicas=1)
     assert (await state(client, DEPLOYMENTS)).done
@@ -87,7 +87,7 @@ def waiting(reason, message=""):
     return {"containerStatuses": [{**container, "state": {"waiting": {"reason": reason, "message": message}}}]}
 
 
-async def test_why_a_pod_does_not_come_up_is_said_in_kubelets_words(client):
+async def test_the_trouble_of_a_pod_that_does_not_start_is_kubelets_message(client):
     await make(client, DEPLOYMENTS, replicas=1)
     await write_status(client, DEPLOYMENTS, replicas=1)
     await pod_says(client, waiting("ErrImagePull", "not found"))
@@ -96,7 +96,7 @@ async def test_why_a_pod_does_not_come_up_is_said_in_kubelets_words(client):
     assert str(found) == "0 of 1 ready: web-1: app ErrImagePull (not found)"
 
 
-async def test_a_pod_without_a_machine_is_trouble_and_a_new_one_is_not(client):
+async def test_an_unschedulable_pod_is_trouble_and_a_new_pod_is_not(client):
     await make(client, DEPLOYMENTS, replicas=1)
     await write_status(client, DEPLOYMENTS, replicas=1)
     await pod_says(client, waiting("ContainerCreating"))
@@ -108,7 +108,7 @@ async def test_a_pod_without_a_machine_is_trouble_and_a_new_one_is_not(client):
     assert "0/1 nodes" in (await state(client, DEPLOYMENTS)).trouble
 
 
-async def test_following_ends_when_it_is_done(client):
+async def test_follow_ends_when_the_rollout_is_done(client):
     await make(client, DEPLOYMENTS, replicas=1)
     seen = []
 

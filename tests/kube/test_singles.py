@@ -43,7 +43,7 @@ async def until(secrets, wanted):
     return found
 
 
-async def test_only_what_is_wanted_is_told_and_each_change_of_it(client, namespace):
+async def test_only_changes_of_wanted_objects_are_returned(client, namespace):
     for name in ("shown", "other"):
         await client.create(SECRETS, secret(namespace, name, "one"), namespace=namespace)
     async with watching(client) as secrets:
@@ -59,7 +59,7 @@ async def test_only_what_is_wanted_is_told_and_each_change_of_it(client, namespa
         await until(secrets, {"shown": None})  # forgotten, though it is there
 
 
-async def test_one_that_may_not_be_read_is_a_problem_with_the_next_step(api_server, client, namespace):
+async def test_a_forbidden_object_is_a_problem_with_a_hint(api_server, client, namespace):
     await client.create(SECRETS, secret(namespace, "shown", "one"), namespace=namespace)
     async with limited(api_server, namespace) as stranger, watching(stranger) as secrets:
         secrets.want({(namespace, "shown"), ("kube-system", "hidden")})
@@ -74,7 +74,7 @@ async def test_one_that_may_not_be_read_is_a_problem_with_the_next_step(api_serv
         assert secrets.problems == ()
 
 
-async def test_config_maps_are_read_by_their_names_as_well_and_are_no_secrets(api_server, client, namespace):
+async def test_config_maps_are_watched_by_name_too(api_server, client, namespace):
     body = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": "one"}}
     for name in ("roots", "other"):
         await client.create(CONFIG_MAPS, {**body, "metadata": {"name": name}}, namespace=namespace)
@@ -113,7 +113,7 @@ async def limited(api_server, namespace):
         await client.close()
 
 
-async def test_there_is_an_end_to_how_many_are_watched(monkeypatch):
+async def test_the_number_of_watches_is_limited(monkeypatch):
     monkeypatch.setattr(module, "MOST", 2)
     monkeypatch.setattr(module, "reflect", silent)
     secrets = Singles(None, GATEWAY_SECRETS)
@@ -127,7 +127,7 @@ async def silent(*_, **__):
     yield ()
 
 
-async def test_of_too_many_those_stay_that_are_watched(monkeypatch):
+async def test_beyond_the_limit_objects_that_are_already_watched_are_kept(monkeypatch):
     monkeypatch.setattr(module, "MOST", 2)
     monkeypatch.setattr(module, "reflect", silent)
     async with watching(None) as secrets:

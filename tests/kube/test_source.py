@@ -38,7 +38,7 @@ def cluster(api_server):
     return api_server
 
 
-async def test_the_first_batch_is_everything_there_is(cluster):
+async def test_the_first_batch_has_all_objects(cluster):
     shop = cluster.make_namespace("first-shop", labels={"istio-injection": "enabled"})
     put(cluster, service("orders", shop), pod("orders-0", shop, "10.0.1.1", node="node-a", account="default"))
     put(cluster, endpoint_slice("orders-x", shop, "orders", endpoint("10.0.1.1", "orders-0", shop)))
@@ -62,7 +62,7 @@ async def test_the_first_batch_is_everything_there_is(cluster):
         assert seen.pods.by_uid(record.uid) is record and record in seen.pods.on_node("node-a")
 
 
-async def test_one_pod_that_becomes_ready_is_a_change_of_endpoints_alone(cluster):
+async def test_a_pod_that_becomes_ready_changes_only_endpoints(cluster):
     shop = cluster.make_namespace("ready-shop")
     put(cluster, service("orders", shop), service("cart", shop))
     put(cluster, pod("orders-0", shop, "10.0.2.1"), pod("orders-1", shop, "10.0.2.2", ready=False))
@@ -79,7 +79,7 @@ async def test_one_pod_that_becomes_ready_is_a_change_of_endpoints_alone(cluster
         assert not touched.hosts and not touched.inbound and not touched.scopes
 
 
-async def test_what_is_deleted_is_gone(cluster):
+async def test_a_deleted_object_is_removed(cluster):
     shop = cluster.make_namespace("gone-shop")
     held = (
         service("orders", shop),
@@ -98,7 +98,7 @@ async def test_what_is_deleted_is_gone(cluster):
         assert seen.statuses[ObjectKey("VirtualService", shop, "orders")] is None
 
 
-async def test_a_pod_that_has_ended_is_gone_and_another_may_have_its_address(cluster):
+async def test_a_pod_that_has_ended_is_removed_and_another_may_have_its_address(cluster):
     shop = cluster.make_namespace("ended-shop")
     put(cluster, service("orders", shop), pod("old-0", shop, "10.0.4.1", app="orders", phase="Succeeded"))
     put(cluster, pod("failed-0", shop, "10.0.4.1", app="orders", phase="Failed"))
@@ -113,7 +113,7 @@ async def test_a_pod_that_has_ended_is_gone_and_another_may_have_its_address(clu
         assert seen.endpoints("orders", shop)[0].instance == ""
 
 
-async def test_pods_move_with_the_labels_of_their_node_unless_they_say_otherwise(cluster):
+async def test_a_pods_locality_follows_its_nodes_labels_unless_it_has_its_own(cluster):
     shop = cluster.make_namespace("moving-shop")
     put(cluster, node("node-moving", region="eu"), service("orders", shop))
     put(cluster, pod("orders-0", shop, "10.0.5.1", node="node-moving"))
@@ -131,7 +131,7 @@ async def test_pods_move_with_the_labels_of_their_node_unless_they_say_otherwise
         assert groups == ["eu/eu-2", "us/us-1"]
 
 
-async def test_a_status_that_somebody_writes_is_no_change_of_the_object(cluster):
+async def test_a_status_update_is_no_change_of_the_object(cluster):
     shop = cluster.make_namespace("status-shop")
     written = virtual_service("orders", shop, "orders")
     put(cluster, written)
@@ -159,7 +159,7 @@ async def test_the_mesh_configuration_of_its_revision_is_read_and_no_other(clust
         await seen.until(lambda: seen.mesh.settings.trust_domain == Settings().trust_domain)
 
 
-async def test_a_kind_that_is_installed_later_is_read_and_one_that_is_removed_is_gone(cluster):
+async def test_a_kind_that_is_installed_later_is_read_and_the_objects_of_a_removed_kind_are_removed(cluster):
     shop = cluster.make_namespace("later-shop")
     key = ObjectKey("DestinationRule", shop, "orders")
     rule = {
@@ -180,7 +180,7 @@ async def test_a_kind_that_is_installed_later_is_read_and_one_that_is_removed_is
         await asyncio.to_thread(wait_for, lambda: absent(cluster, name), f"definition {name} to be gone", timeout=60)
 
 
-async def test_the_version_of_an_object_is_known_though_a_written_status_changes_nothing(cluster):
+async def test_the_resource_version_is_updated_by_a_status_update_that_changes_nothing_else(cluster):
     shop = cluster.make_namespace("revised-shop")
     route = virtual_service("orders", shop, "orders")
     put(cluster, route)
@@ -199,7 +199,7 @@ async def test_the_version_of_an_object_is_known_though_a_written_status_changes
         assert key not in revisions
 
 
-async def test_a_version_that_is_no_longer_served_is_read_in_another_and_nothing_is_gone_meanwhile(cluster):
+async def test_a_kind_is_read_in_another_version_when_one_is_no_longer_served_and_no_object_is_removed(cluster):
     shop = cluster.make_namespace("version-shop")
     sidecar = {
         "apiVersion": "networking.istio.io/v1",
@@ -228,7 +228,7 @@ async def test_a_version_that_is_no_longer_served_is_read_in_another_and_nothing
         cluster.request("PATCH", f"{CRDS}/{name}", {"spec": {"versions": versions}}, kind=MERGE)
 
 
-async def test_a_wrong_object_is_told_and_takes_no_other_along(cluster):
+async def test_an_invalid_object_is_a_problem_and_does_not_affect_others(cluster):
     shop = cluster.make_namespace("wrong-shop")
     put(cluster, virtual_service("right", shop, "orders"), virtual_service("wrong", shop, "*"))
     async with watched(cluster) as seen:
@@ -238,7 +238,7 @@ async def test_a_wrong_object_is_told_and_takes_no_other_along(cluster):
         assert any(each.where.object == f"VirtualService {shop}/wrong" for each in seen.problems.all())
 
 
-async def test_losing_the_api_server_is_told_and_changes_nothing(cluster):
+async def test_losing_the_api_server_is_a_problem_and_changes_nothing(cluster):
     shop = cluster.make_namespace("lost-shop")
     put(cluster, service("orders", shop), pod("orders-0", shop, "10.0.6.1"))
     put(cluster, endpoint_slice("orders-x", shop, "orders", endpoint("10.0.6.1", "orders-0", shop)))
@@ -332,7 +332,7 @@ async def seen(cases):
         yield found
 
 
-async def test_a_headless_service_is_answered_by_each_pod(seen):
+async def test_the_endpoints_of_a_headless_service_are_its_pods(seen):
     service = next(each for each in seen.mesh.services() if each.namespace == "case-headless")
     assert service.headless and not service.addresses
     assert seen.addresses("orders", "case-headless") == [("10.1.0.1", 8080)]
@@ -345,22 +345,22 @@ async def test_an_external_name_is_resolved_by_the_proxy(seen):
     assert seen.addresses("orders", "case-external") == [("orders.example.com", 80)]
 
 
-async def test_a_service_may_want_those_that_are_not_ready(seen):
+async def test_a_service_may_publish_addresses_that_are_not_ready(seen):
     assert seen.addresses("orders", "case-unready") == [("10.1.1.1", 8080)]
 
 
-async def test_a_named_port_is_where_each_pod_has_it(seen):
+async def test_a_named_target_port_is_resolved_in_each_pod(seen):
     assert seen.addresses("orders", "case-named") == [("10.1.2.1", 8080), ("10.1.2.2", 9090)]
     group = seen.pods.get("case-named", "orders-0").group
     assert [port.number for port in seen.mesh.inbound_ports(group)] == [8080, 9090]
 
 
-async def test_two_families_are_one_endpoint(seen):
+async def test_the_two_addresses_of_a_dual_stack_pod_are_one_endpoint(seen):
     (found,) = seen.endpoints("orders", "case-dual")
     assert (found.address, found.extra_addresses) == ("10.1.3.1", ("fd00:1::1",))
 
 
-async def test_those_about_to_end_answer_until_somebody_else_does(seen, cases):
+async def test_terminating_pods_are_endpoints_until_another_is_ready(seen, cases):
     assert seen.addresses("orders", "case-ending") == [("10.1.4.1", 8080)]
     ending = endpoint("10.1.4.1", "orders-0", "case-ending", ready=False, serving=True, terminating=True)
     both = (ending, endpoint("10.1.4.2", "orders-1", "case-ending"))
@@ -375,19 +375,19 @@ async def test_pods_on_the_hosts_network_have_no_proxy_and_may_share_an_address(
     assert seen.pods.get("case-host", "orders-0").host_network
 
 
-async def test_a_service_without_a_selector_is_answered_as_somebody_wrote(seen):
+async def test_a_service_without_a_selector_has_the_endpoints_of_written_slices(seen):
     (found,) = seen.endpoints("orders", "case-manual")
     assert (found.address, found.tls) == ("192.0.2.8", False)
 
 
-async def test_a_udp_port_takes_nothing_from_the_tcp_port_of_its_number(seen):
+async def test_a_udp_port_does_not_affect_the_tcp_port_of_the_same_number(seen):
     service = next(each for each in seen.mesh.services() if each.namespace == "case-udp")
     udp, tcp = service.ports
     assert seen.mesh.endpoints(service, udp) == ()
     assert [each.port for each in seen.mesh.endpoints(service, tcp)] == [5354]
 
 
-async def test_one_pod_may_answer_for_two_services(seen):
+async def test_one_pod_may_be_an_endpoint_of_two_services(seen):
     assert seen.addresses("orders", "case-two") == seen.addresses("every", "case-two") == [("10.1.6.1", 8080)]
     group = seen.pods.get("case-two", "orders-0").group
     (port,) = seen.mesh.inbound_ports(group)

@@ -28,30 +28,30 @@ def test_an_object_without_problems_is_accepted():
     assert (found.type, found.status, found.reason, found.observed_generation) == ("Accepted", "True", "Accepted", 3)
 
 
-def test_an_error_refuses_and_says_where_why_and_what_to_do():
+def test_with_an_error_the_condition_is_false_and_has_the_field_the_message_and_the_hint():
     found = condition((WARNING, ERROR), 1)
     assert (found.status, found.reason) == ("False", "Invalid")
     assert found.message.splitlines()[0] == "spec.hosts: error: no host is named (hint: name one)"
     assert found.message.splitlines()[1] == "warning: nobody answers there"
 
 
-def test_a_warning_accepts():
+def test_an_object_with_a_warning_is_accepted():
     assert (condition((WARNING,), 1).status, condition((WARNING,), 1).reason) == ("True", "AcceptedWithWarnings")
 
 
-def test_a_message_has_an_end():
+def test_a_long_message_is_truncated():
     assert len(condition((ERROR,) * 1_000, 1).message) == 4_096
 
 
 @pytest.mark.parametrize(
     "status", [b"", b"{}", b'{"conditions": null}', b'"nonsense"', b'{"conditions": [{"type": 7}]}']
 )
-def test_a_status_of_another_shape_is_nobodys_fault(status):
+def test_a_status_of_another_shape_does_not_reject_the_object(status):
     found = carried(ROUTES, JudgedObject(Metadata("a", generation=2), status=msgspec.Raw(status)), apart=True)
     assert found == CarriedStatus(ROUTES, 2, None, apart=True)
 
 
-def test_our_condition_is_found_among_others():
+def test_wefts_condition_is_read_among_others():
     status = b'{"conditions": [{"type": "Reconciled", "status": "True"}, {"type": "Accepted", "status": "False"}]}'
     found = carried(ROUTES, JudgedObject(Metadata("a"), status=msgspec.Raw(status)), apart=False)
     assert found.accepted == ObjectCondition("Accepted", "False")
@@ -122,7 +122,7 @@ async def until(holds, seconds=30):
     await eventually(lambda: asyncio.to_thread(holds), limit=seconds, every=0.05)
 
 
-async def test_what_is_thought_of_an_object_stands_in_its_status(cluster, merging):
+async def test_the_condition_is_written_to_the_objects_status(cluster, merging):
     shop = cluster.make_namespace(f"judged-{merging}")
     written = virtual_service("orders", shop, "orders")
     put(cluster, written)
@@ -141,7 +141,7 @@ async def test_what_is_thought_of_an_object_stands_in_its_status(cluster, mergin
         assert conditions(cluster, written)["Accepted"]["lastTransitionTime"] == since  # it was accepted all along
 
 
-async def test_what_stands_there_already_is_not_written_again(cluster):
+async def test_a_status_that_is_right_is_not_written_again(cluster):
     shop = cluster.make_namespace("settled")
     written = virtual_service("orders", shop, "orders")
     put(cluster, written)
@@ -159,7 +159,7 @@ async def test_what_stands_there_already_is_not_written_again(cluster):
     assert cluster.request("GET", path(written))["metadata"]["resourceVersion"] == version
 
 
-async def test_others_keep_their_conditions(cluster, merging):
+async def test_conditions_of_other_controllers_are_kept(cluster, merging):
     shop = cluster.make_namespace(f"others-{merging}")
     written = virtual_service("orders", shop, "orders")
     put(cluster, written)
@@ -176,7 +176,7 @@ async def test_others_keep_their_conditions(cluster, merging):
             assert conditions(cluster, written)["Reconciled"]["reason"] == "Theirs"
 
 
-async def test_a_condition_of_our_name_that_is_somebody_elses_stays(cluster, caplog):
+async def test_a_condition_of_the_same_name_of_another_manager_is_kept(cluster, caplog):
     caplog.set_level(logging.INFO, "weft.kube")
     shop = cluster.make_namespace("taken")
     written, other = virtual_service("orders", shop, "orders"), virtual_service("other", shop, "other")
@@ -191,7 +191,7 @@ async def test_a_condition_of_our_name_that_is_somebody_elses_stays(cluster, cap
         assert conditions(cluster, written)["Accepted"]["reason"] == "Theirs"
 
 
-async def test_an_object_that_is_gone_stops_nobody(cluster):
+async def test_a_deleted_object_does_not_stop_other_writes(cluster):
     shop = cluster.make_namespace("vanishing")
     written, other = virtual_service("orders", shop, "orders"), virtual_service("other", shop, "other")
     put(cluster, written, other)
@@ -207,7 +207,7 @@ async def test_an_object_that_is_gone_stops_nobody(cluster):
         running.cancel()
 
 
-async def test_who_may_not_write_says_so_once_and_goes_on(cluster, caplog):
+async def test_a_forbidden_kind_is_logged_once_and_others_are_written(cluster, caplog):
     shop = cluster.make_namespace("forbidden")
     names = [f"orders-{number}" for number in range(3)]
     put(cluster, *(virtual_service(name, shop, name) for name in names))
@@ -222,7 +222,7 @@ async def test_who_may_not_write_says_so_once_and_goes_on(cluster, caplog):
     assert caplog.text.count("no status is written") == 1
 
 
-async def test_all_that_is_wrong_is_judged_by_object(cluster):
+async def test_judge_all_assigns_problems_to_their_objects(cluster):
     shop = cluster.make_namespace("everything")
     good, bad = virtual_service("good", shop, "good"), virtual_service("bad", shop, "bad")
     put(cluster, good, bad)
@@ -236,7 +236,7 @@ async def test_all_that_is_wrong_is_judged_by_object(cluster):
         await until(lambda: conditions(cluster, bad)["Accepted"]["status"] == "True")
 
 
-async def test_what_changes_again_and_again_is_written_as_soon_each_time(cluster, monkeypatch):
+async def test_a_status_that_changes_repeatedly_is_written_without_growing_delay(cluster, monkeypatch):
     monkeypatch.setattr("weft.kube.status._FIRST_DELAY", 0.05)
     shop = cluster.make_namespace("restless")
     written = virtual_service("orders", shop, "orders")
@@ -248,7 +248,7 @@ async def test_what_changes_again_and_again_is_written_as_soon_each_time(cluster
             await until(lambda wanted=wanted: wanted in str(conditions(cluster, written).get("Accepted")))
 
 
-async def test_writes_are_bounded_in_time(cluster):
+async def test_the_rate_of_writes_is_limited(cluster):
     shop = cluster.make_namespace("bounded")
     names = [f"orders-{number}" for number in range(60)]
     put(cluster, *(virtual_service(name, shop, name) for name in names))
@@ -261,7 +261,7 @@ async def test_writes_are_bounded_in_time(cluster):
         assert 50 <= len(written) < 60  # a burst, and then one each second
 
 
-async def test_only_who_runs_writes(cluster):
+async def test_only_the_replica_that_runs_writes(cluster):
     shop = cluster.make_namespace("follower")
     written = virtual_service("orders", shop, "orders")
     put(cluster, written)

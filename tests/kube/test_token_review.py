@@ -46,7 +46,7 @@ async def refusal(client, token, audiences=("istio-ca",)):
     return refused.value
 
 
-async def test_a_pods_token_tells_who_the_pod_is(client, namespace):
+async def test_the_review_of_a_pods_token_returns_the_pods_identity(client, namespace):
     pod = await make_pod(client, namespace)
     found = await review(client, await token_for(client, namespace, pod), ["istio-ca", "another"])
     assert found == Reviewed(
@@ -60,7 +60,7 @@ async def test_a_pods_token_tells_who_the_pod_is(client, namespace):
     )
 
 
-async def test_a_token_for_somebody_else_is_refused(client, namespace):
+async def test_a_token_for_another_audience_is_rejected(client, namespace):
     pod = await make_pod(client, namespace)
     refused = await refusal(client, await token_for(client, namespace, pod, audience="vault"))
     assert refused.reason is Reason.WRONG_AUDIENCE
@@ -68,18 +68,18 @@ async def test_a_token_for_somebody_else_is_refused(client, namespace):
     assert (await refusal(client, await token_for(client, namespace, pod, audience=""))).reason is Reason.WRONG_AUDIENCE
 
 
-async def test_a_token_that_is_bound_to_no_pod_is_refused(client, namespace):
+async def test_a_token_that_is_bound_to_no_pod_is_rejected(client, namespace):
     assert (await refusal(client, await token_for(client, namespace))).reason is Reason.NOT_POD_BOUND
 
 
-async def test_the_token_of_a_deleted_pod_is_refused(client, namespace):
+async def test_the_token_of_a_deleted_pod_is_rejected(client, namespace):
     pod = await make_pod(client, namespace)
     token = await token_for(client, namespace, pod)
     await client.raw("DELETE", PODS.path(namespace, "web-0"), query={"gracePeriodSeconds": "0"})
     assert (await refusal(client, token)).reason is Reason.NOT_AUTHENTICATED
 
 
-async def test_the_token_of_an_earlier_pod_of_that_name_is_refused(client, namespace):
+async def test_the_token_of_an_earlier_pod_of_that_name_is_rejected(client, namespace):
     pod = await make_pod(client, namespace)
     token = await token_for(client, namespace, pod)
     await client.raw("DELETE", PODS.path(namespace, "web-0"), query={"gracePeriodSeconds": "0"})
@@ -87,7 +87,7 @@ async def test_the_token_of_an_earlier_pod_of_that_name_is_refused(client, names
     assert (await refusal(client, token)).reason is Reason.NOT_AUTHENTICATED
 
 
-async def test_an_expired_token_and_a_foreign_signature_are_refused(client, api_server, namespace):
+async def test_an_expired_token_and_a_foreign_signature_are_rejected(client, api_server, namespace):
     pod = await make_pod(client, namespace)
     token = await token_for(client, namespace, pod)
     claims = jwt.decode(token, options={"verify_signature": False})
@@ -107,12 +107,12 @@ async def test_an_expired_token_and_a_foreign_signature_are_refused(client, api_
 
 
 @pytest.mark.parametrize("token", ["", " ", "a b", "x" * 20_000, "tökén", "a\nb", "\x00"])
-async def test_what_is_not_a_token_never_leaves(token):
+async def test_text_that_is_not_a_token_is_not_sent_to_the_api_server(token):
     async with Client(ApiConnection(server=f"http://127.0.0.1:{free_port()}")) as nowhere:
         assert (await refusal(nowhere, token)).reason is Reason.NOT_AUTHENTICATED
 
 
-async def test_rubbish_is_refused(client):
+async def test_random_text_as_a_token_is_rejected(client):
     assert (await refusal(client, "rubbish")).reason is Reason.NOT_AUTHENTICATED
     assert (await refusal(client, "a.b.c")).reason is Reason.NOT_AUTHENTICATED
 
@@ -126,7 +126,7 @@ async def test_a_person_is_not_a_service_account(client, api_server):
     assert (await refusal(client, api_server.token)).reason is not Reason.NOT_A_SERVICE_ACCOUNT
 
 
-async def test_that_we_may_not_ask_is_not_the_bearers_fault(client, api_server, namespace):
+async def test_a_forbidden_review_is_unavailable_and_not_a_rejection(client, api_server, namespace):
     pod = await make_pod(client, namespace)
     token = await token_for(client, namespace, pod)
     ours = ApiConnection(
@@ -139,7 +139,7 @@ async def test_that_we_may_not_ask_is_not_the_bearers_fault(client, api_server, 
 
 
 @pytest.mark.kube
-async def test_a_server_that_does_not_answer_is_not_the_bearers_fault(tmp_path):
+async def test_an_unreachable_server_is_unavailable_and_not_a_rejection(tmp_path):
     with started(tmp_path) as server:
         async with connected(server) as client:
             pod = await make_pod(client, "default")
@@ -182,13 +182,13 @@ def answer(**changes):
         ({"extra": {"authentication.kubernetes.io/pod-uid": None}}, Reason.NOT_POD_BOUND),
     ],
 )
-def test_an_answer_is_read_strictly(changes, reason):
+def test_the_review_response_is_read_strictly(changes, reason):
     with pytest.raises(ReviewRefused) as refused:
         _identity(answer(**changes), ["istio-ca"])
     assert refused.value.reason is reason
 
 
-def test_a_server_that_names_no_node_is_older_than_that():
+def test_the_node_is_empty_if_an_older_server_returns_none():
     assert _identity(answer(extra={"authentication.kubernetes.io/node-name": []}), ["istio-ca"]).node == ""
 
 

@@ -17,7 +17,7 @@ from weft.kube.error import ApiError, ApiUnavailable, KubeError
 from weft.kube.resource import CONFIG_MAPS, NAMESPACES, PODS
 
 
-async def test_a_wrong_token_is_refused_and_stands_in_no_log(api_server, caplog):
+async def test_a_wrong_token_is_rejected_and_not_logged(api_server, caplog):
     caplog.set_level(logging.DEBUG)
     wrong = ApiConnection(server=api_server.server, ca_file=str(api_server.ca), token="very-s3cret-token")
     async with Client(wrong) as nobody:
@@ -27,7 +27,7 @@ async def test_a_wrong_token_is_refused_and_stands_in_no_log(api_server, caplog)
     assert "s3cret" not in caplog.text + str(refused.value) + repr(refused.value)
 
 
-async def test_a_server_with_another_certificate_is_not_believed(api_server, tmp_path):
+async def test_a_server_with_an_untrusted_certificate_is_rejected(api_server, tmp_path):
     async with connected(api_server, server_name="somebody.else") as client:
         with pytest.raises(ApiUnavailable, match=r"certificate is not trusted.*tls-server-name"):
             await client.raw("GET", "/version")
@@ -36,25 +36,25 @@ async def test_a_server_with_another_certificate_is_not_believed(api_server, tmp
             await client.raw("GET", "/version")
 
 
-async def test_a_server_that_is_believed_unseen_is_warned_about(api_server, caplog):
+async def test_insecure_skip_tls_verify_logs_a_warning(api_server, caplog):
     async with connected(api_server, ca_data="", ca_file="", insecure=True) as client:
         assert b"gitVersion" in await client.raw("GET", "/version")
     assert "insecure-skip-tls-verify" in caplog.text
 
 
-async def test_the_server_may_be_called_by_another_name(api_server):
+async def test_tls_server_name_overrides_the_host(api_server):
     async with connected(api_server, server_name="kubernetes.default.svc") as client:
         assert b"gitVersion" in await client.raw("GET", "/version")
 
 
-async def test_nobody_there_is_no_refusal():
+async def test_an_unreachable_server_is_unavailable():
     async with Client(ApiConnection(server=f"http://127.0.0.1:{free_port()}", source="a test")) as client:
-        with pytest.raises(ApiUnavailable, match=r"does not answer.*is it up\?.*a test") as away:
+        with pytest.raises(ApiUnavailable, match=r"does not answer.*check that it is up.*a test") as away:
             await client.get(NAMESPACES, "default")
     assert away.value.retryable
 
 
-async def test_a_silent_server_is_given_up_in_time(api_server):
+async def test_a_request_to_a_silent_server_times_out(api_server):
     address = urlsplit(api_server.server)
     async with (
         wire(address.hostname, address.port) as line,
@@ -68,7 +68,7 @@ async def test_a_silent_server_is_given_up_in_time(api_server):
         assert await client.raw("GET", "/version")
 
 
-async def test_a_connection_is_kept_and_a_broken_one_replaced(api_server):
+async def test_a_connection_is_reused_and_a_broken_one_replaced(api_server):
     address = urlsplit(api_server.server)
     async with (
         wire(address.hostname, address.port) as line,
@@ -82,7 +82,7 @@ async def test_a_connection_is_kept_and_a_broken_one_replaced(api_server):
         assert line.opened == 2
 
 
-async def test_a_burst_of_requests_does_not_take_all_sockets(api_server, monkeypatch):
+async def test_a_burst_of_requests_does_not_use_all_sockets(api_server, monkeypatch):
     monkeypatch.setattr(transport, "_MOST_AT_ONCE", 3)
     address = urlsplit(api_server.server)
     async with (
@@ -93,14 +93,14 @@ async def test_a_burst_of_requests_does_not_take_all_sockets(api_server, monkeyp
         assert line.opened <= 3
 
 
-async def test_an_answer_has_a_size_it_may_not_pass(client, monkeypatch, namespace):
+async def test_a_response_over_the_maximum_size_raises(client, monkeypatch, namespace):
     await put(client, namespace, "large", text="x" * 100_000)
     monkeypatch.setattr(transport, "_LONGEST_ANSWER", 50_000)
     with pytest.raises(ApiUnavailable, match="a response of over"):
         await client.get(CONFIG_MAPS, "large", namespace=namespace)
 
 
-async def test_a_closed_client_says_so(api_server):
+async def test_a_request_on_a_closed_client_raises(api_server):
     async with connected(api_server) as client:
         await client.raw("GET", "/version")
     with pytest.raises(KubeError, match="closed"):
@@ -108,7 +108,7 @@ async def test_a_closed_client_says_so(api_server):
 
 
 @pytest.mark.kube
-async def test_a_stopped_server_is_unavailable_and_a_restarted_one_is_found_again(tmp_path):
+async def test_a_stopped_server_is_unavailable_and_works_again_after_a_restart(tmp_path):
     with started(tmp_path) as server:
         async with connected(server) as client:
             assert await client.raw("GET", "/version")

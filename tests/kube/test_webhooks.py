@@ -54,7 +54,7 @@ def bundle(server):
     return base64.b64encode(server.ca.read_bytes()).decode()
 
 
-async def test_one_without_a_root_is_a_problem(client):
+async def test_a_webhook_without_a_ca_bundle_is_a_problem(client):
     await client.create(MUTATING_WEBHOOKS, webhook())
     (problem,) = await unanswered(client, LABELS)
     assert "caBundle" in problem.what
@@ -62,7 +62,7 @@ async def test_one_without_a_root_is_a_problem(client):
 
 
 @pytest.mark.parametrize("ready", [None, False])
-async def test_one_whose_service_has_nobody_ready_is_a_problem(client, own_api_server, ready):
+async def test_a_webhook_whose_service_has_no_ready_endpoint_is_a_problem(client, own_api_server, ready):
     await client.create(MUTATING_WEBHOOKS, webhook(bundle(own_api_server)))
     if ready is not None:
         await endpoint(client, ready=ready)
@@ -70,13 +70,13 @@ async def test_one_whose_service_has_nobody_ready_is_a_problem(client, own_api_s
     assert "default/answering" in problem.what
 
 
-async def test_one_that_is_answered_is_none(client, own_api_server):
+async def test_a_webhook_with_a_ca_bundle_and_a_ready_endpoint_is_no_problem(client, own_api_server):
     await client.create(MUTATING_WEBHOOKS, webhook(bundle(own_api_server)))
     await endpoint(client, ready=True)
     assert await unanswered(client, LABELS) == []
 
 
-async def test_one_with_the_root_of_another_ca_is_a_problem(client, own_api_server):
+async def test_a_webhook_with_the_root_of_another_ca_is_a_problem(client, own_api_server):
     published = {
         "metadata": {"name": ROOT_CONFIG_MAP},
         "data": {"root-cert.pem": own_api_server.certificate.read_text()},

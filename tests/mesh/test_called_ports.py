@@ -11,7 +11,7 @@ def test_inbound_ports_are_the_target_ports_of_the_services_that_select_the_grou
     assert [(port.number, port.protocol) for port in mesh.inbound_ports(group("orders"))] == [(8080, Protocol.HTTP)]
 
 
-def test_a_workloads_own_word_counts_where_no_service_declares_a_protocol():
+def test_the_workloads_protocol_is_used_where_no_service_declares_one():
     mesh = Mesh()
     put(
         mesh,
@@ -29,7 +29,7 @@ def test_a_sidecars_ingress_replaces_the_ports_of_services():
     assert [(p.number, p.default_endpoint) for p in mesh.inbound_ports(group("orders"))] == [(9080, "127.0.0.1:8080")]
 
 
-def test_pods_of_two_releases_are_called_on_the_ports_of_both_and_the_first_service_says_how():
+def test_pods_of_two_releases_have_the_inbound_ports_of_both_with_the_first_services_protocol():
     mesh = Mesh()
     put(
         mesh,
@@ -44,7 +44,7 @@ def test_pods_of_two_releases_are_called_on_the_ports_of_both_and_the_first_serv
     assert [[each.name for each in port.services] for port in found] == [["orders", "zulu"]] * 2
 
 
-def test_a_workloads_own_word_does_not_count_where_only_the_first_service_is_silent():
+def test_the_workloads_protocol_is_not_used_if_any_service_declares_one():
     mesh = Mesh()
     put(
         mesh,
@@ -56,7 +56,7 @@ def test_a_workloads_own_word_does_not_count_where_only_the_first_service_is_sil
     assert (port.protocol, port.others) == (Protocol.UNDECLARED, (Protocol.HTTP,))
 
 
-def test_what_each_service_says_of_a_port_is_kept_once_the_first_ones_word_first():
+def test_the_protocols_of_all_services_are_kept_without_duplicates_the_first_services_first():
     mesh, orders = Mesh(), labels_of({"app": "orders"})
     put(
         mesh,
@@ -73,7 +73,7 @@ def test_what_each_service_says_of_a_port_is_kept_once_the_first_ones_word_first
     assert [each.name for each in port.services] == ["a", "b", "c", "d"]
 
 
-def test_udp_is_left_alone():
+def test_udp_ports_are_not_inbound_ports():
     mesh = Mesh()
     put(mesh, service("orders", protocol=Protocol.UDP), instance("orders-0", "orders"))
     assert mesh.inbound_ports(group("orders")) == ()

@@ -6,7 +6,7 @@ WEB, API = group("web"), group("api")
 ONE, TWO, THREE = "10.96.0.1", "10.96.0.2", "10.96.0.3"
 
 
-def test_what_was_called_is_kept_once_with_its_reason_and_time():
+def test_a_call_is_recorded_once_with_its_reason_and_time():
     now = iter((5.0, 6.0, 7.0))
     calls = Calls(clock=lambda: next(now))
     assert calls.add(WEB, [ONE])
@@ -18,7 +18,7 @@ def test_what_was_called_is_kept_once_with_its_reason_and_time():
     assert not calls.of(API).addresses and API not in calls.groups()
 
 
-def test_of_too_much_what_may_wait_for_an_answer_is_kept_and_the_group_is_to_know_everything():
+def test_beyond_the_limit_held_calls_are_recorded_and_the_group_gets_everything():
     calls = Calls(most=2)
     calls.add(WEB, [ONE, TWO])
     assert not calls.of(WEB).everything
@@ -30,7 +30,7 @@ def test_of_too_much_what_may_wait_for_an_answer_is_kept_and_the_group_is_to_kno
     assert not calls.add(WEB, ["10.96.0.5"])
 
 
-def test_of_too_many_groups_those_are_forgotten_that_are_gone_for_longest_and_none_that_has_proxies(monkeypatch):
+def test_beyond_the_limit_the_groups_longest_without_proxies_are_dropped(monkeypatch):
     monkeypatch.setattr("weft.mesh.calls._MOST_GROUPS", 2)
     calls, third, fourth = Calls(), group("third"), group("fourth")
     for each in (WEB, API, third):
@@ -48,7 +48,7 @@ def test_of_too_many_groups_those_are_forgotten_that_are_gone_for_longest_and_no
     assert set(calls.groups()) == {third, fourth}
 
 
-def test_how_a_group_is_told_is_known_while_it_has_proxies():
+def test_the_telling_of_a_group_is_kept_while_it_has_proxies():
     calls, telling = Calls(), Telling(every=False)
     assert calls.telling(WEB) is None
     calls.tell(WEB, telling)
@@ -57,7 +57,7 @@ def test_how_a_group_is_told_is_known_while_it_has_proxies():
     assert calls.telling(WEB) is None
 
 
-def test_a_copy_goes_on_by_itself():
+def test_a_copy_is_independent():
     calls = Calls()
     calls.add(WEB, [ONE])
     copy = calls.copy()
@@ -67,14 +67,14 @@ def test_a_copy_goes_on_by_itself():
     assert set(copy.of(WEB).addresses) == {ONE, THREE}
 
 
-def test_a_name_that_was_looked_up_is_no_reason_to_know_everything():
+def test_a_dns_lookup_beyond_the_limit_does_not_cause_full_config():
     calls = Calls(most=1)
     calls.add(WEB, [ONE])
     calls.add(WEB, hosts=["cart"], why=CallReason.LOOKED_UP)
     assert not calls.of(WEB).everything and not calls.of(WEB).hosts
 
 
-def test_where_nobody_knows_who_called_whom_everything_is_called():
+def test_with_everything_every_group_counts_as_having_called_everything():
     calls = Calls(everything=True)
     assert calls.of(WEB).everything
     calls.add(WEB, [ONE])

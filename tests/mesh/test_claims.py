@@ -23,7 +23,7 @@ def test_a_service_has_the_better_claim_than_an_older_service_entry():
     assert strength(service("orders", created="2026")) < strength(written)
 
 
-def test_a_name_that_nobody_claims_any_more_is_forgotten():
+def test_a_name_without_claims_is_dropped():
     claims = Claims()
     one, other = rule("a", HOST), rule("b", HOST)
     claims.add(HOST, one)

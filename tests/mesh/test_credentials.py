@@ -3,7 +3,7 @@ from weft.model.credential import Credential
 from weft.model.gateway import CredentialRef
 
 
-def test_the_last_that_was_put_there_is_found_by_name_until_it_goes():
+def test_a_credential_is_found_by_name_until_it_is_removed():
     index = CredentialIndex()
     first, second = Credential("edge", "a", b"1"), Credential("edge", "a", b"2")
     index.add(first)

@@ -52,7 +52,7 @@ def found(mesh, caller=None):
     return mesh.destination_rule(ORDERS, mesh.service(ORDERS, SHOP), caller or group("web"))
 
 
-def test_rules_for_one_host_are_one_with_all_subsets_and_the_oldest_policy():
+def test_rules_for_one_host_are_merged_with_all_subsets_and_the_oldest_policy():
     mesh = Mesh()
     older, younger = TrafficPolicy(connection_pool=ConnectionPool(max_connections=1)), TrafficPolicy()
     put(
@@ -68,7 +68,7 @@ def test_rules_for_one_host_are_one_with_all_subsets_and_the_oldest_policy():
     assert [origin.key.name for origin in both.origins] == ["early", "middle", "late"]
 
 
-def test_a_rule_that_goes_takes_only_its_own_subsets_along():
+def test_removing_a_rule_removes_only_its_own_subsets():
     mesh = Mesh()
     put(mesh, service("orders"), written("a", "1", subsets=(Subset("v1"),)), written("b", "2", subsets=(Subset("v2"),)))
     touched = mesh.apply(ObjectKey("DestinationRule", "shop", "a"), ())
@@ -78,7 +78,7 @@ def test_a_rule_that_goes_takes_only_its_own_subsets_along():
     assert found(mesh) is None
 
 
-def test_rules_for_other_callers_or_other_viewers_stay_apart():
+def test_rules_for_other_callers_or_namespaces_are_not_merged():
     mesh = Mesh()
     put(
         mesh,
@@ -114,7 +114,7 @@ POOL = TrafficPolicy(connection_pool=ConnectionPool(max_connections=7))
     ],
     ids=lambda each: each.name,
 )
-def test_a_rule_about_something_else_takes_nothing_from_a_backend_tls_policy(beside):
+def test_a_rule_without_tls_keeps_the_tls_of_a_backend_tls_policy(beside):
     mesh = Mesh()
     tls = ClientTls(ClientTlsMode.SIMPLE, server_name="orders.example.com")
     made = rule("made", "shop", policy=TrafficPolicy(tls=tls), export_to=("*",), created="9999", attached=True)
@@ -124,7 +124,7 @@ def test_a_rule_about_something_else_takes_nothing_from_a_backend_tls_policy(bes
     assert (chosen.tls, chosen.connection_pool) == (tls, POOL.connection_pool)
 
 
-def test_a_wider_or_later_rule_does_not_take_the_place_of_a_backend_tls_policy():
+def test_a_wider_or_later_rule_does_not_replace_a_backend_tls_policy():
     mesh = Mesh()
     off = TrafficPolicy(tls=ClientTls(ClientTlsMode.DISABLE))
     tls = ClientTls(ClientTlsMode.SIMPLE, server_name="orders.example.com")

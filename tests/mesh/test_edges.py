@@ -18,7 +18,7 @@ def destinations(mesh):
     return set(mesh.edge(mesh.scope(EDGE)).destinations)
 
 
-def test_where_a_gateways_routes_lead_is_remembered_until_a_route_changes():
+def test_an_edge_is_cached_until_a_route_changes():
     mesh = Mesh()
     put(mesh, gateway(server("a.com")), routing("a.com", to="web"))
     scope = mesh.scope(EDGE)
@@ -30,14 +30,14 @@ def test_where_a_gateways_routes_lead_is_remembered_until_a_route_changes():
     assert destinations(mesh) == set()
 
 
-def test_a_route_leads_to_where_its_delegate_does():
+def test_a_route_leads_to_the_destinations_of_its_delegate():
     mesh = Mesh()
     outer = replace(routing("a.com"), http=(HttpRoute(delegate=Delegate("inner", "shop")),))
     put(mesh, gateway(server("a.com")), outer, routing(name="inner", to="far"))
     assert destinations(mesh) == {"far"}
 
 
-def test_there_is_an_end_to_how_many_are_remembered(monkeypatch):
+def test_the_number_of_cached_edges_is_limited(monkeypatch):
     monkeypatch.setattr(module, "_MOST", 2)
     edges = Edges(Routings(), lambda namespace, name: None)
     for name in "abc":

@@ -51,7 +51,7 @@ def addresses(mesh):
     return [(endpoint.address, endpoint.port) for endpoint in answering(mesh)]
 
 
-def test_a_slice_says_who_answers_and_the_pod_says_who_that_is():
+def test_endpoints_come_from_slices_and_identities_from_pods():
     mesh = mesh_of(orders(), pod(1, labels={"version": "v2"}, locality="r/z"), sliced(at(1)))
     assert answering(mesh) == (
         Endpoint(
@@ -67,21 +67,21 @@ def test_a_slice_says_who_answers_and_the_pod_says_who_that_is():
     )
 
 
-def test_the_order_in_which_they_come_means_nothing():
+def test_the_order_of_events_does_not_matter():
     one, two = orders(), (sliced(at(1)), pod(1))
     assert answering(mesh_of(one, *two)) == answering(mesh_of(*two, one)) == answering(mesh_of(*two[::-1], one)) != ()
 
 
-def test_a_pod_that_is_selected_but_in_no_slice_does_not_answer():
+def test_a_selected_pod_in_no_slice_is_no_endpoint():
     assert addresses(mesh_of(orders(), pod(1), pod(2), sliced(at(1)))) == [("10.244.0.1", 8080)]
 
 
-def test_an_engine_that_makes_no_slices_goes_by_the_selector_alone():
+def test_without_slices_the_selector_alone_decides():
     mesh = mesh_of(orders(), instance("orders-0", "orders", address="10.244.0.9"))
     assert addresses(mesh) == [("10.244.0.9", 8080)]
 
 
-def test_a_workload_entry_that_the_service_selects_answers_beside_the_pods():
+def test_a_selected_workload_entry_is_an_endpoint_beside_the_pods():
     origin = Origin(ObjectKey("WorkloadEntry", "shop", "orders-1"))  # of the same name as a pod
     entry = Instance("orders-1", "shop", ("192.0.2.1",), labels_of({"app": "orders"}), origin=origin)
     mesh = mesh_of(orders(), pod(1), sliced(at(1)))
@@ -91,19 +91,19 @@ def test_a_workload_entry_that_the_service_selects_answers_beside_the_pods():
     assert addresses(mesh) == [("10.244.0.1", 8080)]
 
 
-def test_a_service_entry_selects_pods_whatever_slices_say():
+def test_a_service_entry_selects_pods_regardless_of_slices():
     entry = service("orders", selector=labels_of({"app": "orders"}))
     assert addresses(mesh_of(entry, pod(1), sliced())) == [("10.244.0.1", 8080)]
     assert addresses(mesh_of(entry, pod(1, ready=False))) == []
 
 
-def test_who_is_not_ready_does_not_answer_unless_the_service_wants_it():
+def test_an_unready_pod_is_no_endpoint_unless_the_service_publishes_it():
     values = pod(1), pod(2), sliced(at(1, ready=False), at(2))
     assert addresses(mesh_of(orders(), *values)) == [("10.244.0.2", 8080)]
     assert len(addresses(mesh_of(orders(publish_not_ready=True), *values))) == 2
 
 
-def test_those_about_to_end_answer_only_while_nobody_is_ready():
+def test_terminating_pods_are_endpoints_only_while_none_is_ready():
     ending = at(1, ready=False, draining=True)
     assert addresses(mesh_of(orders(), pod(1), pod(2), sliced(ending, at(2)))) == [("10.244.0.2", 8080)]
     assert addresses(mesh_of(orders(), pod(1), pod(2), sliced(ending, at(2, ready=False)))) == [("10.244.0.1", 8080)]
@@ -139,7 +139,7 @@ def test_a_pod_that_is_not_known_yet_is_not_called():
     assert addresses(mesh) == [("10.244.0.1", 8080)]
 
 
-def test_a_pod_that_is_gone_is_not_called_though_the_slice_has_it():
+def test_a_deleted_pod_is_no_endpoint_though_the_slice_lists_it():
     mesh = mesh_of(orders(), pod(1), sliced(at(1)))
     assert mesh.apply(ObjectKey("Instance", "shop", "orders-1"), ()).endpoints == {ORDERS}
     assert addresses(mesh) == []
@@ -159,12 +159,12 @@ def test_addresses_without_a_pod_are_called_in_plain():
     assert mesh.standing(next(mesh.services())) == Standing()
 
 
-def test_the_address_of_a_pod_is_that_pod_though_the_slice_does_not_say_so():
+def test_an_address_without_target_ref_is_matched_to_its_pod():
     mesh = mesh_of(orders(selector=None), pod(1), sliced(SliceEndpoint("10.244.0.1"), managed=False))
     assert answering(mesh)[0].tls and mesh.standing(next(mesh.services())) == Standing((80,), ("orders",))
 
 
-def test_pods_on_the_hosts_network_share_its_address_and_nobody_is_taken_for_one_of_them():
+def test_an_address_shared_by_host_network_pods_is_matched_to_none():
     here = {"meshed": False, "labels": {"version": "v1"}}
     mesh = mesh_of(orders(), pod(1, "192.0.2.9", **here), pod(2, "192.0.2.9", **here))
     put(mesh, sliced(at(1, "192.0.2.9"), at(2, "192.0.2.9")))
@@ -173,19 +173,19 @@ def test_pods_on_the_hosts_network_share_its_address_and_nobody_is_taken_for_one
     assert answering(mesh) == (Endpoint("192.0.2.9", 8080),)
 
 
-def test_a_pod_that_is_named_with_an_address_of_another_network_is_not_taken_for_meshed_there():
+def test_a_named_pod_with_a_foreign_address_does_not_count_as_meshed():
     mesh = mesh_of(orders(selector=None), pod(1), sliced(at(1, "172.16.0.1"), managed=False))
     assert answering(mesh) == (Endpoint("172.16.0.1", 8080),)
 
 
-def test_one_who_is_no_pod_counts_for_how_everyone_is_called():
+def test_an_endpoint_that_is_no_pod_makes_the_service_unmeshed():
     mesh = mesh_of(orders(), pod(1), sliced(at(1)))
     assert mesh.standing(next(mesh.services())) == Standing((80,), ("orders",))
     touched = put(mesh, sliced(SliceEndpoint("192.0.2.1"), name="by-hand", managed=False))
     assert touched.hosts == {ORDERS} and mesh.standing(next(mesh.services())) == Standing((), ("orders",))
 
 
-def test_a_headless_service_is_secured_if_everyone_is():
+def test_a_headless_service_is_secured_if_all_its_pods_are():
     headless = orders(headless=True)
     mesh = mesh_of(headless, pod(1), sliced(at(1)))
     assert mesh.secured_ports(headless) == (80,)
@@ -197,7 +197,7 @@ def test_a_headless_service_is_secured_if_everyone_is():
 
 
 @pytest.mark.parametrize("name", ["", "http"])
-def test_a_port_without_a_name_is_met_by_a_port_without_a_name(name):
+def test_an_unnamed_service_port_matches_an_unnamed_slice_port(name):
     port = ServicePort(80, name, Protocol.HTTP, 8080)
     mesh = mesh_of(Service(ORDERS, "orders", "shop", (port,), sliced=True), sliced(SliceEndpoint("192.0.2.1")))
     put(mesh, sliced(SliceEndpoint("192.0.2.1"), ports=((name, 8080),)))
@@ -207,7 +207,7 @@ def test_a_port_without_a_name_is_met_by_a_port_without_a_name(name):
 # What a change touches
 
 
-def test_one_pod_that_becomes_ready_touches_the_endpoints_of_its_services_and_nothing_else():
+def test_a_pod_that_becomes_ready_touches_only_the_endpoints_of_its_services():
     mesh = mesh_of(orders(), service("cart", sliced=True), pod(1), pod(2, ready=False))
     put(mesh, sliced(at(1), at(2, ready=False)))
     assert not put(mesh, pod(2))  # the pod itself says it first, and the slice decides
@@ -215,17 +215,17 @@ def test_one_pod_that_becomes_ready_touches_the_endpoints_of_its_services_and_no
     assert (touched.hosts, touched.endpoints, touched.inbound, touched.scopes) == (set(), {ORDERS}, set(), set())
 
 
-def test_one_more_pod_of_a_kind_touches_nothing_before_a_slice_names_it():
+def test_another_pod_of_the_same_profile_touches_nothing_before_a_slice_lists_it():
     mesh = mesh_of(orders(), pod(1), sliced(at(1)))
     assert not put(mesh, pod(2))
 
 
-def test_a_pod_of_another_account_touches_how_its_services_are_called_before_it_answers():
+def test_a_pod_of_another_account_touches_its_services_before_it_is_an_endpoint():
     mesh = mesh_of(orders(), pod(1), sliced(at(1)))
     assert put(mesh, pod(2, service_account="legacy")).hosts == {ORDERS}
 
 
-def test_a_pod_with_other_labels_touches_the_services_that_name_it():
+def test_a_pod_with_changed_labels_touches_the_services_that_list_it():
     mesh = mesh_of(orders(), pod(1), sliced(at(1)))
     assert put(mesh, pod(1, labels={"version": "v2"})).endpoints == {ORDERS}
 
@@ -236,7 +236,7 @@ def test_a_pod_in_two_services_touches_both():
     assert put(mesh, pod(1, locality="r/z")).endpoints == {ORDERS, "all.shop.svc.cluster.local"}
 
 
-def test_a_headless_service_is_touched_whole_by_who_answers():
+def test_a_changed_endpoint_touches_the_whole_headless_service():
     mesh = mesh_of(orders(headless=True), pod(1), pod(2), sliced(at(1)))
     assert put(mesh, sliced(at(1), at(2))).hosts == {ORDERS}
 
@@ -254,7 +254,7 @@ def test_a_slice_of_no_service_touches_nothing():
 # The index itself
 
 
-def test_who_names_a_pod_is_forgotten_with_the_last_slice_that_does():
+def test_a_pods_services_are_dropped_with_the_last_slice_that_lists_it():
     slices, one, two = Slices(), sliced(at(1), name="a"), sliced(at(1), at(2), name="b")
     slices.add(one)
     slices.add(two)
@@ -280,7 +280,7 @@ STEPS = st.lists(
 
 @settings(deadline=None)
 @given(STEPS)
-def test_endpoints_kept_step_by_step_equal_endpoints_found_afresh_and_no_change_goes_untold(steps):
+def test_incrementally_updated_endpoints_equal_recomputed_ones_and_every_change_is_touched(steps):
     mesh, kept = Mesh(), {}
     for what, number, name, flag in steps:
         key = ObjectKey(what.removeprefix("no "), "shop", f"orders-{number}" if "service" not in what else name)

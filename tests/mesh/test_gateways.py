@@ -38,7 +38,7 @@ def unmapped(number):
     return ()
 
 
-def test_gateways_select_proxies_of_any_namespace_unless_they_say_which():
+def test_gateways_select_proxies_of_any_namespace_unless_limited_to_one():
     index = Gateways()
     assert not index
     chosen = gateway(selector=labels_of({"istio": "ingress"}), namespace="shop")
@@ -54,14 +54,14 @@ def test_gateways_select_proxies_of_any_namespace_unless_they_say_which():
     assert [each.name for each in index.of(GROUP)] == ["all"]
 
 
-def test_a_server_listens_where_its_services_port_leads_to():
+def test_a_server_listens_on_the_target_port_of_its_service():
     made = gateway(server("*"), server("*", port=81))
     found = bound([made], lambda number: (8080, 9080) if number == 80 else ())
     assert [(each.server.port.number, each.listens) for each in found] == [(80, 8080), (80, 9080), (81, 81)]
     assert [each.route_name for each in found] == ["http.8080", "http.9080", "http.81"]
 
 
-def test_a_port_speaks_what_its_oldest_server_speaks_and_a_name_in_tls_has_one_owner():
+def test_a_port_has_the_protocol_of_its_oldest_server_and_a_tls_name_has_one_owner():
     first = gateway(server("a.com", port=443, protocol=Protocol.HTTPS, tls=SIMPLE, name="first"))
     second = gateway(
         server("a.com", "b.com", port=443, protocol=Protocol.HTTPS, tls=SIMPLE, name="second"),
@@ -83,7 +83,7 @@ def test_a_name_with_a_dot_at_its_end_is_the_same_name():
     assert [(each.namespace, each.host) for each in found.hosts] == [("*", "a.com"), ("edge", "*.b.com")]
 
 
-def test_one_set_of_bytes_has_one_port():
+def test_a_tcp_port_has_one_server():
     tcp = {"port": 5432, "protocol": Protocol.TCP}
     found = bound([gateway(server("a.com", **tcp), server("b.com", name="b", **tcp))], unmapped)
     assert [[host.host for host in each.hosts] for each in found] == [["a.com"]]
@@ -103,11 +103,11 @@ def test_one_set_of_bytes_has_one_port():
         ("A.com", "a.com", {"a.com"}),
     ],
 )
-def test_it_answers_for_what_both_have(host, routed, domains):
+def test_the_domains_are_the_intersection_of_server_and_virtual_service_hosts(host, routed, domains):
     assert served(bound([gateway(server(host))], unmapped), routing(routed)).doors.keys() == domains
 
 
-def test_the_nearest_host_speaks_and_those_with_the_same_are_merged():
+def test_the_most_specific_host_decides_and_equal_ones_are_merged():
     routings = (routing("*", to="any"), routing("a.com", name="b", to="one"), routing("a.com", name="c", to="two"))
     found = served(bound([gateway(server("*"))], unmapped), *routings)
     assert {name: [each.name for door in doors for each in door.routes] for name, doors in found.doors.items()} == {
@@ -126,7 +126,7 @@ def test_the_nearest_host_speaks_and_those_with_the_same_are_merged():
         ("*", {"*": ["a"], "a.com": ["c"]}),
     ],
 )
-def test_a_wider_routing_is_merged_where_the_server_itself_is_as_narrow(host, expected):
+def test_a_wider_virtual_service_is_merged_where_the_server_has_the_name_itself(host, expected):
     routings = (routing("*", to="any"), routing("a.com", name="c", to="one"))
     for written in (routings, reversed(routings)):
         found = served(bound([gateway(server(host))], unmapped), *written)
@@ -135,7 +135,7 @@ def test_a_wider_routing_is_merged_where_the_server_itself_is_as_narrow(host, ex
         )
 
 
-def test_what_is_said_for_others_leads_nowhere_from_here():
+def test_routes_and_matches_for_other_gateways_are_left_out():
     away = routing("a.com", to="away", match=(HttpMatch(gateways=("mesh",)),))
     here = routing(
         "a.com", name="b", to="here", match=(HttpMatch(gateways=("mesh",)), HttpMatch(gateways=("edge/public",)))
@@ -145,12 +145,12 @@ def test_what_is_said_for_others_leads_nowhere_from_here():
     assert [len(route.match) for each in found.doors["a.com"][0].routes for route in each.http] == [1]
 
 
-def test_who_is_sent_to_https_needs_no_routes():
+def test_a_redirect_to_https_needs_no_routes():
     (door,) = served(bound([gateway(server("a.com", tls=ServerTls(https_redirect=True)))], unmapped)).doors["a.com"]
     assert (door.redirects, door.routes, door.port) == (True, (), 80)
 
 
-def test_a_server_that_sends_everybody_to_https_leaves_the_names_that_others_serve():
+def test_a_server_that_redirects_to_https_does_not_redirect_names_of_other_servers():
     all_of_them = gateway(server("*", tls=ServerTls(https_redirect=True)))
     own = gateway(server("challenge.example.com"), name="own")
     servers = bound([all_of_them, own], unmapped)
@@ -160,7 +160,7 @@ def test_a_server_that_sends_everybody_to_https_leaves_the_names_that_others_ser
     assert both["challenge.example.com"][0].redirects
 
 
-def test_a_name_of_a_nearer_server_is_not_answered_by_a_wider_one():
+def test_a_name_of_a_more_specific_server_is_misdirected_at_a_wider_one():
     https = {"port": 443, "protocol": Protocol.HTTPS, "tls": SIMPLE}
     servers = bound(
         [gateway(server("*.a.com", name="wide", **https), server("x.a.com", name="near", **https))], unmapped
@@ -187,25 +187,25 @@ def misdirecting(*hosts, routed):
     return told
 
 
-def test_a_connection_for_one_name_is_not_one_for_its_neighbours():
+def test_requests_for_names_of_other_servers_are_misdirected():
     told = misdirecting("a.com", "b.com", routed=["a.com", "b.com"])
     assert told == {"a.com": {"a.com": False, "b.com": True}, "b.com": {"a.com": True, "b.com": False}}
 
 
-def test_whose_own_name_nobody_routes_is_not_sent_to_a_wider_server():
+def test_a_servers_own_name_without_routes_is_not_misdirected():
     told = misdirecting("x.a.com", "*.a.com", routed=["*.a.com"])
     assert told["x.a.com"] == {"x.a.com": False, "*.a.com": True}
     assert misdirecting("x.a.com", "*", routed=["b.com"])["x.a.com"] == {"x.a.com": False, "*": True}
 
 
-def test_of_very_many_neighbours_only_those_are_told_of_that_would_be_taken_for_ones_own():
+def test_with_very_many_names_only_those_that_own_wildcards_cover_are_listed():
     many = [f"n{number}.a.com" for number in range(51)]
     told = misdirecting(*many, "*.b.com", "x.b.com", routed=[*many, "*.b.com"])
     assert told["n0.a.com"] == {"n0.a.com": False}
     assert told["*.b.com"] == {"*.b.com": False, "x.b.com": True}
 
 
-def test_a_servers_secrets_are_known_by_name():
+def test_the_references_of_a_server_are_its_secrets_by_name():
     assert references(None) == ()
     assert references(SIMPLE) == (CredentialRef("c"),)  # whom to trust is asked only where callers are
     mutual = ServerTls(ServerTlsMode.MUTUAL, credentials=(CredentialRef("c", "certs"),))

@@ -21,7 +21,7 @@ def addresses(mesh, host=ORDERS):
     return [endpoint.address for endpoint in mesh.endpoints(found, found.ports[0])]
 
 
-def test_a_service_is_answered_by_the_ready_instances_it_selects():
+def test_the_endpoints_of_a_service_are_the_ready_instances_it_selects():
     mesh = Mesh()
     put(
         mesh,
@@ -46,7 +46,7 @@ def test_becoming_ready_touches_only_the_endpoints_of_the_services_that_select_i
     assert put(mesh, instance("orders-0", "orders", meshed=True)) == Touched(endpoints=frozenset({ORDERS}))
 
 
-def test_the_first_instance_without_a_proxy_touches_how_the_host_is_called():
+def test_the_first_instance_without_a_proxy_touches_the_host():
     mesh = Mesh()
     put(mesh, service("orders"), instance("orders-0", "orders", meshed=True))
     assert mesh.standing(mesh.service(ORDERS, SHOP)).meshed == (80,)
@@ -56,7 +56,7 @@ def test_the_first_instance_without_a_proxy_touches_how_the_host_is_called():
 
 
 @pytest.mark.parametrize("passing_by", [{"excluded_ports": (8080,)}, {"included_ports": (9090,)}])
-def test_a_port_that_one_instances_proxy_does_not_intercept_is_called_as_the_application_speaks(passing_by):
+def test_a_port_that_one_instances_proxy_does_not_intercept_is_called_without_mesh_tls(passing_by):
     mesh = Mesh()
     put(mesh, service("orders"), instance("orders-0", "orders", meshed=True))
     touched = put(mesh, instance("orders-1", "orders", meshed=True, **passing_by))
@@ -77,7 +77,7 @@ def test_relabelling_an_instance_moves_it_between_services():
     assert addresses(mesh, "cart.shop.svc.cluster.local") == ["10.244.0.1"]
 
 
-def test_two_claims_to_one_host_keep_whom_each_selects_when_the_other_goes():
+def test_a_claim_keeps_its_members_when_another_claim_to_its_host_is_removed():
     mesh = Mesh()
     by_app = service("orders")
     renamed = msgspec.structs.replace(by_app, name="orders-again")
@@ -150,7 +150,7 @@ def test_a_root_sidecar_touches_every_scope():
     assert put(Mesh(), Sidecar("default", "shop")).scopes == {"shop"}
 
 
-def test_settings_touch_everyone_and_go_back_to_the_default_when_removed():
+def test_settings_touch_everything_and_return_to_the_default_when_removed():
     mesh = Mesh()
     key = ObjectKey("ConfigMap", "istio-system", "istio")
     assert mesh.apply(key, (Settings(outbound_policy=OutboundPolicy.REGISTRY_ONLY),)).scopes == {EVERYWHERE}
@@ -165,7 +165,7 @@ def test_a_group_of_grpc_clients_sees_the_same_services():
     assert mesh.scope(Group(ProxyKind.GRPC, "shop")).ports(mesh.service(ORDERS, SHOP))
 
 
-def test_one_more_instance_of_a_kind_is_nothing_to_the_proxies_of_its_namespace():
+def test_another_instance_of_the_same_profile_touches_no_inbound_config():
     mesh = Mesh()
     put(mesh, service("orders", target="web"))
     assert put(mesh, instance("orders-0", "orders", ports=(("web", 8080),))).inbound == {"shop"}
@@ -173,7 +173,7 @@ def test_one_more_instance_of_a_kind_is_nothing_to_the_proxies_of_its_namespace(
     assert put(mesh, instance("orders-2", "orders", ports=(("web", 9090),))).inbound == {"shop"}
 
 
-def test_a_delegate_has_no_hosts_and_is_exported_to_who_hands_over():
+def test_a_delegate_has_no_hosts_and_is_exported_to_its_root():
     mesh = Mesh()
     route = HttpRoute(delegate=Delegate("leaf", "far"))
     root = VirtualService("root", "shop", ("app",), http=(route,))
@@ -193,7 +193,7 @@ def test_a_delegate_has_no_hosts_and_is_exported_to_who_hands_over():
     assert mesh.delegate(root, route) is None  # as the mesh exports what does not say it
 
 
-def test_a_name_answers_only_where_names_are_looked_up_and_a_socket_only_where_they_are_not():
+def test_a_host_name_is_an_endpoint_only_with_dns_and_a_socket_only_without():
     mesh = Mesh()
     looked_up = service("looked-up", selector=labels_of({"app": "vm"}), resolution=Resolution.DNS)
     fixed = service("fixed", selector=labels_of({"app": "vm"}))

@@ -15,7 +15,7 @@ def _policies(*held):
     return policies
 
 
-def test_a_policy_holds_for_those_it_selects_in_its_namespace() -> None:
+def test_a_policy_applies_to_the_workloads_it_selects_in_its_namespace() -> None:
     policies = _policies(
         AuthorizationPolicy("all", "shop"),
         AuthorizationPolicy("payments", "shop", selector=PAYMENTS),
@@ -31,13 +31,13 @@ def test_a_policy_holds_for_those_it_selects_in_its_namespace() -> None:
     assert names((), "bank") == ["other"]
 
 
-def test_the_root_namespaces_policies_hold_everywhere_and_come_first() -> None:
+def test_the_root_namespaces_policies_apply_everywhere_and_come_first() -> None:
     policies = _policies(AuthorizationPolicy("own", "shop"), AuthorizationPolicy("mesh", ROOT))
     assert [policy.name for policy in policies.of(AuthorizationPolicy, "shop", (), ROOT)] == ["mesh", "own"]
     assert [policy.name for policy in policies.of(AuthorizationPolicy, ROOT, (), ROOT)] == ["mesh"]
 
 
-def test_the_oldest_comes_first_and_what_is_removed_is_gone() -> None:
+def test_the_oldest_policy_comes_first_and_a_removed_one_no_longer_applies() -> None:
     old = AuthorizationPolicy("b", "shop", created="2026-01-01T00:00:00Z")
     policies = _policies(AuthorizationPolicy("a", "shop"), old)
     assert [policy.name for policy in policies.of(AuthorizationPolicy, "shop", (), ROOT)] == ["b", "a"]

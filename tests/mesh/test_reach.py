@@ -11,7 +11,7 @@ SHOP = Scope("shop")
 A, B = "a.shop.svc.cluster.local", "b.shop.svc.cluster.local"
 
 
-def test_a_service_with_an_address_of_its_own_is_counted_from_where_it_is_seen():
+def test_a_service_with_a_virtual_address_is_counted_where_it_is_visible():
     mesh = Mesh(few=1)
     put(mesh, service("a", addresses=("10.96.0.1",)), service("b", addresses=("10.96.0.2",), export_to=(".",)))
     put(mesh, service("headless", headless=True), service("nowhere"))
@@ -20,14 +20,14 @@ def test_a_service_with_an_address_of_its_own_is_counted_from_where_it_is_seen()
     assert mesh.on_demand(SHOP).on and not mesh.on_demand(Scope("bank")).on
 
 
-def test_who_is_named_is_told_of_anyway():
+def test_hosts_that_a_sidecar_names_are_not_counted():
     mesh = Mesh()
     put(mesh, service("a", addresses=("10.96.0.1",)), service("b", addresses=("10.96.0.2",)))
     assert mesh.reach(Scope("shop", (Import("*", A), Import("*", "*")))) == {B}
     assert mesh.reach(Scope("shop", asked=((B, 80),))) == {A}
 
 
-def test_a_range_that_comes_makes_others_countable():
+def test_a_new_range_makes_more_services_countable():
     mesh = Mesh()
     entry = ObjectKey("ServiceEntry", "shop", "a")
     mesh.apply(entry, (service("a", addresses=("10.97.0.1",), origin=origin("ServiceEntry")),))
@@ -36,7 +36,7 @@ def test_a_range_that_comes_makes_others_countable():
     assert mesh.reach(SHOP) == {A, B}
 
 
-def test_the_setting_decides_alone_where_it_says_yes_or_no():
+def test_the_setting_true_or_false_decides_alone():
     mesh = Mesh(few=0)
     put(mesh, service("a", addresses=("10.96.0.1",)))
     for setting, on in ((OnDemand.AUTO, True), (OnDemand.OFF, False), (OnDemand.ON, True)):
@@ -44,7 +44,7 @@ def test_the_setting_decides_alone_where_it_says_yes_or_no():
         assert mesh.on_demand(SHOP).on is on
 
 
-def test_whatever_comes_and_goes_it_is_as_if_it_were_counted_now():
+def test_the_incrementally_updated_reach_equals_a_recomputed_one():
     chance = random.Random(7)
     mesh = Mesh()
     scopes = [SHOP, Scope("bank"), Scope("bank", (Import("shop", "*"),)), Scope("shop", (Import("*", A),), ((B, 80),))]
@@ -63,7 +63,7 @@ def test_whatever_comes_and_goes_it_is_as_if_it_were_counted_now():
             assert known == mesh.reach(scope)
 
 
-def test_scopes_that_see_the_same_share_what_is_known_of_it():
+def test_scopes_with_equal_reach_share_one_set():
     mesh = Mesh()
     put(mesh, service("a", addresses=("10.96.0.1",)))
     assert mesh.reach(SHOP) is mesh.reach(Scope("bank"))

@@ -6,7 +6,7 @@ from weft.mesh.registry import Registry
 from weft.model.names import labels_of
 
 
-def test_an_instance_that_moves_names_every_service_that_selects_it_before_or_after():
+def test_move_returns_every_service_that_selects_the_instance_before_or_after():
     registry = Registry()
     orders, cart, pod = service("orders"), service("cart"), instance("pod", "orders")
     for each in (orders, cart, service("other")):
@@ -16,7 +16,7 @@ def test_an_instance_that_moves_names_every_service_that_selects_it_before_or_af
     assert not list(registry.members(orders)) and [each.name for each in registry.members(cart)] == ["pod"]
 
 
-def test_one_more_of_the_same_kind_changes_no_standing():
+def test_another_instance_of_the_same_profile_changes_no_standing():
     registry, orders = Registry(), service("orders")
     registry.add(orders)
     registry.move(None, instance("orders-0", "orders", meshed=True))
@@ -51,7 +51,7 @@ STEPS = st.lists(
 
 @settings(deadline=None)
 @given(STEPS)
-def test_members_kept_step_by_step_equal_members_found_afresh(steps):
+def test_incrementally_updated_members_equal_recomputed_members(steps):
     """Whatever order services and instances come and go in, the index says what a look at everything would say."""
     registry, services, instances = Registry(), {}, {}
     for kind, name, app in steps:

@@ -33,15 +33,15 @@ def ports(*values):
     return mesh.secured_ports(found)
 
 
-def test_everyone_behind_it_has_a_proxy_and_an_account():
+def test_standing_has_the_meshed_ports_and_the_accounts():
     assert standing(pod(1), pod(2, "legacy")) == Standing((80,), ("legacy", "orders"))
 
 
-def test_those_that_are_not_ready_count_too():
+def test_instances_that_are_not_ready_count_too():
     assert standing(pod(1, ready=False)).accounts == ("orders",)
 
 
-def test_nobody_behind_it_has_no_account():
+def test_a_service_without_instances_has_no_accounts():
     assert standing().accounts == ()
 
 
@@ -55,19 +55,19 @@ def test_nobody_behind_it_has_no_account():
         ({"labels": {"security.istio.io/tlsMode": "disabled"}}, (80,), ()),
     ],
 )
-def test_one_that_is_different_counts_for_all(more, meshed, secured):
+def test_one_instance_without_a_proxy_makes_the_port_unmeshed(more, meshed, secured):
     assert standing(pod(1), pod(2, **more)).meshed == meshed
     assert ports(pod(1), pod(2, **more)) == secured
 
 
-def test_a_policy_for_some_of_them_counts_for_all():
+def test_a_policy_for_some_instances_decides_for_the_port():
     off = PeerAuthentication("a", "shop", labels_of({"old": "yes"}), TlsMode.DISABLE)
     assert ports(pod(1), pod(2), off) == (80,)
     assert ports(pod(1), pod(2, labels={"old": "yes"}), off) == ()
     assert ports(pod(1), PeerAuthentication("a", "shop", mode=TlsMode.DISABLE)) == ()
 
 
-def test_one_that_does_not_serve_the_port_does_not_count():
+def test_an_instance_that_does_not_serve_the_port_does_not_count():
     mesh = Mesh()
     ports = (ServicePort(80, target="web"), ServicePort(90, target=90))
     put(mesh, Service(ORDERS, "orders", "shop", ports, selector=labels_of({"app": "orders"})))
@@ -77,14 +77,14 @@ def test_one_that_does_not_serve_the_port_does_not_count():
     assert mesh.secured_ports(next(mesh.services())) == (80,)
 
 
-def test_written_endpoints_say_their_accounts():
+def test_service_entry_endpoints_have_their_accounts():
     mesh = Mesh()
     ports, written = (ServicePort(80),), (StaticEndpoint("10.0.0.1", service_account="vm"), StaticEndpoint("10.0.0.2"))
     put(mesh, Service("a.b", "a", "shop", ports, static_endpoints=written))
     assert mesh.standing(next(mesh.services())) == Standing(accounts=("vm",))
 
 
-def test_a_new_account_touches_how_the_host_is_called_and_another_pod_of_the_same_does_not():
+def test_a_new_account_touches_the_host_and_another_pod_of_the_same_account_does_not():
     mesh = Mesh()
     put(mesh, service("orders"), pod(1))
     assert put(mesh, pod(2)).hosts == frozenset()
@@ -92,7 +92,7 @@ def test_a_new_account_touches_how_the_host_is_called_and_another_pod_of_the_sam
     assert put(mesh, pod(4, "legacy")).hosts == {ORDERS}
 
 
-def test_who_leaves_is_forgotten():
+def test_a_removed_instance_no_longer_counts():
     mesh, found = orders(pod(1), pod(2, "legacy", meshed=False))
     assert mesh.standing(found) == Standing((), ("legacy", "orders"))
     put(mesh, pod(2, "orders"))
@@ -102,7 +102,7 @@ def test_who_leaves_is_forgotten():
     assert mesh.standing(found) == Standing((80,), ())
 
 
-def test_a_rule_that_passes_calls_on_makes_each_pod_count():
+def test_with_a_passthrough_rule_each_new_pod_touches_the_host():
     mesh, _ = orders(pod(1))
     assert put(mesh, pod(2)).hosts == frozenset()
     policy = TrafficPolicy(load_balancer=LoadBalancer(SimpleBalancer.PASSTHROUGH))

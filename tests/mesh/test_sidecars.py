@@ -5,7 +5,7 @@ from weft.model.sidecar import EgressListener, OutboundPolicy, Sidecar
 from weft.model.virtual_service import Destination
 
 
-def test_a_sidecar_for_a_workload_beats_the_namespaces_and_the_roots():
+def test_a_sidecar_for_a_workload_overrides_the_namespaces_and_the_roots():
     mesh = Mesh()
     put(mesh, Sidecar("default", "istio-system", outbound_policy=OutboundPolicy.REGISTRY_ONLY))
     assert mesh.outbound_policy(group("web")) is OutboundPolicy.REGISTRY_ONLY
@@ -16,7 +16,7 @@ def test_a_sidecar_for_a_workload_beats_the_namespaces_and_the_roots():
     assert mesh.outbound_policy(group("cart")) is OutboundPolicy.ALLOW_ANY
 
 
-def test_the_proxy_for_what_nobody_knows_is_seen_whatever_is_shown():
+def test_the_egress_proxy_is_visible_whatever_the_sidecar_imports():
     mesh = Mesh()
     proxy = Destination("proxy.example.com", port=3128)
     put(mesh, Sidecar("default", "shop", egress=(EgressListener(("./none",)),), outbound_policy=proxy))

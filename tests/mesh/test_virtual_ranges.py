@@ -11,13 +11,13 @@ def entry(*addresses):
     return service("outside", addresses=addresses, origin=ENTRY)
 
 
-def test_a_cluster_ip_lies_among_others_in_its_range():
+def test_a_cluster_ip_adds_its_whole_range():
     ranges = VirtualRanges()
     ranges.add(service("orders", addresses=("10.96.3.4", "fd00:10:96::7")))
     assert ranges.ranges == ("10.96.0.0/16", "fd00:10:96::/112")
 
 
-def test_a_written_address_says_nothing_of_its_neighbours_unless_nobody_else_may_live_there():
+def test_a_service_entry_address_adds_no_range_unless_it_is_in_the_reserved_one():
     ranges = VirtualRanges()
     ranges.add(entry("93.184.216.34"))
     assert ranges.ranges == () and not ranges.covers(entry("93.184.216.34"))
@@ -25,7 +25,7 @@ def test_a_written_address_says_nothing_of_its_neighbours_unless_nobody_else_may
     assert ranges.ranges == ("240.0.0.0/4",) and ranges.covers(entry("240.240.0.7"))
 
 
-def test_ranges_stay_when_services_go():
+def test_ranges_do_not_shrink_when_services_are_removed():
     ranges, orders = VirtualRanges(), service("orders", addresses=("10.96.3.4",))
     ranges.add(orders)
     ranges.remove(orders)
@@ -33,14 +33,14 @@ def test_ranges_stay_when_services_go():
     assert ranges.at("10.96.3.4", 80) == []
 
 
-def test_an_address_means_the_services_that_have_it_and_the_port():
+def test_an_address_and_port_map_to_the_services_that_have_them():
     ranges, orders = VirtualRanges(), service("orders", addresses=("FD00:0::7",))
     ranges.add(orders)
     assert ranges.at("fd00::7", 80) == [orders]
     assert ranges.at("fd00::7", 81) == []
 
 
-def test_only_what_is_told_by_addresses_of_its_own_is_covered():
+def test_only_services_with_virtual_addresses_are_covered():
     ranges = VirtualRanges()
     orders = service("orders", addresses=("10.96.3.4",))
     ranges.add(orders)

@@ -27,13 +27,13 @@ def test_routes_for_gateways_only_do_not_reach_sidecars():
     assert mesh.virtual_services(ORDERS, SHOP) == ()
 
 
-def test_a_delegate_touches_the_hosts_of_those_who_delegate_to_it():
+def test_a_delegate_touches_the_hosts_of_its_roots():
     mesh = Mesh()
     put(mesh, routes("root", ORDERS, http=(HttpRoute(delegate=Delegate("part", "shop")),)))
     assert put(mesh, routes("part")).hosts == {ORDERS}
 
 
-def test_a_headless_service_learns_that_routes_of_others_lead_to_it():
+def test_a_route_of_another_host_touches_the_headless_service_it_leads_to():
     deep = "deep.shop.svc.cluster.local"
     to_deep = (HttpRoute(route=(WeightedDestination(Destination(deep)),)),)
     mesh = Mesh()
@@ -49,7 +49,7 @@ def test_a_headless_service_learns_that_routes_of_others_lead_to_it():
     assert put(mesh, routes("orders", ORDERS, http=to_wide)).hosts == {ORDERS}
 
 
-def test_what_a_sidecar_hides_can_be_called_by_routes_that_it_shows():
+def test_a_hidden_service_can_be_called_through_visible_routes():
     hidden, deep = "hidden.far.svc.cluster.local", "deep.far.svc.cluster.local"
     to_hidden, to_deep = ((HttpRoute(route=(WeightedDestination(Destination(host)),)),) for host in (hidden, deep))
     mesh = Mesh()

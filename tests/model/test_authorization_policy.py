@@ -27,5 +27,5 @@ def test_a_rule_on_hosts_methods_paths_headers_or_tokens_needs_http(rule):
         AuthorizationRule(conditions=(Condition("connection.sni", (), ("a",)), Condition("source.ip", (), ("::1",)))),
     ],
 )
-def test_a_rule_on_callers_and_ports_does_not(rule):
+def test_a_rule_on_callers_and_ports_does_not_need_http(rule):
     assert not rule.needs_http

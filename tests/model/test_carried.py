@@ -22,7 +22,7 @@ HTTP, GRPC, TCP, UNSAID = Protocol.HTTP, Protocol.GRPC, Protocol.TCP, Protocol.U
         ((Protocol.UDP,), False, True, False),
     ],
 )
-def test_what_comes_and_whether_it_is_looked_at(said, http, bytes_, detected):
+def test_declared_protocols_decide_http_tcp_and_detection(said, http, bytes_, detected):
     carried = Carried(said)
     assert (carried.http, carried.bytes, carried.detected) == (http, bytes_, detected)
 
@@ -41,6 +41,6 @@ def test_what_comes_and_whether_it_is_looked_at(said, http, bytes_, detected):
         ((GRPC, HTTP), GRPC, False, False),
     ],
 )
-def test_the_workload_is_spoken_to_as_the_first_who_declares_http_says(said, spoken, as_called, both_ways):
+def test_the_http_version_to_the_workload_is_the_first_declared_one(said, spoken, as_called, both_ways):
     carried = Carried(said)
     assert (carried.spoken, carried.as_called, carried.both_ways) == (spoken, as_called, both_ways)

@@ -24,7 +24,7 @@ def policy(balancer, *ports):
 RANDOM, ROBIN, AS_CALLED = SimpleBalancer.RANDOM, SimpleBalancer.ROUND_ROBIN, SimpleBalancer.PASSTHROUGH
 
 
-def test_every_level_of_a_rule_is_seen():
+def test_levels_returns_every_level_of_a_rule():
     rule = DestinationRule(
         "r", "shop", "a", policy(RANDOM, (80, policy(ROBIN))), (Subset("v1", policy=policy(AS_CALLED)), Subset("v2"))
     )
@@ -32,19 +32,19 @@ def test_every_level_of_a_rule_is_seen():
     assert list(levels(None)) == []
 
 
-def test_calls_are_passed_on_if_any_level_says_so():
+def test_passes_on_is_true_if_any_level_has_passthrough():
     assert not passes_on(DestinationRule("r", "shop", "a", policy(RANDOM)))
     assert passes_on(DestinationRule("r", "shop", "a", policy(RANDOM, (80, policy(AS_CALLED)))))
     assert passes_on(DestinationRule("r", "shop", "a", subsets=(Subset("v1", policy=policy(AS_CALLED)),)))
 
 
-def test_a_port_stands_for_its_whole_level():
+def test_a_port_entry_replaces_its_whole_level():
     rule = DestinationRule("r", "shop", "a", policy(RANDOM, (80, TrafficPolicy())))
     assert effective(rule, 80) == TrafficPolicy()
     assert effective(rule, 90).load_balancer == LoadBalancer(RANDOM)
 
 
-def test_the_level_that_decides_is_the_one_whose_word_counts():
+def test_decided_at_returns_the_level_whose_value_is_effective():
     """All ways in which four levels can be absent, silent, or say something of their own."""
     said = {level: LoadBalancer(warmup=timedelta(seconds=number)) for number, level in enumerate(PolicyLevel, 1)}
 

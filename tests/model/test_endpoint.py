@@ -9,7 +9,7 @@ PORT = service("orders").ports[0]
 ENTRY = Service("a.b", "a", "shop", (PORT,))
 
 
-def test_an_instance_answers_at_its_own_port_and_addresses():
+def test_an_endpoint_has_the_instances_port_and_addresses():
     pod = instance("orders-0", "orders", meshed=True, service_account="orders", locality="r/z")
     assert endpoint_of(pod, PORT, None) == Endpoint(
         "10.244.0.1",
@@ -23,7 +23,7 @@ def test_an_instance_answers_at_its_own_port_and_addresses():
     )
 
 
-def test_one_without_the_port_does_not_answer():
+def test_an_instance_without_the_port_is_no_endpoint():
     named = ServicePort(80, target="web")
     assert endpoint_of(instance("orders-0", "orders"), named, None) is None
 
@@ -37,7 +37,7 @@ def test_one_without_the_port_does_not_answer():
         ({"labels": labels_of({"security.istio.io/tlsMode": "disabled"}), "service_account": "vm"}, False),
     ],
 )
-def test_a_written_endpoint_takes_tls_by_its_label_or_its_account(more, tls):
+def test_a_service_entry_endpoint_has_tls_by_its_label_or_its_account(more, tls):
     written = StaticEndpoint("10.0.0.1", **more)
     assert written_endpoint(ENTRY, written, PORT, None).tls is tls
     assert not written_endpoint(ENTRY, written, PORT, lambda labels, number: number == 8080).tls
@@ -45,6 +45,6 @@ def test_a_written_endpoint_takes_tls_by_its_label_or_its_account(more, tls):
     assert not written_endpoint(outside, written, PORT, None).tls
 
 
-def test_a_written_port_wins_by_the_service_ports_name():
+def test_a_service_entry_endpoints_port_overrides_by_the_service_ports_name():
     assert written_endpoint(ENTRY, StaticEndpoint("10.0.0.1", (("http", 81),)), PORT, None).port == 81
     assert written_endpoint(ENTRY, StaticEndpoint("10.0.0.1"), PORT, None).port == 8080

@@ -16,10 +16,10 @@ from weft.model.service import Protocol, ServicePort
         (Protocol.TCP, None, False, False, False),
     ],
 )
-def test_what_is_looked_into(protocol, tls, is_http, encrypted, redirects):
+def test_protocol_and_tls_mode_decide_http_encryption_and_redirect(protocol, tls, is_http, encrypted, redirects):
     found = GatewayServer(ServicePort(1, "a", protocol), ("*",), tls=tls)
     assert (found.is_http, found.encrypted, found.redirects) == (is_http, encrypted, redirects)
 
 
-def test_virtual_services_name_it_so():
+def test_the_key_is_namespace_and_name():
     assert Gateway("a", "b", ()).key == "b/a"

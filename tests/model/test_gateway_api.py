@@ -26,7 +26,7 @@ def test_a_label_that_is_not_there_is_in_no_list():
     assert LabelRequirement("a", "DoesNotExist").holds(())
 
 
-def test_a_grant_is_for_whom_it_names_and_what():
+def test_a_grant_applies_only_to_the_named_sources_and_targets():
     source, target = GRANT.sources[0], GRANT.targets[0]
     assert GRANT.allows(source, target)
     assert not GRANT.allows(GrantSource("g", "GRPCRoute", "shop"), target)
@@ -34,7 +34,7 @@ def test_a_grant_is_for_whom_it_names_and_what():
     assert not GRANT.allows(source, GrantTarget("", "Secret", "ledger"))
 
 
-def test_a_parent_is_called_as_people_would():
+def test_a_parent_ref_is_shown_with_kind_and_name():
     assert str(ParentRef("Gateway", "shop", "edge", "https", 443)) == "Gateway shop/edge https 443"
     assert ParentRef("Gateway", "shop", "edge", "https").place == ("Gateway", "shop", "edge")
 

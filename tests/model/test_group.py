@@ -4,7 +4,7 @@ from weft.model.names import labels_of
 from weft.model.workload import Workload
 
 
-def test_proxies_that_read_the_same_things_are_one_group():
+def test_proxies_with_equal_inputs_are_one_group():
     one = Group(ProxyKind.SIDECAR, "shop", labels_of({"app": "orders", "version": "v1"}), "orders")
     same = Group(ProxyKind.SIDECAR, "shop", labels_of({"version": "v1", "app": "orders"}), "orders")
     assert one == same

@@ -5,7 +5,7 @@ import pytest
 from weft.model.identity import Identity, is_trust_domain, parse_identity
 
 
-def test_an_identity_reads_as_a_spiffe_uri_and_back() -> None:
+def test_an_identity_is_formatted_and_parsed_as_a_spiffe_uri() -> None:
     identity = Identity("cluster.local", "shop", "payments")
     assert str(identity) == "spiffe://cluster.local/ns/shop/sa/payments"
     assert parse_identity(str(identity)) == identity
@@ -32,6 +32,6 @@ def test_nothing_else_is_an_identity(text: str) -> None:
         parse_identity(text)
 
 
-def test_knows_a_trust_domain():
+def test_a_trust_domain_is_validated():
     assert is_trust_domain("cluster.local") and is_trust_domain("a_b-c.d9")
     assert not any(map(is_trust_domain, ("", "A.b", "a/b", "a:b", ".a", "a" * 256)))

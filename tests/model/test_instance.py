@@ -21,7 +21,7 @@ def test_finds_the_port_that_serves_a_service_port(port, number):
     assert instance("pod", "orders", ports=(("http", 9000),)).port_for(port) == number
 
 
-def test_a_workload_entry_says_itself_where_a_service_port_is_served():
+def test_a_workload_entrys_ports_override_the_target_port():
     origin = Origin(ObjectKey("WorkloadEntry", "shop", "machine"))
     machine = instance("machine", "orders", ports=(("http", 18080),), origin=origin)
     assert machine.port_for(ServicePort(80, "http", target=8080)) == 18080
@@ -39,12 +39,12 @@ def test_a_workload_entry_says_itself_where_a_service_port_is_served():
         ({"meshed": False}, []),
     ],
 )
-def test_says_which_ports_its_sidecar_intercepts(more, intercepted):
+def test_intercepts_follows_included_and_excluded_ports(more, intercepted):
     pod = instance("pod", "orders", **{"meshed": True, **more})
     assert [port for port in (80, 8080) if pod.intercepts(port)] == intercepted
 
 
-def test_a_pod_is_what_its_workload_says():
+def test_a_pods_instance_has_the_fields_of_its_workload():
     workload = Workload(
         "orders-v1",
         "shop",
@@ -72,12 +72,12 @@ def test_a_pod_is_what_its_workload_says():
         (False, "disabled", False),
     ],
 )
-def test_a_label_says_whether_it_speaks_the_meshs_tls(meshed, label, speaks):
+def test_a_label_decides_whether_an_instance_accepts_the_meshs_tls(meshed, label, speaks):
     labels = labels_of({"security.istio.io/tlsMode": label} if label else {})
     assert Instance("a", "shop", (), labels, meshed=meshed).speaks_tls(80) is speaks
 
 
-def test_a_port_that_its_sidecar_does_not_intercept_speaks_no_tls():
+def test_a_port_that_is_not_intercepted_accepts_no_tls():
     pod = Instance(
         "a", "shop", (), labels_of({"security.istio.io/tlsMode": "istio"}), meshed=True, excluded_ports=(80,)
     )

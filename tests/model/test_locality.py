@@ -36,11 +36,11 @@ def priorities(setting, caller=HERE, endpoints=EVERYWHERE):
     return [(place.locality, place.priority) for place in places(endpoints, caller, setting)]
 
 
-def test_without_a_setting_all_are_alike():
+def test_without_a_setting_all_localities_are_equal():
     assert priorities(None) == [(zone, 0) for zone in ZONES]
 
 
-def test_the_own_zone_is_asked_first_then_the_region_then_the_rest():
+def test_the_callers_zone_is_preferred_then_its_region_then_the_rest():
     assert priorities(MESH) == [("ap/ap-a", 2), ("eu/eu-a", 0), ("eu/eu-b", 1), ("us/us-a", 2)]
 
 
@@ -49,21 +49,21 @@ def test_a_subzone_is_nearer_than_its_zone():
     assert [rank for _, rank in priorities(MESH, Whereabouts("eu/a/1"), found)] == [0, 1, 2]
 
 
-def test_priorities_have_no_gaps_where_nobody_is_near():
+def test_priorities_have_no_gaps_without_near_endpoints():
     assert priorities(MESH, endpoints=EVERYWHERE[3:]) == [("us/us-a", 0)]
     assert priorities(MESH, endpoints=EVERYWHERE[2:]) == [("eu/eu-b", 0), ("us/us-a", 1)]
 
 
-def test_failover_leads_to_one_region_before_the_others():
+def test_failover_prefers_one_region():
     setting = LocalitySetting(failover=(("eu", "us"),))
     assert priorities(setting) == [("ap/ap-a", 3), ("eu/eu-a", 0), ("eu/eu-b", 1), ("us/us-a", 2)]
 
 
-def test_a_caller_that_is_nowhere_has_nobody_near():
+def test_for_a_caller_without_a_locality_all_localities_are_equal():
     assert {rank for _, rank in priorities(MESH, Whereabouts())} == {0}
 
 
-def test_shares_go_to_places_by_their_weights_and_leave_others_out():
+def test_distribute_weights_the_listed_localities_and_leaves_others_out():
     to = (("eu/eu-a/*", 70), ("eu/*", 20), ("us", 10))
     setting = LocalitySetting(distribute=(Distribution("eu/eu-a/*", to),))
     crowded = (*EVERYWHERE, endpoint(9, "eu/eu-c", weight=3))
@@ -72,7 +72,7 @@ def test_shares_go_to_places_by_their_weights_and_leave_others_out():
     assert len(places(crowded, Whereabouts("us/us-a"), setting)) == 5  # nothing is said of callers there
 
 
-def test_labels_in_common_from_the_first_on_come_first():
+def test_endpoints_with_more_common_labels_from_the_first_on_are_preferred():
     found = (
         endpoint(1, "eu/eu-a", network="n1", version="v1"),
         endpoint(2, "eu/eu-a", network="n1", version="v2"),
@@ -87,13 +87,13 @@ def test_labels_in_common_from_the_first_on_come_first():
     ]
 
 
-def test_a_label_may_be_given_its_value_and_places_are_labels_too():
+def test_failover_priority_accepts_label_values_and_topology_labels():
     setting = LocalitySetting(failover_priority=("tier=gold", "topology.kubernetes.io/zone"))
     found = (endpoint(1, "eu/eu-a"), endpoint(2, "eu/eu-a", tier="gold"), endpoint(3, "eu/eu-b", tier="gold"))
     assert [rank for _, rank in priorities(setting, HERE, found)] == [0, 2, 1]
 
 
-def test_failover_goes_on_inside_of_what_labels_put_apart():
+def test_failover_orders_localities_within_equal_failover_priority():
     setting = LocalitySetting(failover_priority=("tier=gold",), failover=(("eu", "us"),))
     found = (endpoint(1, "us/us-a", tier="gold"), endpoint(2, "eu/eu-a"), endpoint(3, "ap/ap-a", tier="gold"))
     assert dict(priorities(setting, HERE, found)) == {"us/us-a": 0, "ap/ap-a": 1, "eu/eu-a": 2}
@@ -103,7 +103,7 @@ def policy(setting=None, outlier=OUTLIER):
     return TrafficPolicy(load_balancer=LoadBalancer(locality=setting) if setting else None, outlier_detection=outlier)
 
 
-def test_nobody_is_left_without_outlier_detection():
+def test_failover_needs_outlier_detection():
     shares = LocalitySetting(distribute=(Distribution("*", (("*", 100),)),))
     assert setting_for(policy(outlier=None), MESH) is None
     assert setting_for(policy(), MESH) is MESH
@@ -113,7 +113,7 @@ def test_nobody_is_left_without_outlier_detection():
     assert setting_for(policy(MESH), LocalitySetting(enabled=False)) is MESH
 
 
-def test_places_are_weighed_only_where_somebody_wrote_about_them():
+def test_locality_weights_are_used_only_with_a_locality_setting_in_the_rule():
     assert not weighs_places(policy(), MESH)
     assert weighs_places(policy(LocalitySetting(failover=(("eu", "us"),))), MESH)
     assert not weighs_places(policy(LocalitySetting(failover=(("eu", "us"),)), outlier=None), MESH)
@@ -123,7 +123,7 @@ def rule(policy):
     return DestinationRule("a", "shop", "a.shop", policy)
 
 
-def test_as_much_of_a_caller_counts_as_a_rule_looks_at():
+def test_whereabouts_has_only_what_the_rule_uses():
     labels = labels_of({"app": "web", "network": "n1"})
     assert whereabouts(None, MESH, "eu", labels) is None
     assert whereabouts(rule(policy(outlier=None)), MESH, "eu", labels) is None
@@ -134,14 +134,14 @@ def test_as_much_of_a_caller_counts_as_a_rule_looks_at():
     assert not looks_at_labels(rule(policy()), MESH)
 
 
-def test_a_star_or_nothing_stands_for_all():
+def test_a_star_or_an_empty_part_matches_all():
     assert matches("eu/eu-a/1", "*")
     assert matches("eu/eu-a/1", "eu/*")
     assert matches("eu/eu-a", "eu")
     assert not matches("eu/eu-a", "eu/eu-b/*")
 
 
-def test_labels_may_state_where_a_workload_is():
+def test_labels_may_state_a_workloads_locality():
     assert stated({"istio-locality": "eu.eu-a.1"}) == "eu/eu-a/1"
     assert stated({"topology.kubernetes.io/region": "eu", "topology.kubernetes.io/zone": "eu-a"}) == "eu/eu-a"
     assert stated({"app": "web"}) == ""

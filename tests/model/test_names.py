@@ -25,19 +25,19 @@ def test_a_name_without_a_dot_is_a_service_of_the_own_namespace():
     assert full_host("*", "shop", "cluster.local") == "*"
 
 
-def test_selecting_needs_every_pair():
+def test_a_selector_needs_every_pair():
     labels = labels_of({"version": "v1", "app": "orders"})
     assert selects(labels_of({"app": "orders"}), labels)
     assert not selects(labels_of({"app": "orders", "version": "v2"}), labels)
     assert selects((), labels)
 
 
-def test_a_key_reads_as_kind_namespace_and_name():
+def test_a_key_is_shown_as_kind_namespace_and_name():
     assert str(ObjectKey("Service", "shop", "orders")) == "Service shop/orders"
     assert str(ObjectKey("Namespace", "", "shop")) == "Namespace shop"
 
 
-def test_a_place_names_the_object_unless_told_what_is_there():
+def test_a_position_names_the_object_or_the_given_name():
     origin = Origin(ObjectKey("Workload", "shop", "web"), file="web.yaml", line=3)
     assert str(where_of(origin)) == "web.yaml:3: Workload shop/web"
     assert str(where_of(origin, "pod shop/web-0")) == "web.yaml:3: pod shop/web-0"

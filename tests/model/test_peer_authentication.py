@@ -23,13 +23,13 @@ def modes(*policies, namespace="shop"):
     return mesh.peer_modes(namespace, APP)
 
 
-def test_anybody_comes_in_unless_someone_says_otherwise():
+def test_the_default_mode_is_permissive():
     assert modes() == PeerModes(PERMISSIVE)
     assert modes(policy(STRICT, "other")) == PeerModes(PERMISSIVE)
 
 
 @pytest.mark.parametrize("levels", list(itertools.product((None, *TlsMode), repeat=3)))
-def test_the_narrowest_level_that_says_something_wins(levels):
+def test_the_narrowest_level_that_sets_a_mode_decides(levels):
     mesh, namespace, workload = levels
     found = modes(policy(mesh, ROOT), policy(namespace), policy(workload, name="b", selector=APP))
     assert found.mode is (workload or namespace or mesh or PERMISSIVE)
@@ -40,20 +40,20 @@ def test_a_port_differs_from_its_workload_and_unset_inherits():
     assert (found.at(80), found.at(90), found.at(70)) == (DISABLE, STRICT, STRICT)
 
 
-def test_within_a_level_the_oldest_wins():
+def test_within_a_level_the_oldest_decides():
     old, new = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
     assert modes(policy(DISABLE, name="a", created=new), policy(STRICT, name="b", created=old)).mode is STRICT
     # Even one that says nothing: as in Istio, it is chosen first and asked then.
     assert modes(policy(DISABLE, name="a", created=new), policy(None, name="b", created=old)).mode is PERMISSIVE
 
 
-def test_a_selector_in_the_root_namespace_selects_nobody():
+def test_a_selector_in_the_root_namespace_selects_no_workload():
     assert modes(policy(STRICT, ROOT, selector=APP)).mode is PERMISSIVE
     assert modes(policy(STRICT, ROOT, selector=APP), namespace=ROOT).mode is PERMISSIVE
     assert modes(policy(STRICT, ROOT), namespace=ROOT).mode is STRICT
 
 
-def test_a_policy_goes_again():
+def test_a_removed_policy_no_longer_applies():
     mesh = Mesh()
     key = put_one(mesh, policy(STRICT))
     assert mesh.peer_modes("shop", APP).mode is STRICT
@@ -61,7 +61,7 @@ def test_a_policy_goes_again():
     assert mesh.peer_modes("shop", APP).mode is PERMISSIVE
 
 
-def test_callers_and_receivers_of_its_place_are_touched():
+def test_a_policy_touches_callers_and_inbound_config_of_its_namespace():
     mesh = Mesh()
     put(mesh, service("orders"), service("cart"), service("wares", "other"))
     touched = put(mesh, policy(DISABLE))
@@ -71,7 +71,7 @@ def test_callers_and_receivers_of_its_place_are_touched():
     assert (len(touched.hosts), touched.inbound) == (3, {EVERYWHERE})
 
 
-def test_endpoints_say_who_is_called_over_tls():
+def test_endpoints_have_tls_where_the_mode_allows_it():
     mesh = Mesh()
     put(
         mesh,
@@ -93,7 +93,7 @@ def test_endpoints_say_who_is_called_over_tls():
     assert [each.tls for each in mesh.endpoints(found, found.ports[0])] == [True, False, False, False, False]
 
 
-def test_a_group_is_asked_by_its_labels():
+def test_the_modes_of_a_group_follow_from_its_labels():
     mesh = Mesh()
     put(mesh, policy(STRICT, name="b", selector=APP))
     orders = group("orders")
@@ -106,7 +106,7 @@ def put_one(mesh, value):
 
 
 @pytest.mark.parametrize("levels", list(itertools.product((None, *TlsMode), repeat=4)))
-def test_who_decides_says_what_holds(levels):
+def test_the_decider_sets_the_effective_mode(levels):
     mesh, namespace, workload, port = levels
     policies = [
         policy(mesh, ROOT, "mesh"),

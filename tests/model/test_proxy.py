@@ -10,5 +10,5 @@ def test_a_published_ports_socket_is_in_the_directory_its_gateway_was_started_in
     assert published_socket(443) != published_socket(80)
 
 
-def test_what_a_gateway_keeps_for_itself_is_no_port_of_interception():
+def test_the_reserved_ports_of_a_gateway_are_not_interception_ports():
     assert {15001, 15006} <= TAKEN_PORTS - OWN_PORTS

@@ -18,7 +18,7 @@ from weft.model.sidecar import EgressListener, Sidecar
         (("~",), "shop", False),
     ],
 )
-def test_export_to_decides_who_sees_an_object(export_to, viewer, seen):
+def test_export_to_decides_which_namespaces_see_an_object(export_to, viewer, seen):
     assert exported(export_to, owner="shop", viewer=viewer) is seen
 
 
@@ -48,7 +48,7 @@ def test_an_egress_listener_with_a_port_shows_only_that_port():
     assert scope_of("shop", sidecar("./*", port=ServicePort(81, protocol=Protocol.HTTP))).ports(both) == ()
 
 
-def test_an_egress_listener_says_what_is_spoken_to_its_port():
+def test_an_egress_listener_sets_the_protocol_of_its_port():
     """Where it does not, and on other ports, the service does; nothing is said of datagrams."""
     ports = tuple(ServicePort(number, protocol=Protocol.HTTP) for number in (80, 81))
 
@@ -66,14 +66,14 @@ def test_without_a_sidecar_everything_exported_is_seen():
     assert Scope("other").ports(service("orders", export_to=(".",))) == ()
 
 
-def test_whom_the_proxies_themselves_ask_is_seen_whatever_is_imported_or_exported():
+def test_services_that_the_proxies_call_are_visible_whatever_is_imported_or_exported():
     hidden = service("checker", "auth", export_to=(".",))
     assert scope_of("shop", sidecar("./*")).ports(hidden) == ()
     assert scope_of("shop", sidecar("./*"), asked=((hidden.host, 80),)).ports(hidden) == hidden.ports
     assert scope_of("shop", None, asked=((hidden.host, 80),)).ports(hidden) == hidden.ports
 
 
-def test_of_whom_the_proxies_ask_no_other_port_is_seen_for_that():
+def test_only_the_called_port_of_a_service_that_the_proxies_call_is_visible():
     first, second, third = (ServicePort(number, protocol=Protocol.HTTP) for number in (80, 81, 82))
     many = replace(service("orders"), ports=(first, second, third))
     asked = ((many.host, 81),)

@@ -134,7 +134,7 @@ def written(mesh, reporter, app="orders", namespace="shop"):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_side_writes_what_its_level_says(case):
+def test_client_and_server_have_the_logs_of_their_level(case):
     settings, telemetries, client, server = CASES[case]
     mesh = Mesh(settings)
     put(mesh, *telemetries)
@@ -142,13 +142,13 @@ def test_each_side_writes_what_its_level_says(case):
     assert written(mesh, SERVER) == server
 
 
-def test_in_the_root_namespace_a_selector_is_a_workloads_level():
+def test_a_selector_in_the_root_namespace_is_at_workload_level():
     mesh = Mesh(NO_LOG)
     put(mesh, mesh_wide(rule("a")), Telemetry("x", ROOT, labels_of({"app": "gate"}), (rule("b"),)))
     assert (written(mesh, CLIENT, "gate", ROOT), written(mesh, CLIENT, "other", ROOT)) == ("/b", "/a")
 
 
-def test_groups_that_log_alike_have_one_value():
+def test_groups_with_equal_logs_share_one_value():
     mesh = Mesh(NO_LOG)
     put(mesh, mesh_wide(rule("a")), of_namespace(rule("b")))
     assert mesh.settings_of(group("x"), CLIENT) is mesh.settings_of(group("y"), CLIENT)
@@ -156,7 +156,7 @@ def test_groups_that_log_alike_have_one_value():
     assert mesh.settings_of(group("x"), CLIENT) != mesh.settings_of(group("x", "bank"), CLIENT)
 
 
-def test_it_touches_all_that_proxies_of_its_place_have():
+def test_a_telemetry_touches_all_config_of_proxies_in_its_namespace():
     mesh = Mesh()
     assert put(mesh, of_workload()) == Touched(inbound=frozenset({"shop"}), scopes=frozenset({"shop"}))
     everywhere = frozenset({EVERYWHERE})

@@ -16,7 +16,7 @@ def to(host, line=0):
     return WeightedDestination(Destination(host), weight=1, line=line)
 
 
-def test_everybody_who_wrote_a_part_is_told_once_and_the_deciding_one_first():
+def test_origins_are_unique_and_the_deciding_one_is_first():
     routes = (HttpRoute(origin=FIRST), HttpRoute(origin=SECOND), HttpRoute(origin=FIRST), HttpRoute())
     assert VirtualService(name="a", namespace="shop", hosts=("a",), http=routes, origin=SECOND).origins == (
         SECOND,
@@ -25,7 +25,7 @@ def test_everybody_who_wrote_a_part_is_told_once_and_the_deciding_one_first():
     assert VirtualService(name="a", namespace="shop", hosts=("a",)).origins == ()
 
 
-def test_all_places_that_routes_lead_to_are_told_with_their_lines():
+def test_destinations_returns_all_destinations_with_their_lines():
     routing = VirtualService(
         name="a",
         namespace="shop",

@@ -1,5 +1,6 @@
-"""Settings of routes that are probably mistakes: tries that outlast the request, faults on every request, mirrors and
-redirects to the same destination, weights that do not add up to 100, destinations without a port."""
+"""Findings about settings of routes that are probably mistakes: tries that outlast the request, faults on every
+request, mirrors and redirects to the same destination, weights that do not add up to 100, destinations without a
+port."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from weft.model.service import Protocol
 from weft.model.virtual_service import MESH, HttpMatch, HttpRoute, MatchKind, VirtualService, WeightedDestination
 
 _WHOLE = 100
-# After these the server may have processed the request. Errors that the server itself sends (503, a gRPC status) are
-# left out: their meaning is up to the server.
+# Retry conditions under which the server may have processed the request already. Errors that the server itself sends
+# (503, a gRPC status) are left out: their meaning is up to the server.
 _AFTER_ACTING = frozenset({"5xx", "gateway-error", "reset"})
 _SERVER_ERRORS = frozenset({"500", "502", "504"})
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
@@ -61,7 +62,8 @@ def _of_tries(route: HttpRoute) -> Iterator[_Flaw]:
 
 
 def _of_repeats(route: HttpRoute) -> Iterator[_Flaw]:
-    """A server may have processed the request before it fails like this. Idempotent methods may be repeated."""
+    """Findings about retries that may repeat a request which the server has already processed. Routes that match
+    only idempotent methods are not reported."""
     retries = route.retries
     if retries is None or not retries.attempts or (route.match and all(map(_may_repeat, route.match))):
         return
@@ -74,7 +76,8 @@ def _of_repeats(route: HttpRoute) -> Iterator[_Flaw]:
 
 
 def _may_repeat(match: HttpMatch) -> bool:
-    """Whether the method is idempotent, or unknown: regular expressions are not analyzed."""
+    """Whether requests that match may be repeated: the method is idempotent, or is matched by a prefix or regular
+    expression, which is not analyzed."""
     method = match.method
     return method is not None and (method.kind is not MatchKind.EXACT or method.value in _IDEMPOTENT)
 
@@ -102,7 +105,8 @@ def _of_fault(route: HttpRoute) -> Iterator[_Flaw]:
 
 
 def _is_by_caller(match: HttpMatch) -> bool:
-    """Whether callers can avoid the match, so that a fault is limited to requests that opt in."""
+    """Whether the match needs headers, query parameters or source labels that callers choose, so that a fault is
+    limited to requests that opt in."""
     return bool(match.headers or match.without_headers or match.query_params or match.source_labels)
 
 
@@ -131,7 +135,7 @@ def _of_redirect(route: HttpRoute, above: tuple[HttpRoute, ...]) -> Iterator[_Fl
 
 
 def _takes(match: HttpMatch, path: str) -> bool:
-    """Whether a request for a path may match."""
+    """Whether a request with this path may match."""
     uri = match.uri
     if uri is None:
         return True
@@ -142,7 +146,8 @@ def _takes(match: HttpMatch, path: str) -> bool:
 
 
 def _asks_path_only(match: HttpMatch) -> bool:
-    """Otherwise the redirected request may differ: it may have a cookie, or another method."""
+    """Whether the match depends on the path only. With other conditions, the redirected request may not match again:
+    it may have a cookie, or another method."""
     regex = match.uri is not None and match.uri.kind is MatchKind.REGEX
     named = match.headers or match.without_headers or match.query_params
     return not (regex or named or match.method or match.authority or match.scheme)
@@ -160,18 +165,18 @@ def _of_weights(route: tuple[WeightedDestination, ...]) -> Iterator[_Flaw]:
         )
 
 
-# A VirtualService, and the routes of it and of its delegate that a request passes.
+# A VirtualService, and the chain of routes that a request passes: a route of it, then perhaps a route of its delegate.
 _Way = tuple[VirtualService, tuple[HttpRoute, ...]]
 
 
 def _handing_over(facts: Facts) -> dict[tuple[str, str], list[_Way]]:
-    """The routes that lead to each delegate."""
-    found: dict[tuple[str, str], list[_Way]] = {}
+    """For each delegate (namespace, name), the VirtualServices and routes that delegate to it."""
+    ways: dict[tuple[str, str], list[_Way]] = {}
     for routing in facts.virtual_services:
         for route in routing.http:
             if route.delegate is not None:
-                found.setdefault((route.delegate.namespace, route.delegate.name), []).append((routing, (route,)))
-    return found
+                ways.setdefault((route.delegate.namespace, route.delegate.name), []).append((routing, (route,)))
+    return ways
 
 
 def _ways(route: HttpRoute, routing: VirtualService, handing: dict[tuple[str, str], list[_Way]]) -> list[_Way]:
@@ -181,7 +186,8 @@ def _ways(route: HttpRoute, routing: VirtualService, handing: dict[tuple[str, st
 
 
 def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Flaw]:
-    """A destination without a port is called at the port that its caller called, or at the only one it has."""
+    """Findings about destinations without a port for which calls fail. Such a destination is called at the port that
+    the caller called, or at its only port; a finding results if it has several ports and not the called one."""
     aims = [
         *(
             (f"route[{at}].destination", each.destination, "these calls fail with 503")
@@ -208,7 +214,7 @@ def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Fla
 
 def _called(met: tuple[HttpRoute, ...], routing: VirtualService, facts: Facts) -> set[int]:
     """The ports at which HTTP requests can match these routes, at sidecars and at gateways."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for name in routing.gateways:
         gateway = facts.gateways.get(name)
         if name == MESH:
@@ -221,8 +227,8 @@ def _called(met: tuple[HttpRoute, ...], routing: VirtualService, facts: Facts) -
                 for server in servers
                 if gateway is not None and server.is_http and not server.redirects and meets(routing, gateway, server)
             }
-        found |= {number for number in spoken if all(_comes(route, name, number) for route in met)}
-    return found
+        numbers |= {number for number in spoken if all(_comes(route, name, number) for route in met)}
+    return numbers
 
 
 def _comes(route: HttpRoute, gateway: str, port: int) -> bool:

@@ -1,6 +1,6 @@
-"""Subsets and load balancing that have no effect, because sidecars call the address that the application chose: for a
-headless service, or a host with `resolution: NONE`. Gateways do choose among the pods of a headless service, and so do
-sidecars for routes of other hosts: those are not reported."""
+"""Findings about subsets and load balancing that have no effect, because sidecars call the address that the
+application chose: for a headless service, or a host with `resolution: NONE`. Gateways do choose among the pods of
+a headless service, and so do sidecars for routes of other hosts; these cases are not reported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _of_subsets(facts: Facts, by_address: set[str]) -> Iterator[Problem]:
                     host, subset = part.destination.host, part.destination.subset
                     own = (
                         host in never or host in routing.hosts
-                    )  # routes of other hosts choose among the pods of a headless service
+                    )  # for routes of other hosts, sidecars choose among the pods of a headless service
                     if host in by_address and own and (host, subset) in narrow:
                         what = (
                             f"sidecars call {host} at the address that the application chose, whether or not it is in "

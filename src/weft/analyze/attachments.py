@@ -1,5 +1,5 @@
-"""Findings for the conditions of Gateway API objects that do not hold, with the message that their status on a cluster
-has."""
+"""Findings for Gateway API objects: one for each condition that does not hold, with the message that the object's
+status on a cluster has."""
 
 from __future__ import annotations
 

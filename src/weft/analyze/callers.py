@@ -1,5 +1,5 @@
-"""Callers that an AuthorizationPolicy names and that do not exist: a trust domain that no certificate here has, a
-namespace without workloads, a service account that no workload runs as.
+"""Findings about callers that an AuthorizationPolicy names and that do not exist: a trust domain that no certificate
+of this mesh has, a namespace without workloads, a service account that no workload runs as.
 
 The root namespace is not checked: its workloads, such as Istio's own gateways, are often installed separately.
 """
@@ -17,7 +17,7 @@ from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.authorization_policy import AuthorizationPolicy, AuthorizationRule
 
-_DEFAULT_DOMAIN = "cluster.local"  # stands for the mesh's own, as in Istio
+_DEFAULT_DOMAIN = "cluster.local"  # stands for the mesh's own trust domain, as in Istio
 _WELL = ("", "", "")
 _Named = tuple[str, tuple[str, ...]]  # a field of a rule, and its values
 
@@ -30,7 +30,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 def of_callers(facts: Facts) -> Iterator[Problem]:
-    """Skipped where no workload is known."""
+    """Findings about callers that AuthorizationPolicies name and that do not exist. None if no workload is known."""
     if not facts.runs or not facts.policies:
         return
     known = _known(facts)
@@ -47,7 +47,8 @@ def _known(facts: Facts) -> _Known:
         accounts[place].add(name)
     return _Known(
         domains=tuple(dict.fromkeys((settings.trust_domain, *settings.trust_domain_aliases, _DEFAULT_DOMAIN))),
-        # Not every namespace with an object: a policy in a misspelled namespace would make that one known.
+        # Namespaces that merely contain an object do not count: a policy in a misspelled namespace would make that
+        # namespace known.
         namespaces=frozenset({*facts.declared, settings.root_namespace, *accounts}),
         accounts={place: frozenset(names) for place, names in accounts.items()},
         root=settings.root_namespace,
@@ -97,7 +98,7 @@ def _in_conditions(rule: AuthorizationRule, key: str) -> Iterator[_Named]:
 
 
 def _principal(value: str, known: _Known) -> tuple[str, str, str]:
-    """Code, message and hint of the finding; empty strings if there is none."""
+    """The code, message and hint of the finding about a principal; empty strings if there is no finding."""
     domain, is_whole, path = value.partition("/ns/")
     namespace, _, account = path.partition("/sa/")
     if f"/ns/{known.root}/" in value or value.startswith("spiffe://"):  # the parser reports the latter
@@ -105,7 +106,7 @@ def _principal(value: str, known: _Known) -> tuple[str, str, str]:
     if is_whole and "*" not in domain and domain not in known.domains:
         return "WFT0521", f"no workload has the trust domain {domain}", did_you_mean(domain, known.domains)
     if "*" in value:
-        # Most values name a namespace, so that only its accounts have to be compared.
+        # Most values name a namespace, so that only the accounts of this namespace have to be compared.
         places = (namespace,) if account and "*" not in namespace else known.accounts
         there = any(_matches(value, each) for each in _principals_of(places, known))
         return _WELL if there else ("WFT0522", "no workload has such an identity", "")
@@ -138,14 +139,14 @@ def _account(value: str, known: _Known) -> tuple[str, str, str]:
 
 
 def _matches(value: str, text: str) -> bool:
-    """Match like a policy matches principals: `x`, `x*`, `*x`, `*`."""
+    """Whether `value` matches `text` as in a policy's principals: `x`, `x*`, `*x`, `*`."""
     if value.startswith("*"):
         return text.endswith(value[1:])
     return text.startswith(value[:-1]) if value.endswith("*") else text == value
 
 
 def _like(value: str, text: str) -> bool:
-    """Match like a policy matches namespaces: `*` at any place."""
+    """Whether `value` matches `text` as in a policy's namespaces: `*` at any place."""
     first, *others = value.split("*")
     if not others:
         return text == first

@@ -137,8 +137,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0208", WARNING, "TLS without the mesh's certificate to a workload of the mesh",
           "`tls.mode: SIMPLE` towards a sidecar: the calls fail. Leave `tls` out.", ("IST0113",)),
     Check("WFT0209", WARNING, "Mutual TLS to a workload without a proxy",
-          "`tls.mode: ISTIO_MUTUAL`, and no proxy is there to terminate it: the calls fail. A gateway accepts it where "
-          "the mode of its own server is ISTIO_MUTUAL."),
+          "`tls.mode: ISTIO_MUTUAL`, and the workload has no proxy to terminate it: the calls fail. A gateway accepts "
+          "it where the mode of its own server is ISTIO_MUTUAL."),
     Check("WFT0210", WARNING, "Mutual TLS to workloads that have it disabled",
           "`tls.mode: ISTIO_MUTUAL` against a PeerAuthentication of mode DISABLE: the calls fail.", ("IST0113",)),
     Check("WFT0211", WARNING, "Only some workloads behind a headless service accept mutual TLS",
@@ -268,7 +268,7 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0503", WARNING, "A PeerAuthentication selects no workload",
           "No workload of its namespace has its labels, or no workload runs there.", ("IST0127",)),
     Check("WFT0504", WARNING, "STRICT mutual TLS for workloads without a proxy",
-          "No proxy is there to reject plaintext."),
+          "These workloads have no proxy that could reject plaintext."),
     Check("WFT0505", WARNING, "`portLevelMtls` names a service's port, not the workload's",
           "The mode has no effect: write the number at which the workload itself listens."),
     Check("WFT0506", WARNING, "`portLevelMtls` names a port that no workload declares",
@@ -343,7 +343,7 @@ _CHECKS: tuple[Check, ...] = (
           ("IST0145",)),
     Check("WFT0704", WARNING, "A server's certificate is missing",
           "The Secret does not exist in the namespace of the gateway's pods, or lacks what the server needs: "
-          "connections to its hosts are closed until it is there. Other hosts are served.", ("IST0101",)),
+          "connections to its hosts are closed until the Secret is complete. Other hosts are served.", ("IST0101",)),
     Check("WFT0705", WARNING, "A server's certificate has expired",
           "Clients reject it."),
     Check("WFT0706", WARNING, "A server's certificate is for other hosts",
@@ -361,7 +361,7 @@ _CHECKS: tuple[Check, ...] = (
           "`port` is the gateway's own, and `hostPort` the machine's."),
     # Namespaces, pods and injection
     Check("WFT0801", WARNING, "A namespace has two labels about injection",
-          "`istio-injection` wins over `istio.io/rev`, which has no effect. Keep one of them.", ("IST0123",)),
+          "`istio-injection` overrides `istio.io/rev`, which has no effect. Keep one of them.", ("IST0123",)),
     Check("WFT0802", WARNING, "A namespace's `istio-injection` is neither enabled nor disabled",
           "Its pods get no proxy."),
     Check("WFT0803", WARNING, "A namespace selects a revision that is not installed",

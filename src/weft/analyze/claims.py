@@ -1,5 +1,5 @@
-"""Hosts and addresses that two objects define, ExternalName loops, ServiceEntries without endpoints, and
-WorkloadEntries that no service selects or can call."""
+"""Findings about hosts and addresses that two objects define, ExternalName loops, ServiceEntries without endpoints,
+and WorkloadEntries that no service selects or can call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _of_hosts(entries: list[Service], facts: Facts) -> Iterator[Problem]:
         rivals = [each for each in facts.by_host[entry.host] if each is not entry and strength(each) < strength(entry)]
         for rival in sorted(rivals, key=strength):
             if _kind(rival) == _ENTRY and rival.namespace != entry.namespace:
-                continue  # each may apply to its own namespace only
+                continue  # each of the two objects may apply to its own namespace only
             what = (
                 f"{_kind(rival)} {rival.namespace}/{rival.name} has the host {entry.host} too and takes precedence: "
                 "this one is not used"
@@ -56,7 +56,7 @@ def _of_addresses(entries: list[Service]) -> Iterator[Problem]:
                     yield finding("WFT0313", entry.origin, "spec.addresses", what, "give each an address of its own")
 
 
-_BY_NAME = ("tls", "https")  # these are distinguished by the SNI of the client
+_BY_NAME = ("tls", "https")  # connections of these protocols are distinguished by SNI
 
 
 def _of_empty_entries(entries: list[Service]) -> Iterator[Problem]:
@@ -72,7 +72,8 @@ def _of_empty_entries(entries: list[Service]) -> Iterator[Problem]:
 
 
 def _of_circles(facts: Facts) -> Iterator[Problem]:
-    """An ExternalName is only an alias: follow the aliases of each, and report those that lead back to the first."""
+    """Findings about ExternalName Services that form a loop: an ExternalName is only an alias, and the aliases of
+    these Services lead back to themselves."""
     aliases = {
         service.host: service
         for service in facts.services

@@ -1,5 +1,5 @@
-"""Matches of routes that never apply: for a port that the host does not have, or for callers that do not exist. Only
-matches for sidecars (gateway `mesh`) are checked."""
+"""Findings about matches of routes that never apply: for a port that the host does not have, or for callers that do
+not exist. Only matches for sidecars (gateway `mesh`) are checked."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService
 
 
 class Placed(NamedTuple):
-    kind: str  # kind of its route: http, tls or tcp
+    kind: str  # kind of the match's route: http, tls or tcp
     field: str
-    line: int  # of its route
+    line: int  # line of the match's route
     match: HttpMatch | L4Match
 
 

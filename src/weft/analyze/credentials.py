@@ -1,5 +1,5 @@
-"""Secrets that DestinationRules name by `credentialName`: each caller reads them from its own namespace. Also the hint
-for a missing Secret, which other checks use."""
+"""Findings about Secrets that DestinationRules name by `credentialName`: each caller reads the Secret from its own
+namespace. Also the hint for a missing Secret, which other checks use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def of_credentials(facts: Facts) -> Iterator[Problem]:
 
 
 def meant_secret(name: str, place: str, facts: Facts) -> str:
-    """Hint: another namespace that has a Secret of this name, or a similar name in this one."""
+    """Hint for a missing Secret: another namespace that has a Secret of this name, or a similar name in this
+    namespace."""
     elsewhere = sorted(each.namespace for each in facts.credentials if each.name == name)
     if elsewhere:
         return f"there is one in {elsewhere[0]}; it must be in {place}"
@@ -42,7 +43,7 @@ def _callers(rule: DestinationRule, facts: Facts) -> list[str]:
 
 
 def _flaw(tls: ClientTls, place: str, facts: Facts) -> tuple[str, str]:
-    """What is missing in a namespace, and a hint; empty strings if nothing is."""
+    """What is missing for `tls` in a namespace, and a hint; empty strings if nothing is missing."""
     own = facts.credentials.get(CredentialRef(tls.credential, place))
     trusted = facts.credentials.get(CredentialRef(f"{tls.credential}{AUTHORITIES}", place))
     named = f"Secret {place}/{tls.credential}"

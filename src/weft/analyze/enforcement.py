@@ -1,5 +1,5 @@
-"""Where an AuthorizationPolicy is not enforced: workloads without a proxy, ports that are not intercepted, and callers
-in plaintext, which have no identity that a rule could match."""
+"""Findings about places where an AuthorizationPolicy is not enforced: workloads without a proxy, ports that are not
+intercepted, and callers in plaintext, which have no identity that a rule could match."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _of_plaintext(
     identified: set[_Place],
     facts: Facts,
 ) -> Iterator[Problem]:
-    """A caller without a certificate has no identity: no DENY rule that names callers matches it, and every ALLOW rule
-    for all but some callers does."""
+    """Findings about rules that plaintext callers bypass. A caller without a certificate has no identity: no DENY
+    rule that names callers matches it, and every ALLOW rule for all but some callers does."""
     for number, rule in enumerate(policy.rules):
         if not (_excepts_callers(rule) if policy.action is Action.ALLOW else _names_callers(rule)):
             continue
@@ -105,7 +105,7 @@ def _called(facts: Facts) -> dict[_Place, set[int]]:
 
 
 def _identified(policies: list[AuthorizationPolicy], facts: Facts) -> set[_Place]:
-    """Runners that reject callers in plaintext: by a DENY rule for all of those, or because every ALLOW rule needs an
+    """Runners that reject callers in plaintext: a DENY rule matches all such callers, or every ALLOW rule needs an
     identity."""
     denying: set[_Place] = set()
     strangers: set[_Place] = set()
@@ -122,7 +122,7 @@ def _identified(policies: list[AuthorizationPolicy], facts: Facts) -> set[_Place
 
 
 def _names_callers(rule: AuthorizationRule) -> bool:
-    """Whether only a caller with an identity matches."""
+    """Whether the rule matches only callers that have an identity."""
     named = bool(rule.sources) and all(
         source.principals or source.namespaces or source.service_accounts for source in rule.sources
     )
@@ -130,7 +130,7 @@ def _names_callers(rule: AuthorizationRule) -> bool:
 
 
 def _excepts_callers(rule: AuthorizationRule) -> bool:
-    """Whether all but some callers match, and therefore a caller without an identity too."""
+    """Whether the rule matches all but some callers, and therefore also callers without an identity."""
     excepted = any(_excepts(source) for source in rule.sources) or any(_excepted_by(each) for each in rule.conditions)
     return excepted and not _names_callers(rule)
 

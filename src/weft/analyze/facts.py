@@ -39,13 +39,13 @@ Kind = TypeVar("Kind")
 
 
 class Runner(msgspec.Struct, frozen=True):
-    """A Workload, or an instance that does not belong to a Workload here."""
+    """Something that runs: a Workload, or an instance that does not belong to a Workload."""
 
     name: str
     labels: Labels
     ports: tuple[tuple[str, int], ...] | None  # names (or "") and numbers; None: not declared
     instance: Instance  # as the mesh has it, or would have it
-    publish: tuple[PublishedPort, ...] = ()  # of a gateway on one machine, as in its `publish`
+    publish: tuple[PublishedPort, ...] = ()  # published ports of a gateway of the local engine, as in its `publish`
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -63,8 +63,8 @@ class Facts(msgspec.Struct, frozen=True):
     telemetries: tuple[Telemetry, ...] = ()
     gateways: Mapping[str, Gateway] = {}  # by NAMESPACE/NAME
     credentials: Mapping[CredentialRef, Credential] = {}
-    accounts: frozenset[str] = frozenset()  # NAMESPACE/NAME: service accounts that are declared or run as
-    namespaces: frozenset[str] = frozenset()  # that contain any object
+    accounts: frozenset[str] = frozenset()  # NAMESPACE/NAME: declared, or used by a workload
+    namespaces: frozenset[str] = frozenset()  # namespaces that contain any object
     declared: Mapping[str, Namespace] = {}  # namespaces that have an object of their own
     runners: Mapping[str, tuple[Runner, ...]] = {}  # by namespace
     by_label: Mapping[tuple[str, tuple[str, str]], tuple[Runner, ...]] = {}  # by namespace and one of their labels
@@ -72,11 +72,11 @@ class Facts(msgspec.Struct, frozen=True):
     wildcards: tuple[Service, ...] = ()
     standard_gateways: Mapping[tuple[str, str], StandardGateway] = {}  # by namespace and name
     standard: tuple[Derived, ...] = ()  # derived from the objects of the Gateway API
-    classless: tuple[StandardGateway, ...] = ()  # of a class that is not weft's and has no GatewayClass
+    classless: tuple[StandardGateway, ...] = ()  # Gateways of a class that is not weft's and has no GatewayClass
 
     @property
     def runs(self) -> bool:
-        """Whether any workload is known here. Without any, checks of selectors are skipped."""
+        """Whether any workload is known. If none is, checks of selectors are skipped."""
         return bool(self.runners)
 
     def selected(self, namespace: str, labels: Labels) -> tuple[Runner, ...]:
@@ -86,9 +86,9 @@ class Facts(msgspec.Struct, frozen=True):
         return tuple(runner for runner in fewest if selects(labels, runner.labels))
 
     def chosen(self, namespace: str, labels: Labels, targets: tuple[str, ...] = ()) -> list[tuple[str, Runner]]:
-        """The runners that a policy of this namespace applies to, with their namespaces: a policy in the root namespace
-        applies to all namespaces. With `targets`, each as KIND NAME, it applies to the proxies of these Gateways
-        only."""
+        """The runners that a policy of this namespace applies to, with their namespaces. A policy in the root
+        namespace applies to all namespaces. With `targets`, each as KIND NAME, the policy applies only to the
+        proxies of these Gateways."""
         if targets:
             own = [each for each in self.selected(namespace, labels) if each.instance.gateway]
             return [
@@ -105,12 +105,12 @@ class Facts(msgspec.Struct, frozen=True):
         return peer_modes((each for each in there if selects(each.selector, labels)), root)
 
     def servers(self, namespace: str, runner: Runner) -> tuple[BoundServer, ...]:
-        """The servers of a gateway, as its proxy has them; empty for other workloads."""
+        """The servers of a gateway at the ports where its proxy listens; empty for other workloads."""
         if not runner.instance.gateway:
             return ()
         every = (*self.gateways.values(), *(gateway for derived in self.standard for gateway in derived.gateways))
         own = [each for each in every if each.within in ("", namespace) and selects(each.selector, runner.labels)]
-        leads: dict[int, dict[int, None]] = {}  # from the ports of its Services to its own
+        leads: dict[int, dict[int, None]] = {}  # from the ports of its Services to the workload's ports
         for service in sorted(self.services, key=strength):
             if service.namespace == namespace and service.selector and selects(service.selector, runner.labels):
                 for port in service.ports:
@@ -119,17 +119,18 @@ class Facts(msgspec.Struct, frozen=True):
         return bound(sorted(own, key=gateway_age), lambda number: leads.get(number, ()))
 
     def services_of(self, host: str) -> tuple[Service, ...]:
-        """The services that a host or wildcard matches: of that name, covered by it, or a wildcard that covers it."""
-        found = self.by_host.get(host)
-        if found is not None:
-            return found
+        """The services that a host or wildcard matches: services of that name, those that the wildcard covers, and
+        services with a wildcard host that covers it."""
+        services = self.by_host.get(host)
+        if services is not None:
+            return services
         if host.startswith("*"):
             return tuple(service for service in self.services if host_covers(host, service.host))
         return tuple(service for service in self.wildcards if host_covers(service.host, host))
 
 
 def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
-    """`objects`: the values of each object."""
+    """Build the Facts of a mesh from its settings and `objects`, the values of each object."""
     values = [value for held in objects for value in held]
     services = _of_kind(values, Service)
     runners = _runners(_of_kind(values, Workload), _of_kind(values, Instance))

@@ -1,5 +1,5 @@
-"""Build findings: a Problem with the code of its check, the location of the object and field, and a hint that guesses
-the intended name."""
+"""Builds findings: a Problem with the code of its check, the location of the object and field, and a hint that
+guesses the intended name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.model.names import Labels, Origin, where_of
 
 
 def finding(code: str, origin: Origin | None, field: str, what: str, hint: str = "", *, line: int = 0) -> Problem:
-    """The Problem that a check of `checks.py` reports."""
+    """The Problem with the given code; its severity is that of the check in `checks.py`."""
     return Problem(where_of(origin, line=line, field=field), what, hint, CHECKS[code].severity, code)
 
 
@@ -25,19 +25,21 @@ class Aged(Protocol):
 
 
 def ahead(first: Aged, then: Aged) -> str:
-    """Why the first of two objects decides. Objects from files have no age; at the same age, names decide."""
+    """Text that states why the first of two objects takes precedence: it is older, or comes first by name. Objects
+    from files have no age; at the same age, names decide."""
     return "comes first by its name" if first.created == then.created else "is older"
 
 
 def coded(problem: Problem) -> Problem:
-    """The problem with a code. Problems found while parsing a single object have none, and get WFT0001 or WFT0002."""
+    """The problem with a code. Problems from parsing a single object have no code, and get WFT0001 or WFT0002."""
     if problem.code:
         return problem
     return msgspec.structs.replace(problem, code="WFT0001" if problem.severity is Severity.ERROR else "WFT0002")
 
 
 def meant_host(host: str, hosts: Collection[str], domain: str) -> str:
-    """Hint: the host that was probably meant. `web.shop` has a dot, so Istio takes it for a fully qualified name."""
+    """Hint that names the host that was probably meant. `web.shop` has a dot, so Istio takes it for a fully
+    qualified name."""
     for longer in (f"{host}.svc.{domain}", f"{host}.{domain}"):
         if longer in hosts:
             return f"a host with a dot is a full name: write {longer}"
@@ -50,17 +52,18 @@ def written(labels: Labels) -> str:
 
 
 def meant_labels(labels: Labels, there: Iterable[Labels]) -> str:
-    """Hint: which label is probably wrong: the first that no workload has, or has with this value."""
+    """Hint that names the label which is probably wrong: the first label that no workload has, or that no workload
+    has with this value."""
     values: dict[str, set[str]] = {}
     for each in there:
         for name, value in each:
             values.setdefault(name, set()).add(value)
     if not values:
-        return "no workload is there at all"
+        return "there is no workload at all"
     for name, value in labels:
         if name not in values:
             return did_you_mean(name, values)
         if value not in values[name]:
             guess = did_you_mean(value, values[name])
             return f"{name}: {guess}" if guess else ""
-    return "each of these labels is there, but no workload has all of them"
+    return "some workload has each of these labels, but no workload has all of them"

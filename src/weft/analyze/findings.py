@@ -1,6 +1,6 @@
-"""All findings about a mesh: objects that are valid by themselves, and yet do not have the effect that their author
-wanted. False alarms are worse than silence here: configuration that may be intended is not reported, or only at
-severity INFO, which commands show on request."""
+"""Runs all checks on a mesh. A finding is about an object that is valid by itself, but does not have the effect that
+its author wanted. False alarms are worse than missing findings: configuration that may be intended is not
+reported, or only at severity INFO, which commands show on request."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from weft.analyze.tunnels import of_tunnels
 from weft.base.problem import Problem, Severity
 from weft.model.names import ObjectKey
 
-# Findings about an object that exist because of the effect of another object: it takes precedence, has the same host or
-# port, or denies the callers. A rejected object has no such effect.
+# Codes of findings that exist because of the effect of another object: that object takes precedence, has the same host
+# or port, or denies the callers. A rejected object has no such effect.
 OF_RIVALS = frozenset(
     f"WFT{number}"
     for number in (
@@ -53,8 +53,8 @@ def findings(
     in_force: Facts | None = None,
     least: Severity = Severity.WARNING,
 ) -> tuple[Problem, ...]:
-    """`refused`: rejected objects. Their errors have to be fixed first, so they get no other findings.
-    `in_force`: the facts without the rejected objects. `least`: the lowest severity to return."""
+    """All findings about a mesh. `refused`: rejected objects. Their errors have to be fixed first, so they get no
+    other findings. `in_force`: the facts without the rejected objects. `least`: the lowest severity to return."""
     silent = {str(key) for key in refused}
     found = _found(facts) if in_force is None else settled(_found(facts), _found(in_force))
     ours = (
@@ -64,9 +64,9 @@ def findings(
 
 
 def settled(meant: Collection[Problem], in_force: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Findings where some objects are rejected. `meant`: the findings as if those were in effect, so that references to
-    them are checked against what their author wrote. Findings about the effect of another object are returned only if
-    that object is in force, with the text from `in_force`."""
+    """The findings to report when some objects are rejected. `meant`: the findings as if the rejected objects were
+    in effect, so that references to them are checked against what their author wrote. Findings about the effect
+    of another object are returned only if that object is in force, with the text from `in_force`."""
     known = {(problem.where, problem.code) for problem in meant}
     return (
         *(problem for problem in meant if problem.code not in OF_RIVALS),

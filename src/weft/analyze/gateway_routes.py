@@ -1,6 +1,6 @@
-"""VirtualServices at the Gateways they name: hosts that a Gateway does not serve for them, routes of a kind that its
-servers do not use, and tls and tcp routes to destinations that do not exist. `translate/findings.py` checks the
-destinations of http routes."""
+"""Findings about VirtualServices at the Gateways they name: hosts that a Gateway does not serve for them, routes of
+a kind that its servers do not use, and tls and tcp routes to destinations that do not exist.
+`translate/findings.py` checks the destinations of http routes."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ def _of_hosts(routing: VirtualService, gateway: Gateway) -> Iterator[Problem]:
 
 
 def _of_kinds(routing: VirtualService, gateways: list[Gateway]) -> Iterator[Problem]:
-    """A server routes by HTTP request, by the SNI of TLS, or by neither."""
+    """Findings about http, tls or tcp routes that no server of the Gateways uses: a server routes by HTTP request,
+    by SNI, or by neither."""
     meeting = [server for each in gateways for server in _meant(routing, each) if meets(routing, each, server)]
     if not meeting:
-        return  # reported for its hosts
+        return  # the check of its hosts reports this
     for kind, routes in (("http", routing.http), ("tls", routing.tls), ("tcp", routing.tcp)):
         if routes and not any(_looked_at(server) == kind for server in meeting):
             server = meeting[0]
@@ -68,8 +69,8 @@ def _of_kinds(routing: VirtualService, gateways: list[Gateway]) -> Iterator[Prob
 
 
 def _meant(routing: VirtualService, gateway: Gateway) -> list[GatewayServer]:
-    """The servers to check the hosts against. TCP has no host names, so the `*` of a TCP server is ignored where other
-    servers route by name."""
+    """The servers of a Gateway to check the VirtualService's hosts against. TCP has no host names, so the `*` of a
+    TCP server is ignored where other servers route by name."""
     servers = list(gateway.servers)
     return servers if routing.tcp else [each for each in servers if each.is_http or each.encrypted] or servers
 
@@ -80,7 +81,7 @@ def meets(routing: VirtualService, gateway: Gateway, server: GatewayServer) -> b
 
 
 def _looked_at(server: GatewayServer) -> str:
-    """The kind of routes that a server uses."""
+    """The kind of routes that a server uses: http, tls or tcp."""
     if server.is_http:
         return "http"
     return "tls" if server.encrypted and not (server.tls is not None and server.tls.terminates) else "tcp"
@@ -88,7 +89,7 @@ def _looked_at(server: GatewayServer) -> str:
 
 def _of_streams(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
     if _MESH in routing.gateways and any(facts.services_of(host) for host in routing.hosts):
-        return  # reported for the callers of these hosts
+        return  # the check for the callers of these hosts reports this
     for stream in (*routing.tls, *routing.tcp):
         for each in stream.route:
             code, what, hint = _against(each.destination, facts)
@@ -98,7 +99,7 @@ def _of_streams(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _against(destination: Destination, facts: Facts) -> tuple[str, str, str]:
-    """Code, message and hint of the finding; empty strings if there is none."""
+    """The code, message and hint of the finding about a destination; empty strings if there is no finding."""
     host = destination.host
     services = facts.by_host.get(host, ()) or facts.services_of(host)
     if not services:

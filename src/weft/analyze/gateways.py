@@ -1,5 +1,5 @@
-"""Gateways without a proxy, published ports without a server, Gateways that have the same host and port for the same
-workloads, certificates that are missing or wrong, and hosts without routes."""
+"""Findings about Gateways: without a proxy, with the host and port of another Gateway for the same workloads, with
+missing or wrong certificates, with hosts without routes; and about published ports that no server uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from weft.model.gateway_api import GATEWAY_NAME
 from weft.model.names import Labels
 
 _ASKING = (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
-# A workload as NAMESPACE/NAME, or the selector if no workload has its labels; the port; the address that it binds to.
+# Where a server listens: a workload as NAMESPACE/NAME (or the selector, if no workload has its labels), the port, and
+# the address that it binds to.
 _Door = tuple[str | Labels, int, str]
 
 
@@ -49,7 +50,7 @@ def of_gateways(facts: Facts) -> Iterator[Problem]:
                 )
             left = [door for door in doors if spoken(speaking[door][1]) == spoken(server)]
             for place, host in enumerate(server.hosts if server.encrypted or not server.is_http else ()):
-                name = host.rpartition("/")[2]  # the routes of plain HTTP are merged
+                name = host.rpartition("/")[2]  # plain HTTP servers are not checked: their routes are merged
                 shared = [door for door in left if hosts.setdefault((door, name), gateway) is not gateway]
                 if shared:
                     owner = hosts[(shared[0], name)]
@@ -62,7 +63,8 @@ def of_gateways(facts: Facts) -> Iterator[Problem]:
 
 
 def _doors(gateway: Gateway, server: GatewayServer, facts: Facts) -> list[_Door]:
-    """Where a server listens. Compared by workload, since different selectors may select the same workloads."""
+    """The places where a server listens. They name workloads and not selectors, since different selectors may select
+    the same workloads."""
     selected: list[str | Labels] = sorted(
         f"{place}/{each.name}" for place in facts.runners for each in facts.selected(place, gateway.selector)
     )
@@ -80,7 +82,8 @@ def _whose(some: list[_Door], every: list[_Door]) -> str:
 
 
 def _of_listeners(facts: Facts) -> Iterator[Problem]:
-    """Certificates of Gateway API listeners. A missing one is reported by the conditions of its listener."""
+    """Findings about the certificates of Gateway API listeners. A missing certificate is not reported here: a
+    condition of the listener reports it."""
     for derived in facts.standard:
         numbers = {each.name: index for index, each in enumerate(derived.gateway.listeners if derived.gateway else ())}
         for gateway in derived.gateways:
@@ -93,7 +96,8 @@ def _of_listeners(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_publishing(facts: Facts) -> Iterator[Problem]:
-    """A gateway that publishes no port is called only from within the mesh. One that publishes some may lack others."""
+    """Findings about gateways that publish ports: ports that are served but not published, and published but not
+    served. A gateway that publishes no port is called only from within the mesh, so it is skipped."""
     for namespace, runners in facts.runners.items():
         for runner in runners:
             if not runner.publish:
@@ -116,13 +120,14 @@ def _of_publishing(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_selector(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
-    """A Gateway selects workloads of all namespaces."""
+    """Findings about a Gateway whose selector matches no workload, or only workloads that are no gateways. It
+    selects workloads of all namespaces."""
     if not facts.runs or not gateway.selector:
         return
     if not any(facts.selected(place, gateway.selector) for place in facts.runners):
         what = f"no workload has the labels {written(gateway.selector)}: no proxy serves this"
-        known = (runner.labels for held in facts.runners.values() for runner in held)
-        yield finding("WFT0701", gateway.origin, "spec.selector", what, meant_labels(gateway.selector, known))
+        labels = (runner.labels for held in facts.runners.values() for runner in held)
+        yield finding("WFT0701", gateway.origin, "spec.selector", what, meant_labels(gateway.selector, labels))
     elif not any(each.instance.gateway for place in facts.runners for each in facts.selected(place, gateway.selector)):
         what = f"the workloads with the labels {written(gateway.selector)} are no gateways: no proxy serves this"
         yield finding("WFT0708", gateway.origin, "spec.selector", what, "add `gateway: {}` to the Workload")
@@ -143,25 +148,26 @@ def _of_hosts(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_certificate(gateway: Gateway, index: int, facts: Facts) -> Iterator[Problem]:
-    """Secrets are read from the namespace of the gateway's pods."""
+    """Findings about the certificates of one server of a Gateway. Secrets are read from the namespace of the
+    gateway's pods."""
     tls = gateway.servers[index].tls
     places = [place for place in facts.runners if facts.selected(place, gateway.selector)]
     for reference in tls.credentials if tls is not None else ():
         for place in (reference.namespace,) if reference.namespace else places:
-            held = facts.credentials.get(CredentialRef(reference.name, place))
+            credential = facts.credentials.get(CredentialRef(reference.name, place))
             field = f"spec.servers[{index}].tls.credentialName{'s' if len(tls.credentials) > 1 else ''}" if tls else ""
-            if held is None:
+            if credential is None:
                 what = (
                     f"the Secret {place}/{reference.name} does not exist or cannot be parsed: these hosts are not "
                     "served"
                 )
                 hint = meant_secret(reference.name, place, facts)
                 yield finding("WFT0704", gateway.origin, field, what, hint)
-            elif not held.chain:
+            elif not credential.chain:
                 what = f"the Secret {place}/{reference.name} has no certificate: these hosts are not served"
                 yield finding("WFT0704", gateway.origin, field, what, "it needs `tls.crt` and `tls.key`")
             else:
-                yield from _of_shown(gateway, index, field, held)
+                yield from _of_shown(gateway, index, field, credential)
     if tls is not None and tls.mode in _ASKING and not tls.authorities:
         yield from _of_authorities(gateway, index, tls, places, facts)
 
@@ -194,7 +200,8 @@ def _of_authorities(gateway: Gateway, index: int, tls: ServerTls, places: list[s
 
 
 def _names(name: str, host: str) -> bool:
-    """Whether a name in a certificate covers a host, or all of a wildcard. A wildcard in a certificate is one label."""
+    """Whether a name in a certificate covers a host, or all hosts of a wildcard. A wildcard in a certificate stands
+    for one DNS label."""
     return name == host or (name.startswith("*.") and "." in host and host.partition(".")[2] == name[2:])
 
 

@@ -1,4 +1,4 @@
-"""Namespaces whose labels about injection contradict each other, have an unknown value, or are missing."""
+"""Findings about namespaces whose injection labels contradict each other, have an unknown value, or are missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def _of_labels(namespace: Namespace) -> Iterator[Problem]:
 
 
 def _of_silence(namespace: Namespace, facts: Facts) -> Iterator[Problem]:
-    """Pods of the local engine get a proxy without any label."""
+    """Finding about a namespace without an injection label, if it has Kubernetes pods and none of them has a proxy.
+    Pods of the local engine get a proxy without a label."""
     labels = dict(namespace.labels)
     silent = not labels.keys() & {INJECTION, REVISION, DATA_PLANE}
     if not silent or namespace.name in (*_NOT_OURS, facts.settings.root_namespace):

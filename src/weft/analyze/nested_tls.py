@@ -1,8 +1,9 @@
-"""TLS inside TLS: connections that are TLS already and are passed through, to a port to which a rule makes the proxy
-originate TLS. The server finds a second handshake inside the connection.
+"""Findings about TLS inside TLS: connections that are already TLS are passed through to a port to which a rule makes
+the proxy originate TLS. The server then finds a second handshake inside the connection.
 
-Rule: where another rule for the host has no TLS, or routes without TLS lead to the port too, nothing is reported: the
-TLS may be intended for those."""
+Rule: nothing is reported if another rule for the host has no TLS, or if routes without TLS also lead to the port:
+the TLS may be intended for those.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ _THEN = "and this rule originates TLS once more: the server gets TLS inside TLS,
 
 
 class _Led(NamedTuple):
-    """Routes, by the host that they lead to, so that the check stays fast in large meshes. `sealed`: TLS is passed
-    through; `opened`: the rest."""
+    """The destinations of all routes, by their host, so that the check stays fast in large meshes. `sealed`: of
+    routes that pass TLS through; `opened`: of all other routes."""
 
     sealed: dict[str, list[tuple[VirtualService, Destination]]]
     opened: dict[str, list[Destination]]
@@ -91,7 +92,7 @@ def _at(rule: DestinationRule, service: Service, port: ServicePort, led: _Led, f
 
 
 def _opened(host: str, led: _Led) -> Iterator[Destination]:
-    """Destinations with this host, and for a wildcard with any host that it covers."""
+    """The destinations in `opened` with this host; if the host is a wildcard, with any host that it covers."""
     yield from led.opened.get(host, ())
     if host.startswith("*"):
         for each, destinations in led.opened.items():

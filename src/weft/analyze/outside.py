@@ -1,5 +1,5 @@
-"""Services that are exposed outside the mesh by a NodePort or a load balancer, and whose workloads accept only mutual
-TLS."""
+"""Findings about Services that are exposed outside the mesh by a NodePort or a load balancer, and whose workloads
+accept only mutual TLS."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def of_outside(facts: Facts, documents: Iterable[Document]) -> Iterator[Problem]
 
 
 def _turned_away(service: Service, facts: Facts) -> tuple[int, str] | None:
-    """A port at which all workloads of a service reject plaintext, and the name of one of them."""
+    """A port at which all workloads of a service reject plaintext, and the name of one of these workloads; None if
+    there is no such port."""
     behind = facts.selected(service.namespace, service.selector) if service.selector else ()
     for port in service.ports if behind else ():
         numbers = [(runner, runner.instance.port_for(port)) for runner in behind]

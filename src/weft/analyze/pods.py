@@ -1,5 +1,5 @@
-"""Pods that the mesh cannot handle as intended: they run as the proxy's user, listen on its ports, use the node's
-network, or have labels in the wrong place. Each is reported once, at the object that a user wrote."""
+"""Findings about pods that the mesh cannot handle as intended: they run as the proxy's user, listen on its ports,
+use the node's network, or have labels in the wrong place. Each is reported once, at the object that a user wrote."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from weft.base.problem import Problem
 from weft.model.proxy import ADMIN_PORT, METRICS_PORT, TAKEN_PORTS
 
 INJECT = "sidecar.istio.io/inject"
-_USER = 1337  # whose connections are not intercepted
+_USER = 1337  # the proxy's UID, whose connections are not intercepted
 _OF_PODS = ("sidecar.istio.io/", "traffic.sidecar.istio.io/", "proxy.istio.io/")
 _TAKEN = TAKEN_PORTS | {ADMIN_PORT, METRICS_PORT}
 _WANTED = ("true", "yes", "y", "on")
 _UNWANTED = ("false", "no", "n", "off")
-# These belong on other objects, too.
+# Annotations with a prefix of `_OF_PODS` that are also valid on other objects.
 _ELSEWHERE = ("sidecar.istio.io/status",)
 
 
 def of_pods(templates: Iterable[PodTemplate], others: Iterable[Document]) -> Iterator[Problem]:
-    """`others`: documents that are no pods and have no pod template."""
+    """Findings about pods and pod templates, and about labels for pods on other objects. `others`: documents of
+    kinds that have no pod."""
     for template in templates:
         if not _refuses(template):
             yield from _of_users(template)

@@ -1,5 +1,5 @@
-"""AuthorizationPolicies that select no workload, that call an authorizer that does not exist, and those that match more
-or less than intended on a port that does not carry HTTP."""
+"""Findings about AuthorizationPolicies that select no workload, that call an authorizer that does not exist, or that
+match more or less than intended on a port that does not carry HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.base.suggest import did_you_mean
 from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule
 from weft.model.extension_provider import Authorizer
 
-_MOST_PORTS = 3  # named in one finding
+_MOST_PORTS = 3  # named in one finding at most
 
 
 def of_policies(facts: Facts) -> Iterator[Problem]:
@@ -41,14 +41,14 @@ def guarded_by(policy: AuthorizationPolicy, facts: Facts) -> list[tuple[str, Run
 def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]:
     if policy.action is not Action.CUSTOM:
         return
-    known = {each.name: each for each in facts.settings.extension_providers if isinstance(each, Authorizer)}
-    authorizer = known.get(policy.provider)
+    authorizers = {each.name: each for each in facts.settings.extension_providers if isinstance(each, Authorizer)}
+    authorizer = authorizers.get(policy.provider)
     if authorizer is None:
         what = f"there is no authorizer `{policy.provider}`: requests that this policy matches are denied"
-        hint = did_you_mean(policy.provider, known) or "add it to `extensionProviders` in the MeshConfig"
+        hint = did_you_mean(policy.provider, authorizers) or "add it to `extensionProviders` in the MeshConfig"
         yield finding("WFT0512", policy.origin, "spec.provider.name", what, hint)
         return
-    if not (authorizer.host and authorizer.port):  # an error of the settings, reported there
+    if not (authorizer.host and authorizer.port):  # reported as an error of the settings
         return
     services = [
         service for service in facts.by_host.get(authorizer.host, ()) if authorizer.namespace in ("", service.namespace)
@@ -63,7 +63,8 @@ def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]
 
 
 def _of_numbers(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], ports: Ports) -> Iterator[Problem]:
-    """A Service's port where the workload's own is needed, or one that no workload has."""
+    """Findings about port numbers in rules: the Service's port where the workload's own is needed, or a port that no
+    workload has."""
     declared = ports.declared(guarded) if any(rule.operations or rule.conditions for rule in policy.rules) else ()
     for number, rule in enumerate(policy.rules):
         named = {port for operation in rule.operations for port in (*operation.ports, *operation.not_ports)}
@@ -83,7 +84,7 @@ def _of_numbers(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], 
 
 
 def _of_ports(policy: AuthorizationPolicy, ports: list[int], http: set[int], facts: Facts) -> Iterator[Problem]:
-    """A rule with conditions about HTTP, for workloads with ports that carry something else."""
+    """Findings about rules with conditions that need HTTP, for workloads with ports that carry something else."""
     http_only = policy.action is Action.CUSTOM and not _asks_about_connections(policy, facts)
     for number, rule in enumerate(policy.rules):
         met = [port for port in ports if _may_be_on(rule, port)]

@@ -1,4 +1,4 @@
-"""Ports of workloads, for policies that name ports by number: which protocol they carry, and which of them a number
+"""Ports of workloads, for policies that name ports by number: the protocol of each port, and the port that a number
 means. Policies need the workload's own port; where they name a Service's port instead, `Ports.meant` returns the
 workload's."""
 
@@ -16,7 +16,7 @@ _Place = tuple[str, str]  # the namespace and the name of a runner
 
 
 class Ports:
-    """The ports of all runners."""
+    """The ports of all runners and their protocols."""
 
     def __init__(self, facts: Facts) -> None:
         self.tcp: dict[_Place, set[int]] = defaultdict(set)  # carry something else than HTTP, at least for some callers
@@ -24,8 +24,9 @@ class Ports:
         self._disguising: dict[_Place, set[int]] = defaultdict(set)
         self._targets: dict[_Place, set[tuple[int, int]]] = defaultdict(
             set
-        )  # a Service's number and the workload's own
-        # As the proxy has them: the protocols of all services, the strongest claim first; without any, the workload's.
+        )  # port numbers of Services, and the workload's port for each
+        # The protocols of each port, as the proxy handles them: those that all services declare, the best claim first;
+        # if no service declares one, the workload's own.
         declared: dict[tuple[_Place, int], dict[Protocol, None]] = defaultdict(dict)
         for service in sorted(facts.services, key=strength):
             for runner in facts.selected(service.namespace, service.selector) if service.selector else ():
@@ -42,7 +43,8 @@ class Ports:
                     if not known or tuple(known) == (Protocol.UNDECLARED,):
                         known.clear()
                         known[protocol] = None
-                # The Gateways of a gateway define what its ports carry; inside TLS one may carry both, by SNI.
+                # For a gateway, its Gateway objects define what a port carries. A TLS port may carry both HTTP and TCP,
+                # by SNI.
                 for server in facts.servers(namespace, runner):
                     kept = self.http if server.server.is_http else self.tcp
                     kept[(namespace, runner.name)].add(server.listens)
@@ -67,15 +69,16 @@ class Ports:
         return min(meant, default=0)
 
     def declared(self, chosen: Iterable[tuple[str, Runner]]) -> tuple[int, ...]:
-        """All ports that these runners declare; none if one of them declares no ports."""
-        found: set[int] = set()
+        """All ports that these runners declare; empty if one of these runners declares no ports."""
+        numbers: set[int] = set()
         for namespace, runner in chosen:
             if not runner.ports:
                 return ()
-            found |= {port for _, port in runner.ports}
-            found |= {target for _, target in self._targets.get((namespace, runner.name), ())}
-        return tuple(sorted(found))
+            numbers |= {port for _, port in runner.ports}
+            numbers |= {target for _, target in self._targets.get((namespace, runner.name), ())}
+        return tuple(sorted(numbers))
 
     def disguising(self, namespace: str, runner: Runner) -> tuple[int, ...]:
-        """Ports that carry HTTP and anything else: no Service declares a protocol, or Services declare both."""
+        """The ports of a runner that accept both HTTP and other protocols: no Service declares a protocol, or
+        Services declare both."""
         return tuple(sorted(self._disguising.get((namespace, runner.name), ())))

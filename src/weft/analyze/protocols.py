@@ -1,4 +1,5 @@
-"""Protocols of service ports: not declared, contradicting each other, or unlikely for the port number."""
+"""Findings about the protocols of service ports: not declared, contradicting each other, or unlikely for the port
+number."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _WELL_KNOWN = {
     11211: "memcached",
     27017: "MongoDB",
 }
-_NOT_OURS = ("kube-system", "kube-public", "kube-node-lease")  # the cluster's own, not written by its users
+_NOT_OURS = ("kube-system", "kube-public", "kube-node-lease")  # the cluster's own namespaces
 _Place = tuple[str, str, int]  # the namespace and the name of a runner, and a port of it
 _Saying = tuple[Service, ServicePort]
 
@@ -81,7 +82,8 @@ def _of_targets(service: Service, facts: Facts, declared: dict[_Place, list[_Say
 
 
 def _of_saying(service: Service, index: int, at: str, before: list[_Saying]) -> Iterator[Problem]:
-    """`before`: the services that have the port already, the oldest first."""
+    """Findings about a Service port whose protocol contradicts that of other Services for the same workload port.
+    `at`: the workload port, for messages. `before`: the Services that have the port already, the oldest first."""
     field, new = f"spec.ports[{index}]", service.ports[index].protocol
     declared = next((each for each in before if each[1].protocol is not Protocol.UNDECLARED), None)
     if declared is not None and declared[1].protocol.is_http != new.is_http:
@@ -109,7 +111,8 @@ def _elsewhere(saying: _Saying, service: Service) -> str:
 
 
 def _met(protocol: Protocol, oldest: Protocol) -> str:
-    """The effect, for callers by this protocol, of the port being HTTP in another Service, or not."""
+    """The effect on callers that use `protocol`, if another Service declares the same port as HTTP and this one does
+    not, or vice versa."""
     if not protocol.is_http:
         return "policies do not see the path or method of calls through this port"
     if oldest is Protocol.UNDECLARED:
@@ -118,7 +121,7 @@ def _met(protocol: Protocol, oldest: Protocol) -> str:
 
 
 def _spoken(protocol: Protocol) -> str:
-    """The effect, for callers by this version of HTTP, of the workload getting the other."""
+    """The effect on callers that use this version of HTTP, if the workload gets the other version."""
     if not protocol.is_http2:
         return "it gets HTTP/2, and must support that"
     if protocol is Protocol.HTTP2:

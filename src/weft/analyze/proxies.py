@@ -1,5 +1,5 @@
-"""Checks that need a running cluster: pods without the proxy they should have or with an older one, revisions that are
-not installed, services without a ready pod."""
+"""Findings that need a running cluster: pods without the proxy they should have or with an older one, revisions that
+are not installed, services without a ready pod."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT = "default"
 
 
 class Installed(msgspec.Struct, frozen=True):
-    """What is installed in the cluster."""
+    """The revisions that are installed in the cluster."""
 
     revisions: frozenset[str] = frozenset()
     images: Mapping[str, str] = {}  # proxy image of new pods, by revision
@@ -30,7 +30,8 @@ class Installed(msgspec.Struct, frozen=True):
 def of_proxies(
     facts: Facts, pods: Iterable[PodTemplate], installed: Installed, wants_proxy: Callable[[PodTemplate], bool]
 ) -> Iterator[Problem]:
-    """`wants_proxy`: whether a pod would get a proxy if it were created now."""
+    """Findings about the proxies of existing pods. `wants_proxy`: whether a pod would get a proxy if it were created
+    now."""
     labels = {name: dict(namespace.labels) for name, namespace in facts.declared.items()}
     yield from _of_revisions(facts, installed, labels)
     yield from _of_readiness(facts)
@@ -84,7 +85,8 @@ def _of_readiness(facts: Facts) -> Iterator[Problem]:
 
 
 def _revision(pod: PodTemplate) -> str:
-    """The revision of a pod, from the CSI driver of its identity, which never changes during the life of a pod."""
+    """The revision of a pod, from the CSI driver of its identity volume, which never changes during the life of a
+    pod."""
     for driver in pod.drivers:
         if driver == IDENTITY_DRIVER:
             return DEFAULT

@@ -1,5 +1,6 @@
-"""Hints for conditions of the Gateway API that do not hold. Input: the condition with the standard's reason
-(`model/outcome.py` has the message). Output: a hint, such as a similar name that exists, or what the object needs."""
+"""Hints for conditions of the Gateway API that do not hold. The input is a condition with the standard's reason
+(`model/outcome.py` has the message), the output a hint, such as a similar name that exists, or what the object
+needs."""
 
 from __future__ import annotations
 
@@ -101,7 +102,7 @@ def _services(facts: Facts) -> set[tuple[str, str]]:
 
 
 def _meant(name: str, namespace: str, known: Iterable[tuple[str, str]]) -> str:
-    """A similar name in the same namespace, or another namespace with an object of this name."""
+    """Hint: a similar name in the same namespace, or another namespace with an object of this name."""
     places = sorted(known)
     elsewhere = [place for place, other in places if other == name and place != namespace]
     if elsewhere:

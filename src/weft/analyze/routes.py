@@ -1,5 +1,6 @@
-"""VirtualServices for hosts or gateways that do not exist, or with routes for a protocol that no port carries.
-`gateway_routes.py` checks them at gateways, `translate/findings.py` checks the destinations of their routes."""
+"""Findings about VirtualServices for hosts or gateways that do not exist, or with routes for a protocol that no port
+carries. `gateway_routes.py` checks them at gateways, `translate/findings.py` checks the destinations of their
+routes."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def of_routes(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    """HTTP is routed by its Host header on every port; TLS and TCP only by the addresses and ports of services."""
+    """Findings about hosts of a VirtualService that no Service or ServiceEntry has. HTTP is routed by its Host
+    header on every port; TLS and TCP are routed only by the addresses and ports of services."""
     streams = " and ".join(name for name, routes in (("tls", routing.tls), ("tcp", routing.tcp)) if routes)
     for index, host in enumerate(routing.hosts):
         if facts.services_of(host) or (is_address(host) and not streams):
@@ -52,23 +54,23 @@ def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    known = {*facts.gateways, MESH}
+    gateways = {*facts.gateways, MESH}
     for index, name in enumerate(routing.gateways):
-        if name not in known:
+        if name not in gateways:
             what = f"the gateway {name} does not exist"
-            hint = did_you_mean(name, known) or "`mesh` stands for all sidecars"
+            hint = did_you_mean(name, gateways) or "`mesh` stands for all sidecars"
             yield finding("WFT0102", routing.origin, f"spec.gateways[{index}]", what, hint)
     for _, field, line, match in matches(routing):
         for index, name in enumerate(match.gateways):
-            if name not in known and name not in routing.gateways:  # reported above
+            if name not in gateways and name not in routing.gateways:  # others are reported by the loop above
                 what = f"the gateway {name} does not exist: this entry matches no request"
-                hint = did_you_mean(name, known) or "`mesh` stands for all sidecars"
+                hint = did_you_mean(name, gateways) or "`mesh` stands for all sidecars"
                 yield finding("WFT0102", routing.origin, f"{field}.gateways[{index}]", what, hint, line=line)
 
 
 def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    """Each kind of routes needs certain protocols. A port without a declared protocol may carry any, and a Sidecar may
-    declare another one for callers."""
+    """Findings about http, tls or tcp routes for which no port of the hosts carries the protocol. A port without a
+    declared protocol may carry any, and a Sidecar may declare another protocol for callers."""
     services = [service for host in routing.hosts for service in facts.services_of(host)]
     ports: dict[int, set[Protocol]] = {}
     for port in (each for service in services for each in service.ports if each.protocol is not Protocol.UDP):
@@ -84,7 +86,7 @@ def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
             yield finding("WFT0120", routing.origin, f"spec.{kind}", what, hint)
     for kind, field, line, match in matches(routing):
         if kind in unused or set(match.gateways or routing.gateways) != {MESH}:
-            continue  # reported above, or the port may be a gateway's
+            continue  # reported by the check of hosts, or the port may be a gateway's
         meant = ports.get(match.port, set())
         if meant and not any(_carries(protocol, kind) for protocol in meant):
             carried = ", ".join(sorted(protocol.value for protocol in meant))

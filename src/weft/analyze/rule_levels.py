@@ -1,8 +1,9 @@
-"""Settings at one level of a DestinationRule that have no effect: HTTP settings where no port that the level applies to
-carries HTTP, and `maxRetries` beside a retry budget.
+"""Findings about settings at one level of a DestinationRule that have no effect: HTTP settings where no port that
+the level applies to carries HTTP, and `maxRetries` beside a retry budget.
 
-Rule: HTTP settings for a host that has HTTP ports and others are fine. Only a level without any HTTP port is
-reported."""
+Rule: HTTP settings for a host that has HTTP ports and others are not reported. Only a level without any HTTP port is
+reported.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ class _Level(msgspec.Struct, frozen=True):
     field: str
     line: int
     policy: TrafficPolicy
-    protocols: frozenset[Protocol]  # of the ports that it applies to
-    spoken: frozenset[Protocol]  # of Sidecar egress listeners, which override these
-    budget: RetryBudget | None  # in effect here
+    protocols: frozenset[Protocol]  # of the ports that the level applies to
+    spoken: frozenset[Protocol]  # of Sidecar egress listeners, which override `protocols`
+    budget: RetryBudget | None  # the retry budget in effect at this level
 
     @property
     def bytes_alone(self) -> bool:
@@ -52,7 +53,7 @@ def _levels(rule: DestinationRule, services: tuple[Service, ...], facts: Facts) 
     for field, line, policy in placed:
         if policy is None:
             continue
-        budget = policy.retry_budget or widest  # a port's entry cannot have one, and inherits it
+        budget = policy.retry_budget or widest  # portLevelSettings cannot have a retry budget, and inherit it
         own = {number for number, _ in policy.ports}
         reached = [(field, policy, {number for number, _ in ports} - own)]
         for index, (number, entry) in enumerate(policy.ports):
@@ -87,7 +88,8 @@ def _of_pool(rule: DestinationRule, level: _Level, pool: ConnectionPool) -> Iter
 
 
 def _of_requests(pool: ConnectionPool) -> tuple[tuple[str, object], ...]:
-    """Settings that only HTTP clusters have. Limits of requests and retries apply to any cluster."""
+    """The settings of a connection pool that have an effect only for HTTP, by name. Limits of requests and retries
+    apply to any cluster, and are left out."""
     return (
         ("idleTimeout", pool.idle_timeout),
         ("maxRequestsPerConnection", pool.max_requests_per_connection),

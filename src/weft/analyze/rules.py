@@ -1,5 +1,5 @@
-"""DestinationRules for hosts, ports or callers that do not exist, with empty subsets, contradicting each other, or with
-locality settings that have no effect."""
+"""Findings about DestinationRules for hosts, ports or callers that do not exist, with empty subsets, contradicting
+each other, or with locality settings that have no effect."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def of_rules(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_merging(rule: DestinationRule, older: list[DestinationRule]) -> Iterator[Problem]:
-    """Rules for one host are merged; where both set the same thing, the older one takes precedence."""
+    """Findings about settings of a rule that an older rule for the same host overrides. Rules for one host are
+    merged; where both set the same field, the older one takes precedence."""
     hint = "merge both into one rule"
     decided = next((each for each in older if each.policy is not None), None)
     if decided is not None and rule.policy is not None:
@@ -59,7 +60,7 @@ def _of_merging(rule: DestinationRule, older: list[DestinationRule]) -> Iterator
 
 def _of_subsets(rule: DestinationRule, services: tuple[Service, ...], facts: Facts) -> Iterator[Problem]:
     there = [labels for service in services for labels in _labels_behind(service, facts)]
-    if not there:  # reported for the service, or unknown
+    if not there:  # reported for the service, or its workloads are unknown
         return
     for index, subset in enumerate(rule.subsets):
         if not any(set(subset.labels) <= set(labels) for labels in there):
@@ -72,19 +73,20 @@ def _of_subsets(rule: DestinationRule, services: tuple[Service, ...], facts: Fac
 
 
 def _of_ports(rule: DestinationRule, services: tuple[Service, ...]) -> Iterator[Problem]:
-    known = {port.number for service in services for port in service.ports}
+    numbers = {port.number for service in services for port in service.ports}
     placed = [("spec.trafficPolicy", rule.policy, 0)]
     placed += [(f"spec.subsets[{at}].trafficPolicy", each.policy, each.line) for at, each in enumerate(rule.subsets)]
     for field, policy, line in placed:
         for index, (number, _) in enumerate(policy.ports if policy else ()):
-            if number not in known:
+            if number not in numbers:
                 what = f"{rule.host} has no port {number}: this entry has no effect"
-                hint = f"it has {', '.join(map(str, sorted(known)[:12])) or 'none'}"
+                hint = f"it has {', '.join(map(str, sorted(numbers)[:12])) or 'none'}"
                 yield finding("WFT0212", rule.origin, f"{field}.portLevelSettings[{index}]", what, hint, line=line)
 
 
 def _of_places(rule: DestinationRule, services: tuple[Service, ...], facts: Facts) -> Iterator[Problem]:
-    """Failover without outlier detection, and `distribute` to localities without endpoints."""
+    """Findings about locality settings: failover without outlier detection, and `distribute` to localities without
+    endpoints."""
     there = {place for service in services for place in _places_behind(service, facts)}
     field = "spec.trafficPolicy.loadBalancer.localityLbSetting"
     detected = any(level.outlier_detection is not None for level in levels(rule))

@@ -1,4 +1,5 @@
-"""Services that select no workload, whose `targetPort` no workload has, or that have the address of another Service."""
+"""Findings about Services that select no workload, whose `targetPort` no workload has, or that have the address of
+another Service."""
 
 from __future__ import annotations
 

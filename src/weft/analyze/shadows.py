@@ -1,5 +1,5 @@
-"""Routes and matches of a VirtualService that are never used, because one above matches every request that they match.
-Routes below a route without a match are reported by the parser."""
+"""Findings about routes and matches of a VirtualService that are never used, because one above matches every request
+that they match. Routes below a route without a match are reported by the parser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.analyze.finding import finding
 from weft.base.problem import Problem
 from weft.model.virtual_service import HttpMatch, HttpRoute, MatchKind, StringMatch, VirtualService
 
-_MOST = 300  # matches of one object: up to here each is compared with all above it, beyond only with equal ones
+_MOST = 300  # matches of one object: up to this number each is compared with all above it, beyond only with equal ones
 _ANY_PATH = (
     StringMatch(MatchKind.PREFIX, "/"),
     StringMatch(MatchKind.REGEX, ".*"),
@@ -38,7 +38,7 @@ def _of_routing(routing: VirtualService) -> Iterator[Problem]:
     equals: dict[HttpMatch, _Above] = {}
     for number, route in enumerate(routing.http):
         if not route.match:
-            return  # it matches everything; the parser reports the routes below
+            return  # this route matches everything; the parser reports the routes below
         mine = [msgspec.structs.replace(match, name="", stat_prefix="") for match in route.match]
         takers: dict[int, _Above] = {}
         for index, match in enumerate(mine):

@@ -1,5 +1,5 @@
-"""Sidecars that import hosts, namespaces or ports that do not exist, select no workload, or conflict with another
-one."""
+"""Findings about Sidecars that import hosts, namespaces or ports that do not exist, select no workload, or conflict
+with another Sidecar."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _routing(host: str, routed: Mapping[str, set[str]]) -> set[str]:
 
 
 def _against(entry: str, sidecar: Sidecar, facts: Facts, routed: Mapping[str, set[str]]) -> tuple[str, str, str]:
-    """Code, message and hint of the finding; empty strings if there is none."""
+    """The code, message and hint of the finding about one egress host; empty strings if there is no finding."""
     owner, slash, host = entry.partition("/")
     if not slash or owner == "~":
         return "", "", ""

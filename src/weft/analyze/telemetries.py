@@ -1,4 +1,5 @@
-"""Telemetries that name providers that do not exist, that an older one overrides, or that select no workload."""
+"""Findings about Telemetries that name providers that do not exist, that an older Telemetry overrides, or that
+select no workload."""
 
 from __future__ import annotations
 
@@ -31,15 +32,15 @@ def of_telemetries(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:
-    known = {provider.name.lower(): provider for provider in facts.settings.log_providers}
+    providers = {provider.name.lower(): provider for provider in facts.settings.log_providers}
     for index, rule in enumerate(telemetry.access_logging):
         for number, name in enumerate(rule.providers):
             field = f"spec.accessLogging[{index}].providers[{number}].name"
-            if name.lower() not in known:
+            if name.lower() not in providers:
                 hint = did_you_mean(name, [provider.name for provider in facts.settings.log_providers])
                 what = f"MeshConfig has no access log provider `{name}`: nothing is logged there"
                 yield finding("WFT0601", telemetry.origin, field, what, hint)
-            elif known[name.lower()].log is None and not rule.disabled:
+            elif providers[name.lower()].log is None and not rule.disabled:
                 what = f"weft does not support the provider `{name}`: it logs only to files that proxies may open"
                 yield finding(
                     "WFT0602",
@@ -51,5 +52,5 @@ def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:
 
 
 def _age(telemetry: Telemetry) -> tuple[str, str]:
-    """The same order as in `mesh/policies.py`."""
+    """Sort key, the oldest first: the same order as in `mesh/policies.py`."""
     return (telemetry.created or "9999", telemetry.name)

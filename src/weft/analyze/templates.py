@@ -1,5 +1,5 @@
-"""Parse the pod of a document: a Pod, or the template of a Deployment, StatefulSet, DaemonSet or Job. Only the fields
-that the checks need are read; malformed ones are treated as absent."""
+"""Parses the pod of a document: a Pod, or the template of a Deployment, StatefulSet, DaemonSet or Job. Only the
+fields that the checks need are read; malformed fields are treated as absent."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class TemplateContainer(msgspec.Struct, frozen=True):
 
 class PodTemplate(msgspec.Struct, frozen=True):
     document: Document
-    path: Path  # where the pod begins in its document
+    path: Path  # where the pod begins in the document
     labels: Labels = ()
     annotations: Labels = ()
     account: str = "default"
     host_network: bool = False
-    user: int | None = None  # of all containers without their own
-    containers: tuple[TemplateContainer, ...] = ()  # that keep running: no init containers, except sidecars
+    user: int | None = None  # the UID of all containers without their own
+    containers: tuple[TemplateContainer, ...] = ()  # those that keep running: no init containers, except sidecars
     runs: bool = False  # a pod that exists, not only a template
     owner: tuple[str, str] = ("", "")  # kind and name of its controller
-    over: bool = False  # succeeded or failed
-    drivers: tuple[str, ...] = ()  # of its CSI volumes
+    over: bool = False  # the pod has succeeded or failed
+    drivers: tuple[str, ...] = ()  # CSI drivers of its volumes
 
     @property
     def namespace(self) -> str:
@@ -63,12 +63,12 @@ class PodTemplate(msgspec.Struct, frozen=True):
         return tuple(each for each in self.containers if each.name != "istio-proxy")
 
     def body(self) -> Mapping[str, Any]:
-        """The pod as the injector would get it."""
+        """The manifest of the pod, as the injector would receive it."""
         return _mapping(self.document.body, self.path)
 
 
 def template_of(document: Document) -> PodTemplate | None:
-    """None if the kind has no pods. Never raises."""
+    """The pod or pod template of a document; None if its kind has no pods. Never raises."""
     path = PLACES.get(document.key.kind)
     if path is None:
         return None

@@ -1,5 +1,5 @@
-"""RequestAuthentications that select no workload, keys that a pod cannot fetch, and policies about tokens or issuers
-that no RequestAuthentication checks."""
+"""Findings about RequestAuthentications that select no workload, keys that a pod cannot fetch, and policies about
+tokens or issuers that no RequestAuthentication checks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from weft.base.suggest import did_you_mean
 from weft.model.authorization_policy import AuthorizationPolicy, AuthorizationRule
 from weft.model.request_authentication import RequestAuthentication
 
-_OF_TOKENS = "request.auth."  # how keys of conditions begin
+_OF_TOKENS = "request.auth."  # prefix of condition keys that are about tokens
 
 
 def of_tokens(facts: Facts) -> Iterator[Problem]:
     checked: set[tuple[str, str]] = set()
-    issuers: dict[tuple[str, str], set[str]] = defaultdict(set)  # that each runner trusts
+    issuers: dict[tuple[str, str], set[str]] = defaultdict(set)  # the issuers that each runner trusts
     ports = Ports(facts)
     for each in facts.authentications:
         yield from selects_nothing("WFT0541", each, facts, "the RequestAuthentication has no effect")
@@ -42,7 +42,8 @@ def of_tokens(facts: Facts) -> Iterator[Problem]:
 def _of_keys(
     authentication: RequestAuthentication, chosen: list[tuple[str, Runner]], facts: Facts
 ) -> Iterator[Problem]:
-    """Pods of a local mesh (only those have a Workload) cannot call hosts outside the mesh."""
+    """Findings about `jwksUri`s that pods of a local mesh (only those have a Workload) cannot fetch: these pods
+    cannot call hosts outside the mesh."""
     local = any(runner.instance.origin and runner.instance.origin.key.kind == "Workload" for _, runner in chosen)
     for number, rule in enumerate(authentication.rules):
         server = rule.key_server
@@ -59,7 +60,8 @@ def _of_keys(
 def _of_disguises(
     authentication: RequestAuthentication, chosen: list[tuple[str, Runner]], ports: Ports
 ) -> Iterator[Problem]:
-    """Envoy detects a request that begins with an empty line as raw TCP, in which no token is checked."""
+    """Finding about a port where requests can bypass the token check, because its protocol is detected. Envoy
+    detects a request that begins with an empty line as raw TCP, in which no token is checked."""
     for namespace, runner in chosen if authentication.rules else ():
         for port in ports.disguising(namespace, runner):
             if port in ports.tcp.get((namespace, runner.name), ()):
@@ -79,7 +81,7 @@ def _of_issuers(
 ) -> Iterator[Problem]:
     wanted = [each for number, rule in enumerate(policy.rules) for each in _wanted(number, rule)]
     known = {issuer for place, runner in guarded for issuer in issuers.get((place, runner.name), ())} if wanted else ()
-    for field, line, value in wanted if known else ():  # without any, WFT0544 is reported instead
+    for field, line, value in wanted if known else ():  # if none is known, WFT0544 is reported instead
         issuer = value.rpartition("/")[0]
         if issuer and "*" not in issuer and issuer not in known:
             what = f"`{value}` matches no request: no RequestAuthentication for {guarded[0][1].name} trusts {issuer}"
@@ -113,7 +115,7 @@ def _of_policy(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]]) -
 
 
 def _asks_for(rule: AuthorizationRule) -> bool:
-    """Whether only a request with a valid token matches."""
+    """Whether the rule matches only requests with a valid token."""
     named = bool(rule.sources) and all(source.request_principals for source in rule.sources)
     return named or any(each.key.startswith(_OF_TOKENS) and each.values for each in rule.conditions)
 

@@ -1,5 +1,6 @@
-"""Where callers and workloads disagree about TLS: rules that send plaintext to workloads that reject it or TLS to
-workloads that do not accept it, PeerAuthentications without effect, servers whose certificate is not verified."""
+"""Findings about callers and workloads that disagree about TLS: rules that send plaintext to workloads that reject
+it or TLS to workloads that do not accept it, PeerAuthentications without effect, servers whose certificate is not
+verified."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def _of_rule(rule: DestinationRule, facts: Facts) -> Iterator[Problem]:
 def _against(
     tls: ClientTls, service: Service, port: ServicePort, subset: Subset | None, facts: Facts
 ) -> tuple[str, str, str]:
-    """Code, message and hint of the finding; empty strings if there is none."""
+    """The code, message and hint of the finding about a rule's TLS settings for a port; empty strings if there is no
+    finding."""
     at = f"port {port.number} of {service.host}"
     if tls.mode in (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL):
         if not tls.verify:
@@ -105,7 +107,7 @@ def _against(
 
 
 def _takes_own_tls(service: Service, runner: Runner, number: int, facts: Facts) -> bool:
-    """Whether a gateway may accept the mesh's TLS on a port: it terminates it there, or passes TLS through."""
+    """Whether a gateway may accept the mesh's TLS on a port: it terminates TLS there, or passes TLS through."""
     there = [each.server for each in facts.servers(service.namespace, runner) if each.listens == number]
     return any(
         server.encrypted
@@ -120,8 +122,8 @@ def _behind(service: Service, subset: Subset | None, facts: Facts) -> tuple[Runn
 
 
 def _of_headless(service: Service, facts: Facts) -> Iterator[Problem]:
-    """Callers call it by address, and an address does not show whether the workload accepts TLS: so it is all or
-    none."""
+    """Findings about headless services of which only some workloads accept mutual TLS. Callers use the workload's
+    address, which does not show whether the workload accepts TLS, so mutual TLS is used only if all accept it."""
     if not service.headless or not service.selector or not facts.settings.auto_mtls:
         return
     for index, port in enumerate(service.ports):
@@ -163,7 +165,8 @@ def _of_policy(policy: PeerAuthentication, facts: Facts, ports: Ports) -> Iterat
 
 
 def _of_number(number: int, chosen: list[tuple[str, Runner]], ports: Ports) -> tuple[str, str, str]:
-    """Code, message and hint of the finding; empty strings if there is none."""
+    """The code, message and hint of the finding about a port number in portLevelMtls; empty strings if there is no
+    finding."""
     if meant := ports.meant(number, chosen):
         what = f"{number} is the port of the service, and the workload listens on {meant}: this mode has no effect"
         return "WFT0505", what, f"use {meant}"

@@ -1,5 +1,5 @@
-"""Tunnels of DestinationRules that requests or connections do not go through. Only connections of tcp and tls routes,
-and of ports that carry no HTTP, do: requests of an http route are sent to the host itself."""
+"""Findings about tunnels of DestinationRules that have no effect. Only connections of tcp and tls routes, and of
+ports that carry no HTTP, use the tunnel: requests of an http route are sent to the host itself."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Policies that select no workload: no workload has their labels, or none runs in their namespace. Used for every kind
-of policy with a selector."""
+"""Findings about policies that select no workload: no workload has their labels, or no workload runs in their
+namespace. Used for every kind of policy with a selector."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from weft.model.policy import Policy
 
 
 def selects_nothing(code: str, policy: Policy, facts: Facts, outcome: str) -> Iterator[Problem]:
-    """`outcome`: the effect, for the message. Skipped where no workload is known."""
+    """The finding with this code about a policy that selects no workload. `outcome`: the effect, for the message. No
+    finding if no workload is known at all."""
     if not facts.runs or facts.chosen(policy.namespace, policy.selector):
         return
     root = facts.settings.root_namespace

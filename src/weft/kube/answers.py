@@ -1,5 +1,5 @@
-"""Decodes responses of the API server: an object, a list, discovery data, or a Status with an error. Bytes in; values
-or an error that names the request out. Rule: no more bytes are read than the caller allows."""
+"""Decodes responses of the API server: an object, a list, discovery data, or a Status with an error. The input is
+bytes, the output a value or an error that names the request. Rule: no more bytes are read than the caller allows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class ApiStatus(msgspec.Struct):
-    """A Status, which the API server returns instead of an object."""
+    """A Kubernetes `Status` object, which the API server returns instead of the requested object when a request
+    fails."""
 
     kind: str = ""
     reason: str = ""
@@ -99,8 +100,8 @@ def refusal(answer: aiohttp.ClientResponse, body: bytes, where: str) -> ApiError
     except (msgspec.MsgspecError, ValueError, RecursionError):
         status = ApiStatus()
     if status.kind != "Status":
-        said = body[:200].decode(errors="replace").strip()
-        status = ApiStatus(reason=answer.reason or "", message=said)
+        text = body[:200].decode(errors="replace").strip()
+        status = ApiStatus(reason=answer.reason or "", message=text)
     return status.error(answer.status, request=where, retry_after=retry_after)
 
 

@@ -1,7 +1,8 @@
-"""Applies a set of objects to the cluster in their order, and removes what an older version of the set left behind.
-Server-side apply: fields of other managers stay theirs unless they conflict with weft's.
+"""Applies a set of objects to the cluster in their order, and removes the objects that an older version of the set
+contained. Uses server-side apply: fields of other managers are kept unless they conflict with weft's.
 
-`weft install` and related commands use it. Rule: applying twice has the same result as applying once."""
+`weft install` and related commands use this module. Rule: applying twice has the same result as applying once.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +37,12 @@ from weft.kube.resource import (
 )
 
 MANAGER = "weft-install"
-_PATIENCE = 30.0  # seconds for a new kind to be served, and for an API server that is busy
-_REMOVAL = 90.0  # seconds for an object that is being deleted to be gone
+_PATIENCE = 30.0  # seconds to wait until a new kind is served, or until a busy API server accepts a request
+_REMOVAL = 90.0  # seconds to wait until an object that is being deleted no longer exists
 _LOOK_SECONDS = 0.1
 
-# In the order of removal. Webhooks first: one without a server would block all pods.
+# The kinds that weft installs, in the order of removal. Webhooks are first: a webhook without a server would block the
+# creation of all pods.
 OWNED: tuple[ResourceKind, ...] = (
     MUTATING_WEBHOOKS,
     VALIDATING_WEBHOOKS,
@@ -73,10 +75,11 @@ class Done(msgspec.Struct, frozen=True):
 async def apply(
     client: Client, objects: Iterable[Mapping[str, Any]], *, dry_run: bool = False
 ) -> AsyncGenerator[Done, None]:
-    """Yields each object when it is applied. Before objects of a new kind are sent, waits until the kind is served.
-    Raises ApiError and leaves what was applied until then: applying again continues from there."""
+    """Apply `objects` in their order and yield the result for each object. Before objects of a new kind are sent,
+    waits until the API server serves the kind. Raises ApiError at the first failure and does not undo what was
+    applied until then: applying again continues from there."""
     missing: set[str] = set()  # namespaces that a dry run would have created
-    groups: set[str] = set()  # with new kinds
+    groups: set[str] = set()  # API groups with new kinds
     for each in objects:
         who = named(each)
         resource = await _served(client, who, patiently=who.api_version.partition("/")[0] in groups)
@@ -102,7 +105,7 @@ async def apply(
 async def owned(
     client: Client, labels: str, kinds: Sequence[ResourceKind] = OWNED
 ) -> AsyncGenerator[tuple[ResourceKind, ObjectReference], None]:
-    """All objects with these labels, in the order in which they can be removed."""
+    """Yield all objects with these labels, in the order in which they can be removed."""
     for resource in kinds:
         for found in (await client.list(resource, _Object, labels=labels)).items:
             who = ObjectReference(resource.api_version, resource.kind, found.metadata.namespace, found.metadata.name)
@@ -117,7 +120,7 @@ async def remove(
     kinds: Sequence[ResourceKind] = OWNED,
     dry_run: bool = False,
 ) -> AsyncGenerator[Done, None]:
-    """Remove the objects that have these labels and are not in `keep`."""
+    """Remove the objects that have these labels and are not in `keep`. Yields the result for each object."""
     kept = {named(each) for each in keep}
     async for resource, who in owned(client, labels, kinds):
         if who not in kept:
@@ -159,10 +162,10 @@ async def _there(client: Client, resource: ResourceKind, who: ObjectReference) -
 
 
 async def _gone(client: Client, resource: ResourceKind, who: ObjectReference) -> None:
-    """Wait until an object that is being deleted is gone. It still accepts changes, but is deleted all the same; a
-    CustomResourceDefinition, with all of its objects, after seconds."""
+    """Wait until an object that is being deleted no longer exists. Such an object still accepts changes, which are
+    lost with it. Deleting a CustomResourceDefinition with all its objects takes seconds."""
     deadline = asyncio.get_running_loop().time() + _REMOVAL
-    while (found := await _there(client, resource, who)) is not None and "deletionTimestamp" in found["metadata"]:
+    while (current := await _there(client, resource, who)) is not None and "deletionTimestamp" in current["metadata"]:
         if asyncio.get_running_loop().time() > deadline:
             hint = f"try: kubectl get {resource.plural} {who.name} -o yaml"
             raise KubeError("it is being deleted, and a finalizer blocks that", hint, where=str(who))
@@ -170,7 +173,8 @@ async def _gone(client: Client, resource: ResourceKind, who: ObjectReference) ->
 
 
 async def _served(client: Client, who: ObjectReference, *, patiently: bool) -> ResourceKind:
-    """Find a kind. A new kind appears in discovery a little after it is established."""
+    """Return the resource of the object's kind from discovery. `patiently`: if the kind is missing, wait for it,
+    since a new kind appears in discovery a little after it is established."""
     deadline = asyncio.get_running_loop().time() + _PATIENCE
     while True:
         try:
@@ -182,7 +186,8 @@ async def _served(client: Client, who: ObjectReference, *, patiently: bool) -> R
 
 
 def _content(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The object without the API server's counters and without `status`."""
+    """The object without `status` and without the metadata that the API server maintains (managedFields,
+    resourceVersion, generation)."""
     metadata = {name: held for name, held in found["metadata"].items() if name not in _COUNTED}
     return {**{name: held for name, held in found.items() if name != "status"}, "metadata": metadata}
 

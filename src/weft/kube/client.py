@@ -1,7 +1,10 @@
-"""The objects of one API server: typed values in and out, one request each, or a stream of watch lines.
+"""Client for the objects of one API server: typed values in and out. Each method sends one request, or returns a
+stream of watch lines.
 
-The other modules of this package pass a ResourceKind; `transport.py` sends the request. Rule: a write needs a name and,
-for namespaced kinds, a namespace. Without them nothing is sent: the request would apply to the collection."""
+The other modules of this package pass a ResourceKind; `transport.py` sends the request. Rule: a write needs a name
+and, for namespaced kinds, a namespace. Without these, the request would apply to the whole collection, so it is not
+sent.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,14 @@ from weft.kube.transport import TIMEOUT, Transport
 T = TypeVar("T")
 
 PAGE = 500  # objects per page, as kubectl requests
-_LONGEST_LINE = 16 << 20  # etcd's largest object is 1.5 MiB by default, its JSON some times that
+_LONGEST_LINE = 16 << 20  # etcd's largest object is 1.5 MiB by default; its JSON is several times larger
 
 
 class PatchType(StrEnum):
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
-    APPLY = "application/apply-patch+yaml"  # JSON is YAML
+    APPLY = "application/apply-patch+yaml"  # the body is JSON, which is valid YAML
 
 
 class ListedObjects(msgspec.Struct, Generic[T], frozen=True):
@@ -59,7 +62,8 @@ class Client(Transport):
     async def list(
         self, resource: ResourceKind, type_: type[T], *, namespace: str = "", labels: str = "", fields: str = ""
     ) -> ListedObjects[T]:
-        """All objects, at one version. ApiError.expired if it took so long that the server dropped that version."""
+        """Return all objects of a kind, at one resourceVersion. Raises ApiError with `expired` if reading the pages
+        took so long that the server no longer has that version."""
         items: Any = []
         version = ""
         async for page in self.pages(resource, type_, namespace=namespace, labels=labels, fields=fields):
@@ -77,7 +81,8 @@ class Client(Transport):
         fields: str = "",
         limit: int = PAGE,
     ) -> AsyncGenerator[Page[T], None]:
-        """`type_` may be msgspec.Raw, to decode each object on its own."""
+        """Yield all objects of a kind in pages of up to `limit` objects. `type_` may be msgspec.Raw, so that the
+        caller decodes each object separately."""
         query = _selection(labels, fields) | {"limit": str(limit)}
         path = resource.path(namespace)
         while True:
@@ -97,10 +102,10 @@ class Client(Transport):
         options: Mapping[str, str] | None = None,
         inactivity: float = 150.0,
     ) -> AsyncGenerator[Sequence[bytes], None]:
-        """Yields the server's lines: first an empty batch, when the watch is open, then all lines that can be read at
-        once. It ends when the server ends it.
-        `options`: resourceVersion, allowWatchBookmarks, timeoutSeconds, sendInitialEvents… `inactivity`: seconds
-        without a byte after which the server is considered dead (ApiUnavailable)."""
+        """Yield the lines of a watch in batches: first an empty batch, when the watch is open, then all lines that
+        can be read at once. The generator ends when the server ends the watch. `options`: resourceVersion,
+        allowWatchBookmarks, timeoutSeconds, sendInitialEvents… `inactivity`: seconds without a byte after which
+        the server is considered dead (ApiUnavailable)."""
         query = _selection(labels, fields) | {"watch": "true"} | dict(options or {})
         path = resource.path(namespace)
         rest = b""
@@ -140,15 +145,17 @@ class Client(Transport):
         name: str = "",
         subresource: str = "",
     ) -> Any:
-        """`name` only with a subresource that is created, such as serviceaccounts/NAME/token. ApiError.already_exists
-        if there is one."""
+        """Create an object, or a subresource such as serviceaccounts/NAME/token, and return the server's response as
+        `type_`. Pass `name` only with such a subresource. Raises ApiError with `already_exists` if the object
+        exists."""
         path = resource.path(_namespace(resource, namespace), name, subresource)
         return decoded(await self.raw("POST", path, body=msgspec.json.encode(manifest)), type_, path)
 
     async def replace(
         self, resource: ResourceKind, name: str, manifest: Any, *, namespace: str = "", subresource: str = ""
     ) -> dict[str, Any]:
-        """`manifest` has metadata.resourceVersion: ApiError.conflict if the object was changed meanwhile."""
+        """Replace an object and return it as stored. `manifest` needs metadata.resourceVersion: raises ApiError with
+        `conflict` if the object was changed meanwhile."""
         path = _one(resource, name, namespace, subresource)
         replaced: dict[str, Any] = decoded(await self.raw("PUT", path, body=msgspec.json.encode(manifest)), dict, path)
         return replaced
@@ -205,8 +212,10 @@ class Client(Transport):
         subresource: str = "",
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Server-side apply of the fields in `manifest`, which become `manager`'s. ApiError.conflict (`causes` name the
-        fields and their managers) unless `force`. A namespaced object must have its namespace."""
+        """Send a server-side apply of the fields in `manifest` and return the object as stored. `manager` becomes
+        the field manager of these fields. Unless `force` is set, raises ApiError with `conflict` if another
+        manager has one of the fields; its `causes` name the fields and their managers. A namespaced object must
+        have its namespace."""
         who = named(manifest)
         resource = await self.find(who.api_version, who.kind)
         path = _one(resource, who.name, who.namespace, subresource)
@@ -227,7 +236,8 @@ class Client(Transport):
         uid: str = "",
         propagation: str = "Background",
     ) -> bool:
-        """Returns whether there was an object. `uid`: delete only this object (ApiError.conflict if it is another)."""
+        """Delete an object. Returns whether the object existed. `uid`: delete the object only if it has this uid;
+        otherwise raises ApiError with `conflict`."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -245,7 +255,8 @@ class Client(Transport):
     # Discovery
 
     async def find(self, api_version: str, kind: str) -> ResourceKind:
-        """The resource of a kind, from the server's discovery. ApiError.not_found if it has no such kind."""
+        """Return the resource of a kind, from the server's discovery. Raises ApiError with `not_found` if the server
+        has no such kind."""
         if (resource := known(api_version, kind) or self._found.get((api_version, kind))) is not None:
             return resource
         group, _, version = api_version.rpartition("/")
@@ -260,8 +271,8 @@ class Client(Transport):
             raise ApiError(404, "NotFound", what, request=f"GET {path}") from None
 
     async def exists(self, resource: ResourceKind) -> bool:
-        """Whether the server serves that resource: a certain result, or an exception. A 404 alone is not certain, since
-        another server or proxy at the same address may return it, too."""
+        """Whether the server serves that resource. The result is certain; otherwise an exception is raised. A 404
+        alone is not certain, since another server or proxy at the same address may also return 404."""
         if resource.group:
             groups = decoded(await self.raw("GET", "/apis"), ApiGroups, "/apis")
             if groups.kind != "APIGroupList":
@@ -286,7 +297,8 @@ def _namespace(resource: ResourceKind, namespace: str) -> str:
 
 
 def _one(resource: ResourceKind, name: str, namespace: str, subresource: str = "") -> str:
-    """Never the collection: a delete without a name would delete everything."""
+    """The path of one object. Raises KubeError without a name, as the path would be the collection's and a delete
+    would delete everything."""
     if not name:
         raise KubeError(f"a {resource.kind} needs a name")
     return resource.path(_namespace(resource, namespace), name, subresource)

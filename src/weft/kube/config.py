@@ -1,6 +1,7 @@
-"""Address and credentials of the API server: from the pod's service account, or from a kubeconfig as kubectl reads it.
-The result is an ApiConnection; it names files that rotate (token, CA, client certificate), which are read again when
-they change. Rule: a setting that weft does not support is rejected with the file and a hint, never ignored."""
+"""Reads the address and credentials of the API server from the pod's service account, or from a kubeconfig as
+kubectl reads it. The result is an ApiConnection. It names the files that rotate (token, CA, client certificate),
+which `credentials.py` reads again when they change. Rule: a setting that weft does not support is rejected with
+the file and a hint, never ignored."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _LONGEST_FILE = 16 << 20
 
 
 class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that prints credentials (client.authentication.k8s.io)."""
+    """An exec plugin of a kubeconfig: a program that prints credentials (client.authentication.k8s.io)."""
 
     api_version: str
     command: str
@@ -33,10 +34,11 @@ class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiConnection(msgspec.Struct, frozen=True, kw_only=True):
-    """PEM and tokens as text. If both a file and a text are set, the file is read whenever it changes."""
+    """Address and credentials of an API server. PEM and tokens are text; if both a file and a text are set, the file
+    is read whenever it changes."""
 
-    server: str  # https://host:port, perhaps with a path
-    source: str = ""  # for messages: where this was read
+    server: str  # https://host:port, optionally with a path
+    source: str = ""  # for messages: the file these settings were read from
     namespace: str = "default"
     ca_data: str = ""
     ca_file: str = ""
@@ -49,7 +51,7 @@ class ApiConnection(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     token_file: str = ""
     exec_plugin: ExecPlugin | None = None
-    impersonate: tuple[tuple[str, str], ...] = ()  # headers
+    impersonate: tuple[tuple[str, str], ...] = ()  # HTTP headers of impersonation
     proxy_url: str = ""
 
     def __repr__(self) -> str:
@@ -57,7 +59,8 @@ class ApiConnection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(kubeconfig: Path | str | None = None, context: str | None = None) -> ApiConnection:
-    """The given file, else $KUBECONFIG, else the pod's service account, else ~/.kube/config. Raises ConfigError."""
+    """Return the connection settings from the given file, else $KUBECONFIG, else the pod's service account, else
+    ~/.kube/config. Raises ConfigError."""
     if kubeconfig is not None:
         return from_kubeconfig([Path(kubeconfig).expanduser()], context)
     if named := [Path(path).expanduser() for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]:
@@ -75,14 +78,14 @@ def load(kubeconfig: Path | str | None = None, context: str | None = None) -> Ap
 
 
 def contexts(kubeconfig: Path | str | None = None) -> list[str]:
-    """The contexts that `load` accepts. Raises ConfigError."""
+    """Return the names of the kubeconfig's contexts that `load` accepts. Raises ConfigError."""
     paths = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or "~/.kube/config"
     files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
     return [each.name for file in files if file.exists() for each in _read(file).contexts]
 
 
 def in_cluster(directory: Path = ACCOUNT_DIRECTORY) -> ApiConnection:
-    """From the files that kubelet mounts into every pod with a service account."""
+    """Return the connection settings of a pod, from the files that kubelet mounts for its service account."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ConfigError("this is not a pod: KUBERNETES_SERVICE_HOST is not set", "set a kubeconfig with --kubeconfig")
@@ -107,7 +110,8 @@ def in_cluster(directory: Path = ACCOUNT_DIRECTORY) -> ApiConnection:
 
 
 def from_kubeconfig(files: list[Path], context: str | None = None) -> ApiConnection:
-    """Several files are merged as kubectl does: among entries with the same name, the first is used."""
+    """Return the connection settings of a context; by default, the current context. Several files are merged as
+    kubectl does: among entries with the same name, the first is used."""
     read = [(file, _read(file)) for file in files if file.exists()]
     if not read:
         raise ConfigError("there is no such file", "set one with --kubeconfig or $KUBECONFIG", file=files[0])
@@ -130,7 +134,7 @@ def from_kubeconfig(files: list[Path], context: str | None = None) -> ApiConnect
 
 
 class _Lenient(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Unknown fields are ignored, as kubectl does."""
+    """Base class of the structs of a kubeconfig. Unknown fields are ignored, as kubectl does."""
 
 
 class _Cluster(_Lenient, frozen=True, kw_only=True):
@@ -212,7 +216,7 @@ def _read(file: Path) -> _Config:
     try:
         config = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        place = getattr(error, "problem_mark", None)  # not the text: it may contain a token
+        place = getattr(error, "problem_mark", None)  # report the position only: the text may contain a token
         line = f" in line {place.line + 1}" if place else ""
         raise ConfigError(f"is not YAML{line}", "kubectl config view shows more", file=file) from None
     if isinstance(config, dict):  # kubectl writes `users: null` for an empty list
@@ -318,7 +322,7 @@ def _plugin(plugin: _Exec | None, user: str, file: Path) -> ExecPlugin | None:
             file=file,
         )
     command = plugin.command
-    if "/" in command:  # otherwise it is found on PATH
+    if "/" in command:  # a path; a plain name is looked up on PATH
         command = str(file.absolute().parent / Path(command).expanduser())
     return ExecPlugin(
         api_version=plugin.api_version,

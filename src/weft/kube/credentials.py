@@ -1,5 +1,6 @@
-"""Current credentials for the API server, read before each request: files that rotate are read when they change, an
-exec plugin is run when its credentials have expired. Rule: if a file cannot be read, its last content is used."""
+"""Provides the current credentials for the API server before each request. Files that rotate are read when they
+change; an exec plugin is run when its credentials have expired. Rule: if a file cannot be read, its last content
+is used."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ from weft.kube.error import ApiUnavailable, ConfigError
 
 log = logging.getLogger("weft.kube")
 
-_PLUGIN_TIMEOUT = 60.0  # seconds; some open a browser
+_PLUGIN_TIMEOUT = 60.0  # seconds; some plugins open a browser
 _LONGEST_OUTPUT = 1 << 20
-_EARLY = timedelta(seconds=10)  # before it expires, a credential is renewed
+_EARLY = timedelta(seconds=10)  # a credential is renewed this long before it expires
 
 
 class ApiCredentials:
@@ -47,7 +48,8 @@ class ApiCredentials:
         return [*self._connection.impersonate, *([("Authorization", f"Bearer {token}")] if token else [])]
 
     def tls(self) -> ssl.SSLContext | bool:
-        """The TLS context; the same one as long as nothing changes, so that connections are reused."""
+        """The TLS context for connections to the API server. As long as certificates and key do not change, the same
+        context is returned, so that connections are reused. For an http:// server, returns True."""
         if self._connection.server.startswith("http://"):
             return True
         certificate = self._certificate.read() or self._granted.certificate
@@ -58,12 +60,12 @@ class ApiCredentials:
             except ConfigError as error:
                 if self._tls is None:
                     raise
-                log.warning("%s; the last valid one stays in use", error)
-                self._tls = (read, self._tls[1])  # logged once for each content
+                log.warning("%s; the last valid TLS settings stay in use", error)
+                self._tls = (read, self._tls[1])  # so that the warning is logged once per content of the files
         return self._tls[1]
 
     async def renew(self) -> bool:
-        """After a 401: read the credentials again. Returns whether they changed."""
+        """Read the credentials again, after the server rejected them with 401. Returns whether they changed."""
         before = self._token.text, self._granted
         self._token.forget()
         if self._connection.exec_plugin is not None:
@@ -108,7 +110,8 @@ def _no_password() -> str:
 
 
 class _Watched:
-    """A text, or a file whose text may change at any time. A projected volume swaps a link, which changes the inode."""
+    """A fixed text, or the text of a file that may change at any time. A projected volume replaces a symlink, which
+    changes the inode."""
 
     def __init__(self, file: str, text: str) -> None:
         self.text = text
@@ -119,11 +122,11 @@ class _Watched:
         if not self._file:
             return self.text
         try:
-            found = os.stat(self._file)  # noqa: PTH116 - before each request, and Path costs more than the call
-            seen = (found.st_ino, found.st_mtime_ns, found.st_size)
+            stat = os.stat(self._file)  # noqa: PTH116 - before each request, and Path costs more than the call
+            seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
             if seen != self._seen:
                 text = Path(self._file).read_text()
-                if text.strip():  # else it is just being written
+                if text.strip():  # an empty file is just being written
                     self.text, self._seen = text, seen
         except (OSError, ValueError) as error:
             if not self.text:
@@ -175,7 +178,7 @@ async def _run(plugin: ExecPlugin, connection: ApiConnection) -> _Granted:
             stdout=asyncio.subprocess.PIPE,
         )
     except OSError as error:
-        hint = plugin.install_hint or "it comes with the cloud's own tools"
+        hint = plugin.install_hint or "install it: it usually comes with the tools of the cloud provider"
         raise ConfigError(f"cannot be started: {error.strerror or error}", hint, where=where) from error
     try:
         async with asyncio.timeout(_PLUGIN_TIMEOUT):

@@ -1,5 +1,5 @@
-"""Which of Istio's and the Gateway API's kinds the API server has, and in which version each is watched: a
-CustomResourceDefinition in, the resource to watch out."""
+"""Determines which of Istio's and the Gateway API's kinds the API server has, and which version of each kind weft
+watches. The input is a CustomResourceDefinition, the output the resource to watch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from weft.api.parse import KINDS
 from weft.kube.objects import DefinitionObject, DefinitionVersion
 from weft.kube.resource import ResourceKind
 
-# The kinds, as keys name them, with the API group that is meant (others have kinds of the same name) and its versions,
-# the preferred one first.
+# The kinds that weft watches, by the kind in an ObjectKey: the API group (other groups have kinds of the same name) and
+# its versions, the preferred version first.
 WANTED = {
     kind: (group, tuple(each.partition("/")[2] for each in reader.versions))
     for kind, reader in KINDS.items()
@@ -23,12 +23,13 @@ WANTED = {
 
 class ServedDefinition(msgspec.Struct, frozen=True):
     resource: ResourceKind
-    has_status: bool  # as a subresource, which is written separately from the object
-    conditions_apart: bool = False  # each condition of the status has its own manager; else a write replaces them all
+    has_status: bool  # the kind has a status subresource, which is written separately from the object
+    conditions_apart: bool = False  # each condition has its own field manager; else a write replaces all
 
 
 def served(definition: DefinitionObject) -> ServedDefinition | None:
-    """None: not a kind of a mesh, or the server does not serve it yet in a version that weft reads."""
+    """The resource that a CustomResourceDefinition serves. None if weft does not watch the kind, or if the server
+    does not serve it yet in a version that weft reads."""
     spec = definition.spec
     group, versions = WANTED.get(key_kind(f"{spec.group}/", spec.names.kind), ("", ()))
     if spec.group != group or not group or not _is_established(definition):

@@ -17,17 +17,18 @@ from weft.model.names import ObjectKey
 
 log = logging.getLogger("weft.kube")
 
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # the whole object once more
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # an annotation that repeats the whole object
 
 
 class Documents:
-    """Keeps a digest of each object, to detect that nothing has changed."""
+    """Converts objects into changes, and keeps a digest of each object to skip objects that have not changed."""
 
     def __init__(self) -> None:
         self._seen: dict[ObjectKey, int] = {}
 
     def change(self, resource: ResourceKind, key: ObjectKey, written: WrittenObject | NamedObject) -> Change | None:
-        """None: the object has not changed."""
+        """The change that sets the object `key` to a new document; None if the object has not changed since the last
+        call."""
         digest = _digest(resource, written)
         if self._seen.get(key) == digest:
             return None
@@ -51,24 +52,24 @@ def document(resource: ResourceKind, key: ObjectKey, written: WrittenObject | Na
         if bytes(raw):
             try:
                 body[name] = msgspec.json.decode(raw)
-            except (msgspec.MsgspecError, RecursionError, ValueError) as error:  # nested beyond all reason
+            except (msgspec.MsgspecError, RecursionError, ValueError) as error:  # nested too deeply
                 log.warning("the `%s` of %s cannot be read: %s", name, key, error)
                 usable = False
     return Document(key, resource.api_version, body, usable=usable)
 
 
 def _metadata(metadata: Metadata) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": metadata.name}
+    kept: dict[str, Any] = {"name": metadata.name}
     if metadata.namespace:
-        found["namespace"] = metadata.namespace
+        kept["namespace"] = metadata.namespace
     if metadata.labels:
-        found["labels"] = metadata.labels
+        kept["labels"] = metadata.labels
     annotations = {name: value for name, value in (metadata.annotations or {}).items() if name != _LAST_APPLIED}
     if annotations:
-        found["annotations"] = annotations
+        kept["annotations"] = annotations
     if metadata.creation_timestamp:
-        found["creationTimestamp"] = metadata.creation_timestamp
-    return found
+        kept["creationTimestamp"] = metadata.creation_timestamp
+    return kept
 
 
 def _digest(resource: ResourceKind, written: WrittenObject | NamedObject) -> int:

@@ -1,5 +1,5 @@
-"""EndpointSlice objects → values of the model. Unknown conditions are read as Kubernetes specifies: ready, serving if
-ready, not terminating."""
+"""Converts Kubernetes EndpointSlices into EndpointSlices of the model. Unset conditions are read as Kubernetes
+specifies: ready, serving if ready, not terminating."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNKNOWN = EndpointConditions()
 
 
 def slice_of(written: Slice) -> EndpointSlice | None:
-    """None: it has no Service, or its addresses are host names."""
+    """The EndpointSlice of the model; None if the slice has no Service, or if its addresses are host names."""
     labels, namespace = written.metadata.labels, intern(written.metadata.namespace)
     if labels is None or not labels.service or written.address_type not in ("IPv4", "IPv6"):
         return None
@@ -40,7 +40,8 @@ def _endpoint(written: WrittenEndpoint, namespace: str) -> SliceEndpoint:
     serving = ready if conditions.serving is None else conditions.serving
     own = target is not None and target.kind == "Pod" and target.namespace in ("", namespace)
     return SliceEndpoint(
-        # There may be several, but all mean the same endpoint, and Kubernetes itself uses only the first.
+        # An endpoint may have several addresses. All of them mean the same endpoint, and Kubernetes itself uses only
+        # the first.
         address=(written.addresses or [""])[0],
         pod=target.name if own and target is not None else "",
         ready=ready,

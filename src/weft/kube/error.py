@@ -1,5 +1,6 @@
-"""Errors of the Kubernetes API, of three kinds: weft's configuration is wrong, the API server rejected the request, or
-it did not answer. aiohttp's and ssl's exceptions are converted to these. Rule: no message contains a token or a key."""
+"""Errors of the Kubernetes API, of three kinds: weft's configuration is wrong, the API server rejected the request,
+or the API server did not answer. Exceptions of aiohttp and ssl are converted to these. Rule: no message contains
+a token or a key."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from weft.base.problem import Problem, Where
 
 
 class KubeError(Exception):
-    """`retryable`: the same request may succeed later without a change by the operator."""
+    """Base class of all errors of the Kubernetes API. `retryable`: the same request may succeed later without a
+    change by the operator."""
 
     retryable = False
 
@@ -23,13 +25,13 @@ class ConfigError(KubeError):
 
 
 class ApiUnavailable(KubeError):
-    """No response, or not one of an API server: it is unknown whether a write has happened."""
+    """No response, or a response that is not an API server's. It is unknown whether a write has happened."""
 
     retryable = True
 
 
 class ApiError(KubeError):
-    """The API server rejected the request; has its reason and message."""
+    """The API server rejected the request. Has the server's reason and message."""
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class ApiError(KubeError):
         causes: tuple[str, ...] = (),
     ) -> None:
         self.status, self.reason, self.message = status, reason, message
-        self.retry_after = retry_after  # seconds to wait, from the server; 0 if it sent none
+        self.retry_after = retry_after  # seconds to wait, from the server's Retry-After; 0 if it sent none
         self.causes = causes
         text = ": ".join(part for part in (reason, message) if part)
         super().__init__(f"{status} {text}".rstrip(), _HINTS.get(status, ""), where=request)
@@ -57,7 +59,8 @@ class ApiError(KubeError):
 
     @property
     def conflict(self) -> bool:
-        """Another client changed the object first: read it again. Or the name of a create exists already."""
+        """Whether another client changed the object first, so that it must be read again, or (for a create) an
+        object of that name already exists."""
         return self.status == 409
 
     @property
@@ -66,7 +69,8 @@ class ApiError(KubeError):
 
     @property
     def expired(self) -> bool:
-        """A resource version or continue token that the server no longer knows: list again."""
+        """Whether the server no longer has the requested resource version or continue token, so that the objects
+        must be listed again."""
         return self.status == 410 or self.reason in ("Expired", "Gone")
 
     @property

@@ -1,8 +1,9 @@
-"""Proxies for the Gateway API's Gateways: for each Gateway of weft without addresses, a Deployment, a Service and a
-ServiceAccount `NAME-CLASS`, as Istio creates them. Only the leader writes them.
+"""Creates the proxies of the Gateway API's Gateways: for each Gateway of a weft class that has no `addresses`, a
+Deployment, a Service and a ServiceAccount `NAME-CLASS`, as Istio does. Only the leader writes them.
 
-Rule: objects that the Gateway does not own are never changed, and nothing is deleted here: the Gateway owns the created
-objects, and Kubernetes deletes them with it. Fields that others add, such as `replicas`, stay theirs.
+Rule: objects that the Gateway does not own are never changed. Nothing is deleted here: the Gateway owns the created
+objects, so Kubernetes deletes them together with the Gateway. Fields that other field managers set, such as
+`replicas`, are kept.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _OF_INJECTION = ("istio.io", "weft.dev")  # suffixes of the domains of labels an
 _TYPES = ("ClusterIP", "LoadBalancer", "NodePort")
 _LOOK_SECONDS = 1.0  # between checks for new or changed Gateways
 _AGAIN_SECONDS = 60.0  # until an object that was deleted or changed is restored
-_FIRST_DELAY = 2.0  # after a rejection
+_FIRST_DELAY = 2.0  # seconds until the next attempt after the API server rejected a write
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -70,18 +71,18 @@ class GatewayDeployments:
     def __init__(
         self, client: Client, mesh: Mesh, note: Callable[[Sequence[Problem]], None], *, revision: str = DEFAULT
     ) -> None:
-        """`note` receives all current problems, each time. `revision`: this control plane's; Gateways of other
-        revisions are left alone."""
+        """`note` is called with all current problems after each check. `revision`: the revision of this control
+        plane; Gateways of other revisions are ignored."""
         self._client, self._mesh, self._note, self._revision = client, mesh, note, revision
         self._made: dict[ObjectKey, _Made] = {}
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Create and restore the objects of Gateways until cancelled."""
         try:
             while True:
                 try:
                     await self.look()
-                except Exception:  # a bug in weft: try the others again
+                except Exception:  # a bug in weft: try again later
                     log.exception("the proxies of Gateways could not be created; trying again")
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
@@ -94,17 +95,17 @@ class GatewayDeployments:
             del self._made[key]
         now = asyncio.get_running_loop().time()
         for key, gateway in wanted.items():
-            made = self._made.setdefault(key, _Made())
+            state = self._made.setdefault(key, _Made())
             version = self._mesh.revisions.get(key, "")
-            if version == made.version and now < made.due:
+            if version == state.version and now < state.due:
                 continue
-            if version != made.version:
-                made.backoff.reset()
-            made.version, made.due = version, now + _AGAIN_SECONDS
-            made.problem = await self._tried(gateway)
-            if made.problem is not None:
-                made.due = now + made.backoff.next()
-        self._note([made.problem for _, made in sorted(self._made.items()) if made.problem is not None])
+            if version != state.version:
+                state.backoff.reset()
+            state.version, state.due = version, now + _AGAIN_SECONDS
+            state.problem = await self._tried(gateway)
+            if state.problem is not None:
+                state.due = now + state.backoff.next()
+        self._note([state.problem for _, state in sorted(self._made.items()) if state.problem is not None])
 
     async def _tried(self, gateway: StandardGateway) -> Problem | None:
         try:
@@ -161,7 +162,8 @@ def name_of(gateway: StandardGateway) -> str:
 def objects(
     gateway: StandardGateway, uid: str, *, service_type: str, revision: str = DEFAULT
 ) -> dict[ResourceKind, dict[str, Any]]:
-    """The objects of a Gateway, in the order of creation. The injector completes the pods."""
+    """The manifests that weft creates for a Gateway, by resource, in the order of creation. The injector adds the
+    proxy to the pods."""
     name, label = name_of(gateway), {GATEWAY_NAME: gateway.name}
     metadata: dict[str, Any] = {
         "name": name,
@@ -187,8 +189,8 @@ def objects(
 
 
 def _plain(written: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Without labels and annotations that control injection (its image, its revision): the right to write a Gateway
-    does not include the right to choose what runs."""
+    """The labels or annotations without those that control injection (proxy image, revision): the right to write a
+    Gateway does not include the right to choose which image runs."""
     domains = ((key.partition("/")[0], key, value) for key, value in written)
     return {key: value for domain, key, value in domains if not domain.endswith(_OF_INJECTION)}
 
@@ -203,7 +205,8 @@ def _deployed(mesh: Mesh) -> Iterator[StandardGateway]:
 
 
 def _ports(gateway: StandardGateway) -> Iterator[dict[str, Any]]:
-    """One Service port for each port; listeners that share a port have the same protocol."""
+    """The Service's ports: one for each port number of the Gateway's listeners. Listeners that share a port have the
+    same protocol."""
     first = {listener.port: listener.protocol for listener in reversed(gateway.listeners)}
     for port, protocol in sorted(first.items()):
         yield {"name": f"{_scheme(protocol)}-{port}", "port": port, "targetPort": port, "protocol": "TCP"}

@@ -1,6 +1,6 @@
-"""Statuses of the Gateway API's objects: a route has an entry for each parent, a Gateway has conditions of its own and
-of each listener, a policy has an entry for each Gateway that it applies to. Outcomes in, whole statuses out;
-`status.py` writes them. Rule: entries of other controllers stay unchanged."""
+"""Computes the statuses of the Gateway API's objects: a route has an entry for each parent, a Gateway has conditions
+of its own and of each listener, a policy has an entry for each Gateway that it applies to. Outcomes are the
+input, whole statuses the output; `status.py` writes them. Rule: entries of other controllers are kept unchanged."""
 
 from __future__ import annotations
 
@@ -61,38 +61,38 @@ Wanted = RouteWanted | PolicyWanted | GatewayWanted | ClassWanted
 def all_wanted(
     mesh: Mesh, refused: Mapping[ObjectKey, tuple[Value, ...]], problems: Iterable[Problem]
 ) -> dict[ObjectKey, Wanted]:
-    """The statuses of all objects that weft is responsible for. `refused`: rejected objects, and the values that they
-    seem to be."""
+    """The statuses of all objects that weft is responsible for. `refused`: the rejected objects, with the values
+    that could still be parsed from them."""
     errors: dict[str, list[Problem]] = {}
     for problem in problems:
         if problem.severity is Severity.ERROR:
             errors.setdefault(problem.where.object, []).append(problem)
-    found: dict[ObjectKey, Wanted] = {}
+    statuses: dict[ObjectKey, Wanted] = {}
     parents: dict[ObjectKey, dict[int, tuple[ParentRef, tuple[StatusCondition, ...]]]] = {}
-    ours = set()  # Gateways
+    ours = set()  # Gateways of weft's classes
     classes = {OWN_CLASS}
     policies: dict[ObjectKey, list[tuple[str, str, tuple[StatusCondition, ...]]]] = {}
     leading = _leading(mesh)
     for derived in mesh.derived():
         for outcome in derived.routes:
             if outcome.ours:
-                held = parents.setdefault(outcome.route, {})
-                held[outcome.parent.index] = (outcome.parent, outcome.conditions)
+                entries = parents.setdefault(outcome.route, {})
+                entries[outcome.parent.index] = (outcome.parent, outcome.conditions)
         if derived.gateway is not None:
             ours.add(derived.gateway.gateway)
-            found[derived.gateway.gateway] = _gateway(derived.gateway, mesh)
+            statuses[derived.gateway.gateway] = _gateway(derived.gateway, mesh)
         for each in derived.policies:
             policies.setdefault(each.policy, []).append((each.service, each.host, each.conditions))
     for key, values in mesh.values():
         for value in values:
             if isinstance(value, StandardRoute):
-                held = parents.get(key, {})
-                found[key] = RouteWanted(tuple(held[index] for index in sorted(held)))
+                entries = parents.get(key, {})
+                statuses[key] = RouteWanted(tuple(entries[index] for index in sorted(entries)))
             elif isinstance(value, GatewayClass):
                 classes.discard(value.name)
                 if value.controller == CONTROLLER:
                     classes.add(value.name)
-                    found[key] = ClassWanted((ACCEPTED,))
+                    statuses[key] = ClassWanted((ACCEPTED,))
     ours.update(
         key
         for key, values in refused.items()
@@ -107,28 +107,28 @@ def all_wanted(
                     (each.service, each.host, held_back) for each in values if isinstance(each, BackendTls)
                 ]
             elif isinstance(value, StandardRoute):
-                told = not_accepted("UnsupportedValue", message)
+                rejected = not_accepted("UnsupportedValue", message)
                 meant = (
                     each
                     for each in value.parents
                     if each.kind == "Service" or ObjectKey(GATEWAY_KIND, each.namespace, each.name) in ours
                 )
-                found[key] = RouteWanted(tuple((each, (told,)) for each in meant))
+                statuses[key] = RouteWanted(tuple((each, (rejected,)) for each in meant))
             elif isinstance(value, StandardGateway) and key in ours:
                 reason = _reason(errors.get(str(key), ()))
                 programmed = StatusCondition("Programmed", holds=False, reason="Invalid", message=message)
-                found[key] = GatewayWanted((not_accepted(reason, message), programmed))
+                statuses[key] = GatewayWanted((not_accepted(reason, message), programmed))
             elif isinstance(value, GatewayClass) and value.controller == CONTROLLER:
-                found[key] = ClassWanted((not_accepted("InvalidParameters", message),))
+                statuses[key] = ClassWanted((not_accepted("InvalidParameters", message),))
     for key, targets in policies.items():
-        found[key] = _policy(key, targets, leading)
-    return found
+        statuses[key] = _policy(key, targets, leading)
+    return statuses
 
 
 def is_right(status: Mapping[str, Any], wanted: Wanted, generation: int) -> bool:
-    """Whether weft's part of an object's status is as wanted, times aside."""
-    made = status_of(status, wanted, generation, now="")
-    return bool(_timeless(made) == _timeless(status))
+    """Whether weft's part of an object's status equals the wanted one; timestamps are ignored."""
+    expected = status_of(status, wanted, generation, now="")
+    return bool(_timeless(expected) == _timeless(status))
 
 
 def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now: str) -> dict[str, Any]:
@@ -168,13 +168,13 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
 
 
 def _leading(mesh: Mesh) -> dict[str, list[ObjectKey]]:
-    """By host, the Gateways whose routes lead to it."""
-    found: dict[str, list[ObjectKey]] = {}
+    """For each host, the Gateways that have routes to it."""
+    gateways: dict[str, list[ObjectKey]] = {}
     for derived in mesh.derived():
         if derived.gateway is not None:
             for host in {each.host for routing in derived.routings for _, each in destinations(routing)}:
-                found.setdefault(host, []).append(derived.gateway.gateway)
-    return found
+                gateways.setdefault(host, []).append(derived.gateway.gateway)
+    return gateways
 
 
 def _policy(
@@ -182,18 +182,21 @@ def _policy(
     targets: Iterable[tuple[str, str, tuple[StatusCondition, ...]]],
     leading: Mapping[str, Iterable[ObjectKey]],
 ) -> PolicyWanted:
-    """The ancestors of a policy are the Gateways whose routes lead to its Services; for a Service that only workloads
-    call, the Service itself. If a policy has several Services there, a condition holds if it holds for all of them."""
-    told: dict[ParentRef, dict[str, StatusCondition]] = {}
+    """The wanted status of a policy: its ancestors and their conditions. The ancestors are the Gateways whose routes
+    lead to the policy's Services; for a Service that only workloads call, the Service itself. If several Services
+    of the policy have the same ancestor, a condition holds there if it holds for all of them."""
+    ancestors: dict[ParentRef, dict[str, StatusCondition]] = {}
     for service, host, conditions in targets:
         gateways = [ParentRef("Gateway", each.namespace, each.name, namespaced=True) for each in leading.get(host, ())]
         itself = ParentRef("Service", key.namespace, service, group="", namespaced=True)
         for ancestor in gateways or [itself]:
-            held = told.setdefault(ancestor, {})
+            conditions_by_type = ancestors.setdefault(ancestor, {})
             for each in conditions:
-                if each.type not in held or held[each.type].holds:
-                    held[each.type] = each
-    return PolicyWanted(tuple((each, tuple(told[each].values())) for each in sorted(told, key=lambda each: each.place)))
+                if each.type not in conditions_by_type or conditions_by_type[each.type].holds:
+                    conditions_by_type[each.type] = each
+    return PolicyWanted(
+        tuple((each, tuple(ancestors[each].values())) for each in sorted(ancestors, key=lambda each: each.place))
+    )
 
 
 def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
@@ -201,13 +204,13 @@ def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
     key = outcome.gateway
     label = ((GATEWAY_NAME, key.name),)
     conditions = outcome.conditions
-    told = [
+    addresses = [
         value for each in mesh.get(key) if isinstance(each, StandardGateway) for _, value in each.addresses
-    ]  # the addresses of the user's own proxies
-    usable = [each for each in told if _is_service(each, key.namespace, mesh)]
+    ]  # addresses of proxies that users deployed themselves
+    usable = [each for each in addresses if _is_service(each, key.namespace, mesh)]
     lack = _lack(key, [each for each in mesh.instances(key.namespace) if selects(label, each.labels)])
-    if len(usable) < len(told):
-        what = f"no Service has the host {', '.join(each for each in told if each not in usable)}"
+    if len(usable) < len(addresses):
+        what = f"no Service has the host {', '.join(each for each in addresses if each not in usable)}"
         lack = StatusCondition("Programmed", holds=False, reason="AddressNotUsable", message=what)
     if lack is not None:
         conditions = tuple(lack if each.type == "Programmed" and each.holds else each for each in conditions)
@@ -217,7 +220,7 @@ def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
         if service.namespace == key.namespace and service.selector and set(label) <= set(service.selector)
         for address in service.addresses
     )
-    return GatewayWanted(conditions, outcome.listeners, tuple(usable if told else sorted(reached)))
+    return GatewayWanted(conditions, outcome.listeners, tuple(usable if addresses else sorted(reached)))
 
 
 def _is_service(host: str, namespace: str, mesh: Mesh) -> bool:
@@ -236,7 +239,8 @@ def _type(address: str) -> str:
 
 
 def _lack(key: ObjectKey, pods: Sequence[Instance]) -> StatusCondition | None:
-    """Why no proxy serves a Gateway yet. A gateway's pod is ready when its proxy has its configuration."""
+    """The condition that states why no proxy serves the Gateway yet; None if a proxy does. A gateway's pod is ready
+    when its proxy has its configuration."""
     named = f"the label {GATEWAY_NAME}: {key.name}"
     gateways = [each for each in pods if each.gateway]
     if any(each.ready for each in gateways):
@@ -270,16 +274,16 @@ def _told(
 
 
 def _reference(parent: ParentRef) -> dict[str, Any]:
-    """The parentRef as in the route; for a policy's ancestor, with all fields."""
-    found: dict[str, Any] = {"group": GROUP if parent.group is None else parent.group, "kind": parent.kind}
+    """The parentRef as JSON, as the route states it; for the ancestor of a policy, with all fields."""
+    reference: dict[str, Any] = {"group": GROUP if parent.group is None else parent.group, "kind": parent.kind}
     if parent.namespaced:
-        found["namespace"] = parent.namespace
-    found["name"] = parent.name
+        reference["namespace"] = parent.namespace
+    reference["name"] = parent.name
     if parent.section:
-        found["sectionName"] = parent.section
+        reference["sectionName"] = parent.section
     if parent.port:
-        found["port"] = parent.port
-    return found
+        reference["port"] = parent.port
+    return reference
 
 
 def _conditions(
@@ -290,15 +294,17 @@ def _conditions(
     *,
     whole: bool = False,
 ) -> list[Mapping[str, Any]]:
-    """`whole`: all conditions are weft's, so that those no longer wanted are removed."""
-    told = tuple(wanted)
-    known = {each.get("type"): each for each in before}
-    others = [] if whole else [each for each in before if each.get("type") not in {one.type for one in told}]
-    made: list[Mapping[str, Any]] = list(others)
-    for each in told:
+    """The conditions of a status after setting the wanted ones. A condition keeps its lastTransitionTime as long as
+    its status does not change. `whole`: all conditions are weft's, so those that are no longer wanted are
+    removed."""
+    ours = tuple(wanted)
+    current = {each.get("type"): each for each in before}
+    others = [] if whole else [each for each in before if each.get("type") not in {one.type for one in ours}]
+    conditions: list[Mapping[str, Any]] = list(others)
+    for each in ours:
         status = "True" if each.holds else "False"
-        same = known.get(each.type, {})
-        made.append(
+        same = current.get(each.type, {})
+        conditions.append(
             {
                 "type": each.type,
                 "status": status,
@@ -308,11 +314,12 @@ def _conditions(
                 "lastTransitionTime": same.get("lastTransitionTime", now) if same.get("status") == status else now,
             }
         )
-    return sorted(made, key=lambda each: str(each.get("type")))
+    return sorted(conditions, key=lambda each: str(each.get("type")))
 
 
 def _timeless(value: Any) -> Any:
-    """The value without times and with lists sorted, since others may change the order of conditions and parents."""
+    """The value without timestamps and with lists sorted, for comparison: other controllers may change the order of
+    conditions and parents."""
     if isinstance(value, Mapping):
         return {name: _timeless(held) for name, held in value.items() if name != "lastTransitionTime"}
     if isinstance(value, list):
@@ -321,15 +328,15 @@ def _timeless(value: Any) -> Any:
 
 
 def _entries(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    found = holder.get(name)
-    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+    entries = holder.get(name)
+    return [each for each in entries if isinstance(each, Mapping)] if isinstance(entries, list) else []
 
 
 def _reason(errors: Iterable[Problem]) -> str:
-    """The reason why a Gateway is not accepted, by the field of its first error."""
+    """The `reason` of a Gateway's Accepted condition, chosen by the field of its first error."""
     field = next((each.where.field for each in errors), "")
     return next((reason for start, reason in _REASONS.items() if field.startswith(start)), "Invalid")
 
 
 def _message(errors: Iterable[Problem]) -> str:
-    return "\n".join(f"{each.where.field}: {each.what}" for each in errors) or "it cannot be read"
+    return "\n".join(f"{each.where.field}: {each.what}" for each in errors) or "the object cannot be parsed"

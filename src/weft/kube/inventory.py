@@ -1,6 +1,7 @@
-"""Reads everything that a mesh needs from Kubernetes once, with the caller's credentials: written objects as documents,
-pods and EndpointSlices as values of the model, and the installed revisions. Rule: what the caller may not read becomes
-a problem and stops nothing else; only if the API server does not answer is there no inventory."""
+"""Reads everything that a mesh needs from Kubernetes once, with the caller's credentials. The result is an
+Inventory: written objects as documents, pods and EndpointSlices as values of the model, and the installed
+revisions. Rule: a kind that the caller may not read becomes a problem and does not stop the rest. Only if the API
+server does not answer is no inventory returned."""
 
 from __future__ import annotations
 
@@ -50,12 +51,12 @@ class Inventory(msgspec.Struct, frozen=True):
     documents: tuple[Document, ...] = ()
     values: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] = ()
     revisions: frozenset[str] = frozenset()
-    injectors: Mapping[str, str] = {}  # their settings as JSON, by revision
+    injectors: Mapping[str, str] = {}  # settings of the injectors as JSON, by revision
     problems: tuple[Problem, ...] = ()
 
 
 async def take(client: Client, *, root_namespace: str = "istio-system", revision: str = "default") -> Inventory:
-    """Raises KubeError if the API server cannot be reached."""
+    """Read everything once and return the inventory. Raises KubeError if the API server cannot be reached."""
     taker = _Taker(client)
     definitions = await taker.listed(CUSTOM_RESOURCE_DEFINITIONS, DefinitionObject)
     written = await asyncio.gather(
@@ -100,16 +101,17 @@ class _Taker:
         return [_document(resource, each) for each in await self.listed(resource, type_)]
 
     async def whole(self, resource: ResourceKind) -> list[Document]:
-        """The objects with all their fields, for checks of pods."""
-        found = []
+        """Return all objects of a kind as documents with all their fields, for the checks of pods."""
+        documents = []
         for body in await self.listed(resource, dict):
             metadata = body.get("metadata") or {}
             key = ObjectKey(resource.kind, metadata.get("namespace", ""), metadata.get("name", ""))
-            found.append(Document(key, resource.api_version, {**body, "kind": resource.kind}))
-        return found
+            documents.append(Document(key, resource.api_version, {**body, "kind": resource.kind}))
+        return documents
 
     async def ask(self, question: Any, named: str) -> Any:
-        """The result, or nothing and a problem if the request was rejected."""
+        """Await a request and return its result. If the API server rejects the request, adds a problem that names
+        `named` and returns ()."""
         try:
             return await question
         except ApiError as error:
@@ -126,7 +128,8 @@ def _document(resource: ResourceKind, written: WrittenObject | NamedObject) -> D
 
 
 def _passed_over(definition: DefinitionObject) -> ResourceKind | None:
-    """A kind that changes how a mesh behaves, and that weft does not support."""
+    """The resource that a CustomResourceDefinition defines, if its kind changes how a mesh behaves and weft does not
+    support it; else None."""
     spec = definition.spec
     version = next((each.name for each in spec.versions or () if each.served), "")
     kind = key_kind(f"{spec.group}/{version}", spec.names.kind)

@@ -1,7 +1,10 @@
-"""Leader election: the replica that holds the Lease leads, and stops in time when the Lease cannot be renewed.
+"""Leader election by a Lease: the replica that holds the Lease is the leader, and stops leading in time when it
+cannot renew the Lease.
 
-Compatible with client-go: expiry counts from when *this process* last saw the Lease change, never from the timestamps
-in it, so that clocks may differ. Rule: `lead` is cancelled, and has ended, before another replica may begin."""
+Compatible with client-go: expiry counts from when *this process* last saw the Lease change, never from the
+timestamps in the Lease, so that clocks may differ. Rule: `lead` is cancelled, and has ended, before another replica
+may become the leader.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,12 @@ log = logging.getLogger("weft.kube")
 
 
 class LeaseTiming(msgspec.Struct, frozen=True):
-    """Seconds, client-go's defaults. `lead` must end in the time between `deadline` and `duration`."""
+    """Timing of the leader election, in seconds; the defaults are client-go's. When cancelled, `lead` must end
+    within the time between `deadline` and `duration`."""
 
-    duration: float = 15.0  # a holder that has not renewed for so long is considered dead
-    deadline: float = 10.0  # after so long without renewal, this process no longer leads
-    retry: float = 2.0  # between attempts to renew or acquire it
+    duration: float = 15.0  # a holder that has not renewed the Lease for this long is considered dead
+    deadline: float = 10.0  # after this long without renewal, this process stops leading
+    retry: float = 2.0  # between attempts to renew or acquire the Lease
 
 
 class Leader:
@@ -56,12 +60,13 @@ class Leader:
 
     @property
     def holder(self) -> str:
-        """The identity of the Lease's holder, as last seen; "" if none."""
+        """The identity of the Lease's holder, as last read; "" if it has no holder."""
         return self._seen.spec.holder_identity or "" if self._seen is not None else ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Runs `lead` while this process holds the Lease; cancels it when that is no longer certain, and tries again.
-        Ends when `lead` ends by itself, with its exception if it has one. The Lease is released at the end."""
+        """Run `lead` while this process holds the Lease. When holding the Lease is no longer certain, cancels `lead`
+        and tries to acquire the Lease again. Ends when `lead` returns or raises, and re-raises its exception. The
+        Lease is released at the end."""
         try:
             while True:
                 renewed = await self._acquire()
@@ -76,16 +81,16 @@ class Leader:
             await self._release()
 
     async def _acquire(self) -> float:
-        """Wait for the Lease. Returns the time from which it counts."""
+        """Wait until this process holds the Lease. Returns the loop time from which `duration` counts."""
         trouble = Backoff(first=self._timing.retry, most=self._timing.duration, jitter=0.5)
         while True:
-            asked = _now()
+            requested_at = _now()
             try:
                 if await self._try():
-                    return asked
+                    return requested_at
                 trouble.reset()
             except KubeError as error:
-                if not (isinstance(error, ApiError) and error.conflict):  # another was faster
+                if not (isinstance(error, ApiError) and error.conflict):  # a conflict: another replica was faster
                     if trouble.failures == 0:
                         log.warning("lease %s/%s cannot be acquired: %s", self._namespace, self._name, error)
                     await asyncio.sleep(trouble.next())
@@ -93,7 +98,8 @@ class Leader:
             await asyncio.sleep(self._timing.retry * random.uniform(1.0, 1.2))  # noqa: S311 - not a secret
 
     async def _led(self, lead: Callable[[], Awaitable[None]], renewed: float) -> bool:
-        """True if `lead` ended by itself, False if the lease was lost."""
+        """Run `lead` and renew the Lease meanwhile. Returns True if `lead` has returned, False if the Lease was
+        lost."""
         leading = asyncio.ensure_future(lead())
         keeping = asyncio.create_task(self._keep(renewed))
         try:
@@ -104,29 +110,30 @@ class Leader:
             return False
         finally:
             try:
-                await _ended(leading)  # and is renewed meanwhile, if it is still ours
+                await _ended(leading)  # the Lease is still renewed meanwhile, if this process holds it
             finally:
                 await _ended(keeping)
 
     async def _keep(self, renewed: float) -> None:
-        """Renews the Lease until that has failed for too long or another process holds it."""
+        """Renew the Lease until renewals have failed for `deadline` seconds, or until another process holds the
+        Lease."""
         while True:
             await asyncio.sleep(self._timing.retry)
-            asked = _now()
-            left = renewed + self._timing.deadline - asked
+            requested_at = _now()
+            left = renewed + self._timing.deadline - requested_at
             try:
                 async with asyncio.timeout(left):
                     if not await self._try():
                         return
-                    renewed = asked
+                    renewed = requested_at
             except TimeoutError:
                 return
             except KubeError as error:
                 log.warning("lease %s/%s was not renewed: %s", self._namespace, self._name, error)
 
     async def _try(self) -> bool:
-        """Acquire or renew the Lease if no other process holds it. Returns whether this process holds it.
-        ApiError.conflict if another process wrote first."""
+        """Acquire or renew the Lease if no other process holds it. Returns whether this process holds it. Raises
+        ApiError with `conflict` if another process wrote first."""
         try:
             lease = await self._client.get(LEASES, self._name, _Lease, namespace=self._namespace)
         except ApiError as error:
@@ -171,7 +178,8 @@ class Leader:
         self._seen_at = _now()
 
     async def _release(self) -> None:
-        """Release the Lease so that the next holder need not wait. It is best effort: otherwise the Lease expires."""
+        """Release the Lease so that the next holder need not wait. Best effort: if the release fails, the Lease
+        expires after `duration`."""
         seen = self._seen
         if seen is None or seen.spec.holder_identity != self._identity:
             return
@@ -186,7 +194,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 
 class _Spec(msgspec.Struct, rename="camel"):
-    """Times stay text, as they are only compared."""
+    """The `spec` of a Lease. Times are kept as text, as they are only compared."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -205,7 +213,8 @@ def _now() -> float:
 
 
 async def _ended(task: asyncio.Future[None]) -> None:
-    """Cancel a task and wait for its end, however long it takes; a cancellation of this call waits, too."""
+    """Cancel a task and wait until it has ended, however long that takes. If this call is cancelled meanwhile, it
+    raises CancelledError only after the task has ended."""
     if task.done():
         return
     task.cancel()
@@ -216,6 +225,6 @@ async def _ended(task: asyncio.Future[None]) -> None:
         except asyncio.CancelledError:
             cancelled = True
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("while the lead ended: %r", error, exc_info=error)
+        log.error("the task of the leader failed while it was stopped: %r", error, exc_info=error)
     if cancelled:
         raise asyncio.CancelledError

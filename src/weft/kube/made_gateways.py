@@ -1,7 +1,9 @@
-"""The objects that a revision has created for Gateways (`gateway_deployments.py`), for removing that revision.
+"""Finds and removes the objects that a revision has created for Gateways (`gateway_deployments.py`), when that
+revision is removed.
 
-Rule: only objects that have weft's label and are owned by a Gateway of the Gateway API are removed; Gateways stay. The
-control plane must be removed first, or it creates them again; the node agent last, because pods need it to terminate.
+Rule: only objects that have weft's label and are owned by a Gateway of the Gateway API are removed; the Gateways are
+kept. The control plane must be removed first, or it creates these objects again; the node agent last, because pods
+need it to terminate.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class GatewayObjects(msgspec.Struct, frozen=True):
 
 
 async def made(client: Client, revision: str | None) -> tuple[GatewayObjects, ...]:
-    """The objects created by one revision, or (None) by any."""
+    """Return the objects that `revision` created for Gateways, grouped by Gateway; with None, those of all
+    revisions."""
     labels = REVISION_OF if revision is None else f"{REVISION_OF}={revision}"
     found: dict[tuple[str, str], list[tuple[ResourceKind, ObjectReference]]] = {}
     for resource in (DEPLOYMENTS, SERVICES, SERVICE_ACCOUNTS):
@@ -52,7 +55,7 @@ async def remove(client: Client, gateways: Collection[GatewayObjects]) -> AsyncG
 
 
 async def pods(client: Client, gateways: Collection[GatewayObjects]) -> dict[str, int]:
-    """The number of their remaining pods, by namespace."""
+    """Return the number of pods that these Gateways' Deployments still have, by namespace."""
     counted: dict[str, int] = {}
     for each in gateways:
         if any(resource is DEPLOYMENTS for resource, _ in each.objects):
@@ -63,7 +66,8 @@ async def pods(client: Client, gateways: Collection[GatewayObjects]) -> dict[str
 
 
 async def until_ended(client: Client, gateways: Collection[GatewayObjects], patience: float) -> dict[str, int]:
-    """Wait until their pods are gone. Returns the pods that are left after `patience` seconds."""
+    """Wait up to `patience` seconds until these Gateways have no pods. Returns the number of remaining pods by
+    namespace."""
     deadline = asyncio.get_running_loop().time() + patience
     while left := await pods(client, gateways):
         if asyncio.get_running_loop().time() > deadline:

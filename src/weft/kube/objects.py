@@ -1,5 +1,5 @@
-"""Kubernetes objects, as far as the mesh reads them. Other fields are skipped while decoding, and so cost neither time
-nor memory: managedFields, statuses, volumes, most of a pod."""
+"""Structs of Kubernetes objects, with only the fields that the mesh reads. All other fields (managedFields, most of
+a pod such as its volumes, most statuses) are skipped while decoding and cost neither time nor memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Metadata(msgspec.Struct, rename="camel"):
     resource_version: str = ""
 
 
-# Objects that `api/` reads: it validates `spec` and `data`.
+# Objects that `api/` parses: it validates their `spec` and `data`.
 
 
 class ObjectCondition(msgspec.Struct, rename="camel", frozen=True):
@@ -39,7 +39,7 @@ class ObjectStatus(msgspec.Struct):
 
 
 class WrittenObject(msgspec.Struct):
-    """Any object that a person writes."""
+    """Any object that a user writes, such as a VirtualService or a Service."""
 
     metadata: Metadata
     spec: msgspec.Raw = msgspec.Raw(b"")
@@ -47,8 +47,8 @@ class WrittenObject(msgspec.Struct):
 
 
 class JudgedObject(WrittenObject):
-    """An object with a status subresource for weft's conditions. A status of another shape is no reason to reject the
-    object, so it is decoded separately."""
+    """An object with a status subresource that weft writes conditions to. The status is decoded separately, so that
+    a status of unexpected shape does not reject the object."""
 
     status: msgspec.Raw = msgspec.Raw(b"")
 
@@ -131,7 +131,7 @@ class TargetReference(msgspec.Struct):
 
 
 class EndpointConditions(msgspec.Struct):
-    """Unknown (None) is not false: each condition has its own default."""
+    """The conditions of an endpoint. None means unknown, which is not false: each condition has its own default."""
 
     ready: bool | None = None
     serving: bool | None = None

@@ -1,8 +1,8 @@
-"""Pods as the mesh sees them, and an index of them by name, uid and node.
+"""Converts pods into Instances of the model, and keeps an index of all pods by name, uid and node.
 
-`source.py` passes pods of the watch; the results are an Instance for the model and a PodRecord for the index. Rule: a
-pod's identity comes from here only, never from what its proxy claims. A pod that has ended counts as gone, because its
-address may belong to another pod by now.
+`source.py` passes the pods of the watch; the results are an Instance for the model and a PodRecord for the index.
+Rule: a pod's identity comes from here only, never from what its proxy claims. A pod that has ended counts as
+deleted, because its address may already belong to another pod.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from weft.model.names import Labels, ObjectKey, Origin
 _PROXY = "istio-proxy"
 _OVER = frozenset({"Succeeded", "Failed"})
 _NETWORK_LABEL = "topology.istio.io/network"
-_SCHEDULED_JOB = re.compile(r"-\d{8,11}$")  # what a CronJob adds to the names of its Jobs
+_SCHEDULED_JOB = re.compile(r"-\d{8,11}$")  # the suffix that a CronJob adds to the names of its Jobs
 
 
 class PodRecord(msgspec.Struct, frozen=True):
-    """A pod's identity, group and node."""
+    """An entry of the pod index: a pod's identity, group, node and addresses."""
 
     namespace: str
     name: str
@@ -45,15 +45,16 @@ class PodRecord(msgspec.Struct, frozen=True):
 
     @property
     def proxied(self) -> bool:
-        """Whether it has a sidecar of the mesh or is a gateway."""
+        """Whether the pod has a sidecar of the mesh or is a gateway."""
         return self.meshed or self.group.kind is ProxyKind.GATEWAY
 
 
-OnChange = Callable[[PodRecord | None, PodRecord | None], None]  # before and after; None: not there
+OnChange = Callable[[PodRecord | None, PodRecord | None], None]  # before, after; None: no such pod
 
 
 class PodIndex:
-    """Belongs to the control plane's loop. Callbacks in `on_change` are called on each change."""
+    """Index of all pods by name, uid and node. The callbacks in `on_change` are called on each change. Only the
+    control plane's event loop uses it."""
 
     def __init__(self) -> None:
         self.on_change: list[OnChange] = []
@@ -130,7 +131,8 @@ def record_of(pod: PodObject, node_locality: str = "") -> PodRecord:
 
 
 def instance_of(pod: PodObject, record: PodRecord) -> Instance:
-    """A pod as an instance. Protocols of container ports are ignored: a Service declares the protocols of its ports."""
+    """The pod as an Instance of the model. The protocols of container ports are ignored: a Service declares the
+    protocols of its ports."""
     annotations = pod.metadata.annotations
     included = annotations.include_inbound if annotations else None
     labels = record.group.labels
@@ -156,7 +158,7 @@ def instance_of(pod: PodObject, record: PodRecord) -> Instance:
 
 
 def kept_labels(labels: Mapping[str, str] | None) -> Labels:
-    """Labels with equal values and strings shared between objects, to save memory."""
+    """The labels in the model's form. Equal label sets and strings are shared between objects, to save memory."""
     if not labels:
         return ()
     return _same(tuple(sorted(labels.items())))
@@ -177,9 +179,9 @@ def _account(pod: PodObject) -> str:
 
 
 def _kind(pod: PodObject) -> ProxyKind:
-    """A pod is a gateway if its proxy was started as one: by the node id in its bootstrap, which the injector wrote.
-    Gateways get private keys, so only fields count that cannot be changed in an existing Pod; annotations and labels
-    can."""
+    """The kind of the pod's proxy. A pod is a gateway if the node id in its proxy's bootstrap, which the injector
+    wrote, is a gateway's. Gateways get private keys, so only fields count that cannot be changed in an existing
+    Pod; annotations and labels can be changed."""
     started = (
         each
         for container in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
@@ -209,7 +211,8 @@ def _is_router(argument: str) -> bool:
 
 def _is_meshed(pod: PodObject) -> bool:
     """Whether a sidecar intercepts the pod's traffic. A hostNetwork pod is never intercepted, whatever containers it
-    has; nor is a gateway: callers would otherwise use the mesh's TLS to a port that may be plain HTTP."""
+    has. A gateway is not intercepted either: if it counted as such, callers would use the mesh's TLS to a port
+    that may be plain HTTP."""
     if pod.spec.host_network or _kind(pod) is ProxyKind.GATEWAY:
         return False
     if pod.metadata.annotations is not None and pod.metadata.annotations.injected is not None:
@@ -223,13 +226,13 @@ def _addresses(pod: PodObject) -> tuple[str, ...]:
 
 
 def _named_ports(pod: PodObject) -> tuple[tuple[str, int], ...]:
-    """Named TCP ports; the first container with a name wins."""
-    found: dict[str, int] = {}
+    """The pod's named TCP ports. If several containers use the same port name, the first container's port is used."""
+    ports: dict[str, int] = {}
     for container in (*(pod.spec.containers or ()), *filter(_stays, pod.spec.init_containers or ())):
         for port in container.ports or ():
             if port.name and port.protocol == "TCP":
-                found.setdefault(port.name, port.container_port)
-    return _same_ports(tuple(sorted(found.items())))
+                ports.setdefault(port.name, port.container_port)
+    return _same_ports(tuple(sorted(ports.items())))
 
 
 @lru_cache(maxsize=16_384)
@@ -242,7 +245,7 @@ def _stays(container: ContainerObject) -> bool:
 
 
 def _numbers(written: str) -> tuple[int, ...]:
-    """Invalid port numbers are skipped: injection rejects them."""
+    """The port numbers in a comma-separated annotation. Invalid numbers are skipped, since injection rejects them."""
     parts = (part.strip() for part in written.split(","))
     return tuple(int(part) for part in parts if part.isdecimal() and 0 < int(part[:6]) <= 65_535)
 

@@ -1,7 +1,8 @@
-"""A connection to a port of a pod through the API server: like `kubectl port-forward`, for one request. No local port
-is opened; a socket pair is copied over one WebSocket (`v4.channel.k8s.io`) to the pod's node.
+"""Opens a connection to a port of a pod through the API server, like `kubectl port-forward`, for one request. No
+local port is opened: one end of a socket pair is copied over a WebSocket (`v4.channel.k8s.io`) to the pod's node.
 
-Rule: a request has a deadline and a response a maximum size."""
+Rule: a request has a deadline and a response has a maximum size.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class ForwardedResponse(msgspec.Struct, frozen=True):
 
 
 class PortForward:
-    """One connection to a port of a pod. `problem`: why the node closed it, if it did."""
+    """One connection to a port of a pod. `problem`: the reason why the node closed the connection, if it did."""
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
@@ -42,7 +43,8 @@ class PortForward:
 
 @contextlib.asynccontextmanager
 async def forward(client: Client, namespace: str, pod: str, port: int) -> AsyncIterator[PortForward]:
-    """Needs the rights `get` and `create` on pods/portforward. Raises ApiError if the server rejects it."""
+    """Open a connection to a port of a pod. Needs the permissions `get` and `create` on pods/portforward. Raises
+    ApiError if the API server rejects the request."""
     path = PODS.path(namespace, pod, "portforward")
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
@@ -70,18 +72,18 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
 ) -> ForwardedResponse:
-    """One HTTP request to a port of a pod."""
+    """Send one HTTP request to a port of a pod and return the response."""
     where = f"port {port} of pod {pod}.{namespace}"
     target = f"{path}?{urlencode(query)}" if query else path
     async with forward(client, namespace, pod, port) as forwarded:
         try:
-            # A thread and the standard library's client, which accepts an open socket.
+            # The standard library's HTTP client accepts an open socket, but blocks, so it runs in a thread.
             return await asyncio.to_thread(_exchange, forwarded.socket, method, target, dict(headers or {}), body)
         except _TooLong as error:
             raise KubeError(f"a response of over {_LONGEST_ANSWER:,} bytes", where=where) from error
         except (http.client.HTTPException, OSError) as error:
             reason = forwarded.problem or str(error) or type(error).__name__
-            hint = f"does its proxy run? kubectl describe pod {pod} -n {namespace}"
+            hint = f"check that its proxy runs: kubectl describe pod {pod} -n {namespace}"
             raise ApiUnavailable(f"no answer: {reason}", hint, where=where) from error
 
 
@@ -100,7 +102,7 @@ def _exchange(
     body = answer.read(_LONGEST_ANSWER + 1)
     if len(body) > _LONGEST_ANSWER:
         raise _TooLong
-    if answer.length:  # a bounded read does not raise this itself
+    if answer.length:  # bytes are missing; a read with a limit does not raise IncompleteRead itself
         raise http.client.IncompleteRead(body, answer.length)
     return ForwardedResponse(answer.status, body)
 
@@ -112,7 +114,8 @@ async def _up(ours: socket.socket, opened: aiohttp.ClientWebSocketResponse) -> N
 
 
 async def _down(opened: aiohttp.ClientWebSocketResponse, ours: socket.socket, forwarded: PortForward) -> None:
-    """Copies until the connection ends or the node reports an error; the reader of the other socket then sees EOF."""
+    """Copy data from the WebSocket to `ours` until the connection ends or the node reports an error. The reader of
+    the other socket of the pair then sees EOF."""
     loop = asyncio.get_running_loop()
     begun: set[int] = set()
     try:

@@ -1,5 +1,6 @@
-"""Checks whether weft can be installed on a cluster, before anything is written: Kubernetes' version, permissions,
-objects with the same names, nodes. Input: the objects to be applied. Output: problems, each with a hint."""
+"""Checks whether weft can be installed on a cluster, before anything is written: the Kubernetes version,
+permissions, existing objects with the same names, nodes. The input is the objects to apply, the output problems,
+each with a hint."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ from weft.kube.resource import (
 )
 from weft.kube.webhooks import unanswered
 
-LEAST_VERSION = (1, 29)  # the first with native sidecars by default
+LEAST_VERSION = (1, 29)  # the first version that enables native sidecars by default
 _ARCHITECTURES = ("amd64", "arm64")
-# Unusual kubelet roots, by kubelet version or node label.
+# Kubelet root directories that differ from the default, by kubelet version or node label.
 _ROOTS = (
     (re.compile(r"\+k0s"), "", "/var/lib/k0s/kubelet"),
     (None, "microk8s.io/cluster", "/var/snap/microk8s/common/var/lib/kubelet"),
@@ -33,7 +34,7 @@ _ROOTS = (
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What is to be installed."""
+    """What an installation would apply, as input of the checks."""
 
     objects: Sequence[Mapping[str, Any]]
     namespace: str
@@ -42,7 +43,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 async def check(client: Client, plan: Plan) -> AsyncGenerator[tuple[str, list[Problem]], None]:
-    """Yields each check when it is done: its title and its problems. Raises KubeError if the server does not answer."""
+    """Run all checks. Yields the title and the problems of each check when it is done. Raises KubeError if the API
+    server does not answer."""
     yield await _version(client)
     yield "permissions", await _permissions(client, plan)
     yield "names", await _names(client, plan)
@@ -60,25 +62,25 @@ class _Version(msgspec.Struct):
 
 
 async def _version(client: Client) -> tuple[str, list[Problem]]:
-    found = msgspec.json.decode(await client.raw("GET", "/version"), type=_Version)
-    numbers = tuple(int(re.match(r"\d*", part)[0] or 0) for part in (found.major, found.minor))  # type: ignore[index]
-    title = f"Kubernetes {found.git_version}"
+    version = msgspec.json.decode(await client.raw("GET", "/version"), type=_Version)
+    numbers = tuple(int(re.match(r"\d*", part)[0] or 0) for part in (version.major, version.minor))  # type: ignore[index]
+    title = f"Kubernetes {version.git_version}"
     if numbers >= LEAST_VERSION:
         return title, []
     least = ".".join(map(str, LEAST_VERSION))
-    return title, [_error("", f"Kubernetes {found.git_version} is too old", f"weft needs {least} or newer")]
+    return title, [_error("", f"Kubernetes {version.git_version} is too old", f"weft needs {least} or newer")]
 
 
 async def _permissions(client: Client, plan: Plan) -> list[Problem]:
     lacking = []
-    asked: set[tuple[str, str, str]] = set()
+    checked: set[tuple[str, str, str]] = set()
     for each in plan.objects:
         who = named(each)
         resource = await client.find(who.api_version, who.kind)
         for verb in ("get", "create", "patch"):
             question = (verb, str(resource), who.namespace)
-            if question not in asked:
-                asked.add(question)
+            if question not in checked:
+                checked.add(question)
                 if not await _may(client, verb, resource, who.namespace):
                     lacking.append(f"{verb} {resource}")
     if not lacking:
@@ -98,8 +100,9 @@ async def _may(client: Client, verb: str, resource: ResourceKind, namespace: str
 
 
 async def _names(client: Client, plan: Plan) -> list[Problem]:
-    """Objects with weft's names that are not weft's: applying would take them over without notice to their owner."""
-    found = []
+    """A problem for each existing object that has the name of one of weft's objects but does not belong to weft:
+    applying would overwrite it without its owner's knowledge."""
+    problems = []
     for each in plan.objects:
         who = named(each)
         if who.kind in ("Namespace", "CustomResourceDefinition"):
@@ -107,20 +110,20 @@ async def _names(client: Client, plan: Plan) -> list[Problem]:
         there = await _there(client, await client.find(who.api_version, who.kind), who.name, who.namespace)
         if there is not None and (there["metadata"].get("labels") or {}).get("app.kubernetes.io/name") != "weft":
             hint = "remove it, install under another --revision, or into another namespace"
-            found.append(_error(str(who), "it exists already and is not weft's", hint))
+            problems.append(_error(str(who), "it exists already and is not weft's", hint))
     for other in (await client.list(DEPLOYMENTS, _Object, labels="app=istiod")).items:
         labels = other.metadata.labels or {}
         if labels.get("app.kubernetes.io/name") != "weft":
             where = f"Deployment {other.metadata.namespace}/{other.metadata.name}"
             what = "another control plane is installed; a namespace can use only one of them"
-            found.append(
+            problems.append(
                 _warning(where, what, "give weft a --revision of its own, and move namespaces by istio.io/rev")
             )
-    return found
+    return problems
 
 
 async def _kinds(client: Client, plan: Plan) -> list[Problem]:
-    found = []
+    problems = []
     for each in plan.objects:
         if each["kind"] != "CustomResourceDefinition":
             continue
@@ -133,11 +136,11 @@ async def _kinds(client: Client, plan: Plan) -> list[Problem]:
         where = f"CustomResourceDefinition {name}"
         if lost:
             what = f"objects are stored in version {', '.join(lost)}, which weft does not serve"
-            found.append(_error(where, what, "store them again in v1: see kube-storage-version-migrator"))
+            problems.append(_error(where, what, "store them again in v1: see kube-storage-version-migrator"))
         elif (there["metadata"].get("labels") or {}).get("app.kubernetes.io/name") != "weft":
             what = "it belongs to another installation; weft replaces its schema, its objects stay"
-            found.append(_warning(where, what, "to leave it as it is: --set crds=false"))
-    return found
+            problems.append(_warning(where, what, "to leave it as it is: --set crds=false"))
+    return problems
 
 
 async def _pod_security(client: Client, plan: Plan) -> list[Problem]:
@@ -165,7 +168,7 @@ def _machines(nodes: Iterable[_Node], plan: Plan) -> Iterable[Problem]:
             if fits and plan.kubelet_root != root:
                 yield _error(where, f"its kubelet's root is {root}", f"--set node.kubeletRoot={root}")
         if "/" not in plan.image and not _has_image(node, plan.image):
-            hint = "load it there, or use one of a registry: --set image=REGISTRY/weft:TAG"
+            hint = "load the image there, or use an image of a registry: --set image=REGISTRY/weft:TAG"
             yield _warning(where, f"it does not have the image {plan.image}, which names no registry", hint)
 
 

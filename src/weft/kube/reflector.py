@@ -1,9 +1,11 @@
-"""Follows one kind of object forever: first all objects, then every change, whatever happens to the API server.
+"""Watches one kind of object forever: reports first all objects, then every change, whatever failures the API server
+has.
 
-Input: a ResourceKind and a type; output: batches of events. A list is a WatchList where the server supports it, else
-pages; a watch continues from its version, and after 410 the list is read again and compared, so that objects that
-vanished meanwhile are reported as gone. Rule: it never ends by itself, and an object is reported as gone only if the
-API server certainly lacks it."""
+The input is a ResourceKind and a type, the output batches of events. Objects are listed by WatchList where the
+server supports it, else by pages. A watch continues from its resourceVersion; after 410, the objects are listed
+again and compared, so that objects that were deleted meanwhile are reported as deleted. Rule: the reflector never
+ends by itself, and an object is reported as deleted only if the API server certainly does not have it.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,11 @@ log = logging.getLogger("weft.kube")
 T = TypeVar("T")
 Key = tuple[str, str]  # namespace, name
 _Batch = tuple["Event[T]", ...]
-_LONGEST_WAIT = 60.0  # seconds, whatever Retry-After the server sends
+_LONGEST_WAIT = 60.0  # seconds to wait at most, whatever Retry-After the server sends
 
 
 class Event(msgspec.Struct, Generic[T], frozen=True):
-    """The object as it is now; None: it is gone."""
+    """A change of one object: its namespace, its name, and its current state, or None if it was deleted."""
 
     namespace: str
     name: str
@@ -40,12 +42,13 @@ class Event(msgspec.Struct, Generic[T], frozen=True):
 
 
 class WatchTiming(msgspec.Struct, frozen=True):
-    """Seconds. The server ends each watch after a requested time, so that a broken one cannot last forever; a bookmark
-    comes about every minute, so that silence for longer than `inactivity` means that the server is gone."""
+    """Timing of a watch, in seconds. The server ends each watch after the requested time, so that a broken watch
+    cannot last forever. The server sends a bookmark about every minute, so silence for longer than `inactivity`
+    means that the server is unreachable."""
 
-    longest_watch: float = 300.0  # randomly up to twice that, so that not all watches begin at once
+    longest_watch: float = 300.0  # randomly up to twice as long, so that not all watches begin at once
     inactivity: float = 150.0
-    initial_silence: float = 15.0  # within a WatchList; an old server treats it as a plain watch, which has no end
+    initial_silence: float = 15.0  # silence in a WatchList; an old server takes it for a plain watch
     absent: float = 10.0  # between checks for a kind that the server does not have
     first_delay: float = 0.2
     most_delay: float = 10.0
@@ -64,11 +67,13 @@ async def reflect(
     on_problem: Callable[[Problem | None], None] | None = None,
     timing: WatchTiming = WatchTiming(),  # noqa: B008 - frozen
 ) -> AsyncGenerator[tuple[Event[T], ...], None]:
-    """The first batch is all objects (empty if the server has no such kind, which is then waited for); each later one
-    is what changed, one event per object, with its last state. Close the generator to stop.
+    """Watch a kind forever and yield batches of events. The first batch has all objects; it is empty if the server
+    has no such kind, and the kind is then waited for. Each later batch has what changed: one event per object,
+    with its last state. Close the generator to stop.
 
-    `on_problem` is called with the reason why nothing arrives (no answer, not allowed), and with None when that is
-    over. An object that does not fit `type_` is logged, and stays as it was before."""
+    `on_problem` is called with the reason why no events arrive (no answer, not allowed), and with None when they
+    arrive again. An object that does not fit `type_` is logged, and its last valid state is kept.
+    """
     selection = {"namespace": namespace, "labels": labels, "fields": fields}
     reflection = _Reflection(client, resource, type_, selection, timing)
     trouble = _Trouble(resource, on_problem)
@@ -96,26 +101,27 @@ async def reflect(
         if clock() - began > timing.steady:
             backoff.reset()
         elif not wait and clock() - began > 1.0:
-            continue  # the server ended it, or a new list is needed; a shorter watch counts as a failure
+            continue  # the server ended the watch, or a new list is needed; a shorter watch counts as a failure
         await asyncio.sleep(max(backoff.next(), wait))
 
 
 class _Reflection(Generic[T]):
-    """The known objects, and the version up to which they are known."""
+    """The state of one reflector: the objects it has reported, and the resourceVersion of the last report."""
 
     def __init__(
         self, client: Client, resource: ResourceKind, type_: type[T], selection: dict[str, str], timing: WatchTiming
     ) -> None:
-        self.told = False  # the first batch was given
+        self.told = False  # the first batch was yielded
         self._client, self._resource, self._selection, self._timing = client, resource, selection, timing
-        self._known: dict[Key, int] = {}  # objects that were reported, and their state
+        self._known: dict[Key, int] = {}  # the reported objects, and the state of each (`state` of its head)
         self._version = ""  # the watch continues from here; "": a list is due
         self._offers_watch_list = True
         self._broke_off = False  # the last watch ended with a connection error
         self._decode: Callable[[Any], T] = msgspec.json.Decoder(type_).decode
 
     async def follow(self) -> AsyncGenerator[_Batch[T] | None, None]:
-        """One watch, after a list if one is due. Yields None when the watch works and nothing has changed."""
+        """Run one watch, after a list if there is no version to continue from. Yields batches of events, or None
+        when the watch works and nothing has changed."""
         if self._broke_off and self._version and await self._went_back():
             log.warning("%s: the API server's data is older than before; listing again", self._resource)
             self._version = ""
@@ -139,7 +145,8 @@ class _Reflection(Generic[T]):
                 raise
 
     async def absent(self) -> _Batch[T] | None:
-        """After a 404: if the server certainly has no such kind, all of it is gone. None: that is not certain."""
+        """Called after a 404. If the server certainly has no such kind, returns a batch that reports all its objects
+        as deleted; None if that is not certain."""
         try:
             if await self._client.exists(self._resource):
                 return None
@@ -148,8 +155,8 @@ class _Reflection(Generic[T]):
         return self._replaced(_Snapshot(""))
 
     async def _went_back(self) -> bool:
-        """Whether the server's version is older than the known one. A restored etcd continues from an older version,
-        and a watch from the known one would be silent until etcd reaches it."""
+        """Whether the server's resourceVersion is older than the last one seen here. A restored etcd continues from
+        an older version, and a watch from the newer version would be silent until etcd reaches it."""
         async with aclosing(self._client.pages(self._resource, msgspec.Raw, limit=1, **self._selection)) as pages:
             async for page in pages:
                 before, now = self._version, page.resource_version
@@ -185,7 +192,7 @@ class _Reflection(Generic[T]):
                     async with silence:
                         lines = await anext(stream, None)
                 except TimeoutError as error:
-                    self._offers_watch_list = False  # pages work everywhere
+                    self._offers_watch_list = False  # every server supports lists in pages
                     raise ApiUnavailable("the WatchList has stalled", where=str(self._resource)) from error
                 if lines is None:
                     return
@@ -194,7 +201,7 @@ class _Reflection(Generic[T]):
                 for line in lines:
                     try:
                         ended = self._take(line, batch, snapshot)
-                    except KubeError as error:  # raised after the events before it were yielded
+                    except KubeError as error:  # raised later, after the events before this line were yielded
                         failure = error
                         break
                     if ended and snapshot is not None:
@@ -208,7 +215,7 @@ class _Reflection(Generic[T]):
                     raise failure
 
     def _take(self, line: bytes, batch: dict[Key, Event[T]], snapshot: _Snapshot[T] | None) -> bool:
-        """Add one line of a watch to the batch or the snapshot. Returns whether it ends the snapshot."""
+        """Add one line of a watch to the batch or the snapshot. Returns whether this line completes the snapshot."""
         if not line:
             return False
         message = _decoded(_LINE, line)
@@ -239,7 +246,7 @@ class _Reflection(Generic[T]):
         return False
 
     def _replaced(self, snapshot: _Snapshot[T]) -> _Batch[T]:
-        """The difference between a snapshot and what was reported before."""
+        """The events that lead from the objects reported before to those of the snapshot."""
         known, found = self._known, snapshot.found
         gone = [key for key in known if key not in found]
         for key in gone:
@@ -262,7 +269,7 @@ class _Reflection(Generic[T]):
 
 
 class _Trouble:
-    """The reason why nothing arrives, reported once."""
+    """Reports to `on_problem` why no events arrive, once per reason."""
 
     def __init__(self, resource: ResourceKind, tell: Callable[[Problem | None], None] | None) -> None:
         self._resource, self._tell = resource, tell
@@ -313,7 +320,7 @@ class _Head(msgspec.Struct):
 
     @property
     def state(self) -> int:
-        """Unique for each state of each object: versions count through the whole store."""
+        """A number that is unique for each state of each object: resourceVersions count through the whole store."""
         return hash((self.metadata.uid, self.metadata.resource_version))
 
 

@@ -1,5 +1,5 @@
-"""Kinds of objects and their paths in the API; the client's methods take one of these. Rule: names are quoted, so that
-no name can reach another path."""
+"""ResourceKind: a kind of objects and its paths in the Kubernetes API. The client's methods take a ResourceKind.
+Rule: names are quoted, so that no name can lead to another path."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ class ResourceKind(msgspec.Struct, frozen=True):
 
     @property
     def group_path(self) -> str:
-        """The path of the group version's discovery."""
+        """The path of the discovery document of the kind's group and version."""
         return f"/apis/{quote(self.group, safe='')}/{quote(self.version, safe='')}" if self.group else "/api/v1"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Without a namespace: of all namespaces. Without a name: the collection."""
+        """The URL path of an object, or of a subresource of it. Without a name, the path of the collection; without
+        a namespace, of the objects in all namespaces."""
         within = f"/namespaces/{_segment(namespace)}" if namespace and self.namespaced else ""
         one = f"/{_segment(name)}" if name else ""
         below = f"/{_segment(subresource)}" if subresource else ""
         return f"{self.group_path}{within}/{self.plural}{one}{below}"
 
     def __str__(self) -> str:
-        """As kubectl and RBAC name it: `virtualservices.networking.istio.io`."""
+        """The resource as kubectl and RBAC name it, such as `virtualservices.networking.istio.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
 def _segment(name: str) -> str:
-    if name in (".", ".."):  # quoting leaves these, and a URL resolves them
+    if name in (".", ".."):  # quoting does not change these names, and URL resolution would remove them
         raise KubeError(f"`{name}` is not a name")
     return quote(name, safe="")
 
@@ -90,7 +91,8 @@ _KNOWN = {
 
 
 def known(api_version: str, kind: str) -> ResourceKind | None:
-    """One of the above; any other kind needs the API server's discovery (`Client.find`)."""
+    """The constant of this module for a kind; None for other kinds, which need the API server's discovery
+    (`Client.find`)."""
     return _KNOWN.get((api_version, kind))
 
 

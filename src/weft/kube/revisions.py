@@ -1,5 +1,6 @@
-"""Which revisions of weft are on a cluster, and which namespaces and pods use each: by a namespace's label, and by the
-driver of a pod's identity volume, which a pod keeps all its life, whatever its namespace's label is later."""
+"""Finds the revisions of weft on a cluster, and the namespaces and pods that use each revision. The label of a
+namespace determines the revision of its new pods. For an existing pod, the CSI driver of its identity volume
+does, which never changes, whatever the namespace's label is later."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ INJECTION_LABEL = "istio-injection"
 _CONTROL = "app=istiod,app.kubernetes.io/name=weft"
 _VERSION = "app.kubernetes.io/version"
 
-_OVER = ("Succeeded", "Failed")  # pods whose volumes are unmounted already
+_OVER = ("Succeeded", "Failed")  # phases of pods whose volumes are already unmounted
 
 
 class Revision(msgspec.Struct, frozen=True):
@@ -30,7 +31,8 @@ class Revision(msgspec.Struct, frozen=True):
 
 
 class Use(msgspec.Struct, frozen=True):
-    """One namespace: the revision of its new pods, and the number of its current pods by revision."""
+    """How one namespace uses revisions: the revision of its new pods, and the number of its current pods by
+    revision."""
 
     namespace: str
     revision: str  # "" if its pods get no proxy
@@ -42,16 +44,17 @@ class Use(msgspec.Struct, frozen=True):
 
 
 async def revisions(client: Client) -> list[Revision]:
-    found = (await client.list(DEPLOYMENTS, _Object, labels=_CONTROL)).items
+    deployments = (await client.list(DEPLOYMENTS, _Object, labels=_CONTROL)).items
     return [
         Revision(labels.get(REVISION_LABEL, DEFAULT), each.metadata.namespace, labels.get(_VERSION, ""))
-        for each in found
+        for each in deployments
         for labels in (each.metadata.labels or {},)
     ]
 
 
 async def uses(client: Client, *, beside: Collection[tuple[str, str]] = ()) -> list[Use]:
-    """All namespaces that have proxies, or will. `beside`: Gateways, by namespace and name, whose pods do not count."""
+    """Return how each namespace uses revisions, for all namespaces whose current or new pods have proxies. `beside`:
+    Gateways, by namespace and name, whose pods are not counted."""
     counted: dict[str, Counter[str]] = {}
     for pod in (await client.list(PODS, _Pod)).items:
         revision = _revision_of(pod)
@@ -69,8 +72,8 @@ async def uses(client: Client, *, beside: Collection[tuple[str, str]] = ()) -> l
 
 
 async def move(client: Client, namespace: str, revision: str) -> list[tuple[ResourceKind, str]]:
-    """Label a namespace for this revision and restart its workloads; returns the workloads to wait for. The label
-    `istio-injection` is removed: it would override the revision."""
+    """Label a namespace for this revision and restart its workloads. Returns the workloads whose rollout to wait
+    for. The label `istio-injection` is removed, because it would override the revision."""
     labels = {REVISION_LABEL: revision, INJECTION_LABEL: None}
     await client.patch(NAMESPACES, namespace, {"metadata": {"labels": labels}})
     restarted = []

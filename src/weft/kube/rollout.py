@@ -1,5 +1,5 @@
-"""The rollout status of a Deployment, StatefulSet or DaemonSet and, if it is not done, the reason from its pods that do
-not start. And restarting all of its pods, like `kubectl rollout restart`."""
+"""Reads the rollout status of a Deployment, StatefulSet or DaemonSet. If the rollout is not done, the status has the
+reason, from the pods that do not start. Also restarts all pods of a workload, like `kubectl rollout restart`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from weft.kube.resource import PODS, ResourceKind
 
 _LOOK_SECONDS = 0.5
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
-# Reasons for which a container normally waits.
+# Reasons for which a container waits while it starts normally.
 _NORMAL = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 class Rollout(msgspec.Struct, frozen=True):
-    """`done`, or its progress; `trouble`: the message of kubelet or the scheduler."""
+    """The rollout status of a workload: whether it is done, and how many pods are ready and wanted. `trouble`: the
+    message of kubelet or the scheduler about a pod that does not start."""
 
     done: bool
     ready: int
@@ -32,23 +33,23 @@ class Rollout(msgspec.Struct, frozen=True):
 
 
 async def rollout(client: Client, resource: ResourceKind, namespace: str, name: str) -> Rollout:
-    found = await client.get(resource, name, _Workload, namespace=namespace)
-    status, wanted = found.status, found.wanted(resource.kind)
+    workload = await client.get(resource, name, _Workload, namespace=namespace)
+    status, wanted = workload.status, workload.wanted(resource.kind)
     updated = status.updated_number_scheduled if resource.kind == "DaemonSet" else status.updated_replicas
     ready = status.number_available if resource.kind == "DaemonSet" else status.available_replicas
     total = status.current_number_scheduled if resource.kind == "DaemonSet" else status.replicas
-    seen = status.observed_generation >= found.metadata.generation
+    seen = status.observed_generation >= workload.metadata.generation
     if resource.kind == "StatefulSet":
         ready = status.ready_replicas
     done = seen and updated >= wanted and min(ready, updated) >= wanted and total <= wanted
     if done:
         return Rollout(done=True, ready=wanted, wanted=wanted)
-    trouble = await _trouble(client, namespace, found.selector) if seen else ""
+    trouble = await _trouble(client, namespace, workload.selector) if seen else ""
     return Rollout(done=False, ready=min(ready, updated) if seen else 0, wanted=wanted, trouble=trouble)
 
 
 async def follow(client: Client, resource: ResourceKind, namespace: str, name: str) -> AsyncGenerator[Rollout, None]:
-    """Yields each change until the rollout is done. The caller sets a deadline."""
+    """Yield the rollout status of a workload at each change, until the rollout is done. The caller sets a deadline."""
     before: Rollout | None = None
     while True:
         now = await rollout(client, resource, namespace, name)
@@ -141,13 +142,13 @@ class _Pod(_Camel, frozen=True):
 
 
 async def _trouble(client: Client, namespace: str, selector: str) -> str:
-    """The problem of the first pod that has one."""
+    """Return why the first failing pod does not start; "" if no pod fails."""
     for pod in (await client.list(PODS, _Pod, namespace=namespace, labels=selector)).items:
         for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             waiting = container.state.waiting
             if waiting is not None and waiting.reason not in _NORMAL:
-                said = f" ({waiting.message})" if waiting.message else ""
-                return f"{pod.metadata.name}: {container.name} {waiting.reason}{said}"
+                message = f" ({waiting.message})" if waiting.message else ""
+                return f"{pod.metadata.name}: {container.name} {waiting.reason}{message}"
         for condition in pod.status.conditions:
             if condition.type == "PodScheduled" and condition.status == "False" and condition.message:
                 return f"{pod.metadata.name} is not scheduled: {condition.message}"

@@ -1,7 +1,9 @@
-"""Watches single Secrets or ConfigMaps, each by its own name: no others are read, whatever the account may read.
+"""Watches single Secrets or ConfigMaps, each by its name. Other objects are never read, even if the service account
+may read them.
 
-The caller sets the needed names (`want`) as often as they change, and gets documents in batches. Rule: an object that
-is no longer wanted is forgotten at once; one that cannot be read becomes a problem and stops no other.
+The caller sets the needed names (`want`) whenever they change, and receives documents in batches. Rule: an object
+that is no longer wanted is dropped at once. An object that cannot be read becomes a problem and does not affect the
+others.
 """
 
 from __future__ import annotations
@@ -23,14 +25,15 @@ from weft.model.names import ObjectKey
 
 log = logging.getLogger("weft.kube")
 
-MOST = 1_000  # watches; each needs a stream, and users may name any number of objects
+MOST = 1_000  # watches at most; each needs a stream, and users may name any number of objects
 _AFTER_DEFECT = 5.0  # seconds before a watch that failed is started again
 
 Name = tuple[str, str]  # namespace, name
 
 
 class Sort(msgspec.Struct, frozen=True):
-    """The watched kind, the kind that names its objects, and the setting that allows reading it."""
+    """A kind of object to watch by name, the kind that names these objects, and the setting that allows reading
+    them."""
 
     resource: ResourceKind
     named_by: str
@@ -42,7 +45,7 @@ BACKEND_AUTHORITIES = Sort(CONFIG_MAPS, "BackendTLSPolicy", "gateways.configMaps
 
 
 class Singles:
-    """Belongs to one task."""
+    """The watches of single objects of one kind. Only one task may use it."""
 
     def __init__(self, client: Client, sort: Sort, timing: WatchTiming = WatchTiming()) -> None:  # noqa: B008 - frozen
         self._client, self._sort, self._timing = client, sort, timing
@@ -58,8 +61,9 @@ class Singles:
         return tuple(self._problems[name] for name in sorted(self._problems))
 
     def want(self, names: Iterable[Name]) -> None:
-        """Watch these and no others from now on, the most important first. If there are too many, those already watched
-        stay: a user who names a thousand more must not displace the others'."""
+        """Watch exactly the objects with these names from now on; the most important names come first. If there are
+        too many names, objects that are already watched have priority: a user who names a thousand more must not
+        displace those of other users."""
         names = tuple(dict.fromkeys(names))
         chosen = set(sorted(names, key=lambda name: name not in self._watches)[:MOST])
         if len(names) > MOST:
@@ -77,8 +81,8 @@ class Singles:
             self._told.set()
 
     async def changes(self) -> tuple[Change, ...]:
-        """The changes since the last call; waits if there are none. An object that cannot be read has no change, but
-        `problems` changes."""
+        """Return the changes since the last call; wait if there are none. An object that cannot be read causes no
+        change, but a problem in `problems`."""
         await self._told.wait()
         self._told.clear()
         found, self._gone = self._gone, []
@@ -98,7 +102,7 @@ class Singles:
 
     def _change(self, name: Name, event: Event[WrittenObject]) -> Change | None:
         if (event.namespace, event.name) != name:
-            return None  # not requested
+            return None  # an object that was not requested
         key = self._key(name)
         if event.object is None:
             return self._documents.gone(key)
@@ -131,7 +135,7 @@ class Singles:
                 async for batch in batches:
                     self._arrived.put_nowait((name, batch))
                     self._told.set()
-            except Exception:  # a bug in weft: the others continue
+            except Exception:  # a bug in weft: the other watches continue
                 log.exception("cannot watch %s; it stays as it was", self._key(name))
             await asyncio.sleep(_AFTER_DEFECT)
 

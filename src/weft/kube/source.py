@@ -1,9 +1,9 @@
-"""Everything that a mesh reads from Kubernetes, joined into one stream of batches: written objects as documents for
-`api/`, pods and EndpointSlices as values of the model, and problems with the API server.
+"""Watches everything that a mesh reads from Kubernetes, and joins it into one stream of batches: written objects as
+documents for `api/`, pods and EndpointSlices as values of the model, and problems with the API server.
 
-There is one reflector per kind; a kind of Istio is followed while its CustomResourceDefinition exists. Rule: the first
-batch has all objects of all kinds, so that no reader ever sees half a mesh; and no response or failure of the API
-server ends the stream.
+There is one reflector per kind. A kind of Istio or the Gateway API is watched while its CustomResourceDefinition
+exists. Rule: the first batch has all objects of all kinds, so that no reader ever sees half a mesh. No response or
+failure of the API server ends the stream.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _AFTER_DEFECT = 5.0  # seconds before a reflector that failed is started again
 class ClusterBatch(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     values: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] = ()
-    statuses: tuple[tuple[ObjectKey, CarriedStatus | None], ...] = ()  # weft's conditions in the objects; None: gone
+    statuses: tuple[tuple[ObjectKey, CarriedStatus | None], ...] = ()  # weft's conditions; None: deleted
     problems: tuple[Problem, ...] = ()  # all current problems with the API server
 
 
@@ -66,8 +66,8 @@ async def watch(
     revisions: dict[ObjectKey, str] | None = None,
     timing: WatchTiming = WatchTiming(),  # noqa: B008 - frozen
 ) -> AsyncGenerator[ClusterBatch, None]:
-    """Yields batches forever. Close the generator to stop. `pods` is kept up to date, each pod before its batch; so is
-    `revisions`, the resourceVersion of each written object."""
+    """Yield batches forever; close the generator to stop. `pods` is updated with each pod before the batch that has
+    the pod is yielded; so is `revisions`, the resourceVersion of each written object."""
     feed = _Feed(client, timing)
     join = _Join(pods if pods is not None else PodIndex(), revisions if revisions is not None else {}, feed)
     config = "istio" if revision in ("", "default") else f"istio-{revision}"
@@ -83,24 +83,24 @@ async def watch(
         await feed.all_listed()
         yield join.batch(feed.problems())
         while True:
-            told = feed.problems()
+            problems = feed.problems()
             await feed.next()
             if (
                 (batch := join.batch(feed.problems())).changes
                 or batch.values
                 or batch.statuses
-                or batch.problems != told
+                or batch.problems != problems
             ):
                 yield batch
     finally:
         await feed.close()
 
 
-Take = Callable[[ResourceKind, str, str, Any], None]  # kind, namespace, name, the object or None
+Take = Callable[[ResourceKind, str, str, Any], None]  # kind, namespace, name, the object or None if it was deleted
 
 
 class _Follower:
-    """One kind that is followed, and the objects of it that are known."""
+    """One kind that is watched, and the names of its objects that are known."""
 
     def __init__(self, resource: ResourceKind, take: Take) -> None:
         self.resource, self.take = resource, take
@@ -109,7 +109,7 @@ class _Follower:
 
 
 class _Feed:
-    """Runs the reflectors and processes their events one after the other."""
+    """Runs one reflector per kind and processes their events one after the other."""
 
     def __init__(self, client: Client, timing: WatchTiming) -> None:
         self._client = client
@@ -129,7 +129,8 @@ class _Feed:
         return follower
 
     def leave(self, follower: _Follower) -> None:
-        """Stop following a kind that is gone or is now followed in another version. The caller handles its objects."""
+        """Stop watching a kind that was removed or is now watched in another version. The caller handles the objects
+        of the kind."""
         assert follower.task is not None  # noqa: S101 - `follow` made it
         follower.task.cancel()
         self._followers.discard(follower)
@@ -149,7 +150,7 @@ class _Feed:
                 log.warning("still waiting for the API server to list %s", awaited)
 
     async def next(self) -> None:
-        """Process the events that have arrived; wait if there are none."""
+        """Process all events that have arrived; wait if there are none."""
         self._take_in(await self._arrived.get())
         while not self._arrived.empty():
             self._take_in(self._arrived.get_nowait())
@@ -172,7 +173,7 @@ class _Feed:
     def _take(self, follower: _Follower, namespace: str, name: str, found: Any) -> None:
         try:
             follower.take(follower.resource, namespace, name, found)
-        except Exception:  # a bug in weft: the others continue
+        except Exception:  # a bug in weft: the other objects are still processed
             log.exception("cannot process %s %s/%s; it stays as it was", follower.resource.kind, namespace, name)
         if found is None:
             follower.known.discard((namespace, name))
@@ -185,7 +186,7 @@ class _Feed:
             if problem is not None and follower in self._followers:
                 self._problems[follower] = problem
             if before != problem and self._arrived.empty():
-                self._arrived.put_nowait(None)  # wakes the reader, which reports it
+                self._arrived.put_nowait(None)  # wakes the reader, which reports the problem
 
         while True:
             everything = True
@@ -198,7 +199,7 @@ class _Feed:
                         await self._arrived.put((follower, events, everything))
                         everything = False
             except Exception:
-                log.exception("following %s failed; trying again", follower.resource)
+                log.exception("the watch of %s failed; trying again", follower.resource)
                 await asyncio.sleep(_AFTER_DEFECT)
 
     async def close(self) -> None:
@@ -209,15 +210,16 @@ class _Feed:
 
 
 class _Join:
-    """Combines the kinds: it receives one object at a time; `batch` returns the accumulated result."""
+    """Combines the objects of all kinds. It receives one object at a time; `batch` returns everything received since
+    the last batch."""
 
     def __init__(self, pods: PodIndex, revisions: dict[ObjectKey, str], feed: _Feed) -> None:
         self._pods = pods
         self._revisions = revisions
         self._feed = feed
         self._documents = Documents()
-        self._localities: dict[str, str] = {}  # by node
-        self._instances: dict[tuple[str, str], Instance] = {}  # by pod
+        self._localities: dict[str, str] = {}  # localities by node name
+        self._instances: dict[tuple[str, str], Instance] = {}  # by namespace and name of the pod
         self._served: dict[
             str, tuple[ServedDefinition, _Follower]
         ] = {}  # Istio's kinds, by the name of their definition
@@ -262,7 +264,7 @@ class _Join:
             return
         for record in self._pods.on_node(name):
             instance = self._instances[record.key]
-            if instance.locality == before:  # else its own label states its locality
+            if instance.locality == before:  # otherwise the pod's own label sets its locality
                 self._put_instance(msgspec.structs.replace(instance, locality=locality))
                 group = msgspec.structs.replace(record.group, locality=locality)
                 self._pods.put(msgspec.structs.replace(record, group=group))
@@ -288,7 +290,8 @@ class _Join:
         self._values[ObjectKey("EndpointSlice", namespace, name)] = (value,) if value is not None else ()
 
     def definition(self, resource: ResourceKind, namespace: str, name: str, found: DefinitionObject | None) -> None:
-        """A kind of Istio was added or removed, or is served in other versions."""
+        """Start, change or stop the watch of a kind after its CustomResourceDefinition was added, changed or
+        removed."""
         now = served(found) if found is not None else None
         before, follower = self._served.get(name, (None, None))
         if now == before:
@@ -304,7 +307,7 @@ class _Join:
             return
         log.info("reading %s as %s", now.resource, now.resource.api_version)
         new = self._feed.follow(now.resource, JudgedObject, self.judged if now.has_status else self.written)
-        new.known.update(left)  # objects missing from its first list are gone
+        new.known.update(left)  # objects missing from the first list of the new watch were deleted
         self._served[name] = (now, new)
 
 

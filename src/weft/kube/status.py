@@ -1,10 +1,11 @@
-"""Writes statuses: the condition `Accepted` in each object's status; for the Gateway API's objects, the statuses that
-it requires (`gateway_status.py`).
+"""Writes the statuses of objects: the condition `Accepted`, and for the Gateway API's objects the whole statuses
+that the Gateway API requires (`gateway_status.py`).
 
-The watch passes the current statuses (`see`), the control plane passes the problems of objects (`judge`); the leader
-writes the differences (`run`): a condition by server-side apply under weft's field manager, a Gateway API status as a
-whole, based on the version it was computed from. Rule: an object is written only if its status should change, other
-controllers' conditions are not touched, and a rejected write does not stop the others.
+The watch passes the current statuses (`see`), the control plane passes the problems of objects (`judge`), and the
+leader writes the differences (`run`). A condition is written by server-side apply under weft's field manager; a
+Gateway API status is written as a whole, based on the version it was computed from. Rule: an object is written only
+if its status should change, conditions of other controllers are not touched, and a rejected write does not stop the
+other writes.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ log = logging.getLogger("weft.kube")
 
 MANAGER = "weft-status"  # the field manager, in the objects' managedFields
 CONDITION = "Accepted"
-PER_SECOND = 20.0  # writes on average: the limit of istiod's clients
+PER_SECOND = 20.0  # writes per second on average: the limit of istiod's clients
 BURST = 50
 _AT_ONCE = 8
 _LONGEST_MESSAGE = 4_096
 _FIRST_DELAY, _MOST_DELAY = 1.0, 60.0  # seconds, between attempts at one object
-_FORBIDDEN = 300.0  # seconds until a kind that may not be written is tried again
+_FORBIDDEN = 300.0  # seconds until a kind whose status weft may not write is tried again
 
 
 class CarriedStatus(msgspec.Struct, frozen=True):
-    """The current status of an object in the API server, as far as weft writes it."""
+    """The current status of an object in the API server, with the parts that weft writes."""
 
     resource: ResourceKind
     generation: int
     accepted: ObjectCondition | None = None
-    apart: bool = False  # each condition has its own field manager; else the API server treats them as one list
+    apart: bool = False  # each condition has its own field manager; else all conditions are one value
     status: Mapping[str, Any] | None = None  # the whole status, for the Gateway API's kinds
 
 
@@ -58,17 +59,17 @@ class StatusWriter:
         self._bucket = _Bucket(per_second, BURST)
         self._carried: dict[ObjectKey, CarriedStatus] = {}
         self._problems: dict[ObjectKey, tuple[Problem, ...]] = {}
-        self._wanted_statuses: Mapping[ObjectKey, Wanted] = {}  # of the Gateway API's objects
+        self._wanted_statuses: Mapping[ObjectKey, Wanted] = {}  # wanted statuses of the Gateway API's objects
         self._judged: set[ObjectKey] = set()  # objects that the control plane has checked
         self._due: dict[ObjectKey, None] = {}
         self._delays: dict[ObjectKey, _Delay] = {}
         self._forbidden: set[ResourceKind] = set()
         self._wake = asyncio.Event()
 
-    # Every replica keeps the current state, so that a new leader has it.
+    # Every replica tracks the current state, so that a new leader has it.
 
     def see(self, statuses: Iterable[tuple[ObjectKey, CarriedStatus | None]]) -> None:
-        """Statuses from the watch; None: the object is gone."""
+        """Record statuses from the watch; None: the object was deleted."""
         for key, carried in statuses:
             if carried is None:
                 self._forget(key)
@@ -77,7 +78,8 @@ class StatusWriter:
                 self._consider(key)
 
     def judge(self, key: ObjectKey, problems: Sequence[Problem] = ()) -> None:
-        """Set all current problems of an object; none: it is accepted. Only objects that were judged are written."""
+        """Set all current problems of an object; without problems it is accepted. Only objects for which this was
+        called get a status."""
         self._judged.add(key)
         if problems:
             self._problems[key] = tuple(problems)
@@ -93,24 +95,25 @@ class StatusWriter:
                 self.judge(key)
 
     def judge_all(self, problems: Iterable[Problem]) -> None:
-        """`judge` for all other objects that were seen, from all current problems."""
+        """Call `judge` for all objects that were seen and are not the Gateway API's, with their part of all current
+        problems."""
         by_object: dict[str, list[Problem]] = defaultdict(list)
         for problem in problems:
             by_object[problem.where.object].append(problem)
         for key, carried in self._carried.items():
-            found = tuple(by_object.get(str(key), ()))
-            if carried.status is None and (key not in self._judged or self._problems.get(key, ()) != found):
-                self.judge(key, found)
+            own = tuple(by_object.get(str(key), ()))
+            if carried.status is None and (key not in self._judged or self._problems.get(key, ()) != own):
+                self.judge(key, own)
 
     @property
     def due(self) -> int:
-        """The number of objects whose status is not as it should be."""
+        """The number of objects whose status has to be written."""
         return len(self._due) + sum(each.timer is not None for each in self._delays.values())
 
     # Only the leader writes.
 
     async def run(self) -> None:
-        """Write the differences until cancelled."""
+        """Write statuses that differ from the wanted ones until cancelled."""
         for key in self._carried:
             self._consider(key)
         writing: set[asyncio.Task[None]] = set()
@@ -118,7 +121,7 @@ class StatusWriter:
             while True:
                 while self._due and len(writing) < _AT_ONCE:
                     await self._bucket.take()
-                    if not self._due:  # it may have changed while waiting
+                    if not self._due:  # the status may have changed while this task waited
                         break
                     key = next(iter(self._due))
                     del self._due[key]
@@ -141,7 +144,7 @@ class StatusWriter:
         if delay is not None and delay.timer is not None:
             if self._saying(key) == delay.said:
                 return
-            # The wanted status has changed, so no other writer has overwritten it yet.
+            # The wanted status has changed, so the difference does not mean that another writer overwrote it.
             delay.backoff.reset()
             self._look_by(key, delay)
             return
@@ -149,7 +152,8 @@ class StatusWriter:
         self._wake.set()
 
     def _saying(self, key: ObjectKey) -> object:
-        """What determines an object's status, without its times."""
+        """The input that determines an object's status, without timestamps: its problems, or the wanted Gateway API
+        status."""
         if self._carried[key].status is not None:
             return self._wanted_statuses.get(key)
         return self._problems.get(key, ())
@@ -167,10 +171,10 @@ class StatusWriter:
 
     def _wanted(self, key: ObjectKey) -> ObjectCondition:
         carried = self._carried[key]
-        made = condition(self._problems.get(key, ()), carried.generation)
+        wanted = condition(self._problems.get(key, ()), carried.generation)
         since = carried.accepted.last_transition_time if carried.accepted else None
-        same = carried.accepted is not None and carried.accepted.status == made.status
-        return msgspec.structs.replace(made, last_transition_time=since if same and since else _now())
+        same = carried.accepted is not None and carried.accepted.status == wanted.status
+        return msgspec.structs.replace(wanted, last_transition_time=since if same and since else _now())
 
     async def _write(self, key: ObjectKey) -> None:
         carried = self._carried.get(key)
@@ -188,36 +192,40 @@ class StatusWriter:
             if error.forbidden:
                 self._forbid(carried.resource, error)
                 return
-            log.log(logging.INFO if error.conflict else logging.WARNING, "the status of %s: %s", key, error)
+            log.log(
+                logging.INFO if error.conflict else logging.WARNING, "cannot write the status of %s: %s", key, error
+            )
         except KubeError as error:
             log.warning("the status of %s is not written: %s", key, error)
-        # Written or not, it is checked again: soon at first, then at growing intervals, in case others overwrite it.
+        # Written or not, the status is checked again: soon at first, then at growing intervals, in case others
+        # overwrite it.
         if key in self._carried:
             self._later(key, said)
 
     async def _apply(self, key: ObjectKey, carried: CarriedStatus, wanted: ObjectCondition) -> None:
         resource = carried.resource
         patch = _patch(resource, key, [wanted], carried.generation)
-        if carried.apart:  # a conflict means that another manager has a condition of this name; it keeps it
+        if carried.apart:  # a conflict means that another manager has a condition of this name, and keeps it
             await self._send(resource, key, patch)
             return
-        # As in Istio's CRDs: all conditions are sent, and the write fails if the object changed meanwhile.
-        found = await self._client.get(resource, key.name, _Whole, namespace=key.namespace)
-        others = [each for each in _conditions(found.status) if each.get("type") != CONDITION]
+        # In Istio's CRDs all conditions are one value: all are sent, and the write fails if the object changed
+        # meanwhile.
+        current = await self._client.get(resource, key.name, _Whole, namespace=key.namespace)
+        others = [each for each in _conditions(current.status) if each.get("type") != CONDITION]
         patch["status"]["conditions"] = [*others, wanted]
-        patch["metadata"]["resourceVersion"] = found.metadata.resource_version
+        patch["metadata"]["resourceVersion"] = current.metadata.resource_version
         await self._send(resource, key, patch, force=True)
 
     async def _replace(self, key: ObjectKey, carried: CarriedStatus) -> None:
-        """List entries have no separate managers there: all are sent, and the write fails if the object changed
-        meanwhile."""
+        """Replace the whole status of a Gateway API object, since list entries have no separate field managers
+        there. The write fails if the object changed meanwhile."""
         resource, wanted = carried.resource, self._wanted_statuses[key]
-        found = await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
-        metadata, status = found.get("metadata") or {}, found.get("status")
+        current = await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
+        metadata, status = current.get("metadata") or {}, current.get("status")
         if metadata.get("generation", 0) != carried.generation:
             return  # the object has changed and will be judged again
-        held = status if isinstance(status, dict) else {}
-        body = {**found, "status": status_of(held, wanted, carried.generation, now=_now())}
+        before = status if isinstance(status, dict) else {}
+        body = {**current, "status": status_of(before, wanted, carried.generation, now=_now())}
         path = resource.path(key.namespace, key.name, "status")
         await self._client.raw("PUT", path, query={"fieldManager": self._manager}, body=msgspec.json.encode(body))
 
@@ -250,7 +258,7 @@ class StatusWriter:
         self._look_in(key, delay, delay.backoff.next())
 
     def _look_by(self, key: ObjectKey, delay: _Delay) -> None:
-        """Check again after the shortest delay, unless a check is due sooner."""
+        """Check the object again after the shortest delay, unless a check is due sooner."""
         loop = asyncio.get_running_loop()
         if delay.timer is not None and delay.timer.when() > loop.time() + _FIRST_DELAY:
             self._look_in(key, delay, _FIRST_DELAY)
@@ -287,7 +295,7 @@ def carried(resource: ResourceKind, found: JudgedObject, *, apart: bool) -> Carr
     try:
         status = msgspec.json.decode(found.status, type=ObjectStatus) if bytes(found.status) else ObjectStatus()
     except (msgspec.MsgspecError, RecursionError, ValueError):
-        status = ObjectStatus()  # another controller's, of another shape
+        status = ObjectStatus()  # the status has another shape: another controller wrote it
     ours = next((each for each in status.conditions or () if each.type == CONDITION), None)
     return CarriedStatus(resource, found.metadata.generation, ours, apart)
 
@@ -309,7 +317,7 @@ def condition(problems: Sequence[Problem], generation: int) -> ObjectCondition:
 
 
 def _sentence(problem: Problem) -> str:
-    """The problem without its object, since the message is in the object's own status."""
+    """The text of a problem without its object, since the text is written to the object's own status."""
     field = f"{problem.where.field}: " if problem.where.field else ""
     hint = f" (hint: {problem.hint})" if problem.hint else ""
     return f"{field}{problem.level}: {problem.what}{hint}"
@@ -338,8 +346,8 @@ class _Whole(msgspec.Struct):
 
 
 def _conditions(status: Any) -> list[dict[str, Any]]:
-    found = status.get("conditions") if isinstance(status, dict) else None
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return [each for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []
 
 
 class _Delay:
@@ -352,7 +360,7 @@ class _Delay:
 
 
 class _Bucket:
-    """A token bucket: `burst` at once, `per_second` on average."""
+    """A token bucket that limits writes: `burst` at once, `per_second` on average."""
 
     def __init__(self, per_second: float, burst: int) -> None:
         self._per_second, self._burst = per_second, float(burst)

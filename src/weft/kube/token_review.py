@@ -1,8 +1,9 @@
-"""TokenReview: the API server checks a token's signature, time and audience, and that its pod and service account still
-exist. The CA's token checks use it.
+"""Sends TokenReviews for the CA's token checks: the API server checks a token's signature, time and audience, and
+that its pod and service account still exist.
 
-Rule: the response is read strictly, and only a token that is bound to a pod gives an identity; an API server that
-cannot be reached is not a rejection."""
+Rule: the response is read strictly, and only a token that is bound to a pod gives an identity. An API server that
+cannot be reached is not a rejection.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +42,10 @@ class Reviewed(msgspec.Struct, frozen=True):
 
 
 class ReviewRefused(Exception):
-    """The bearer's fault."""
+    """The token is not valid, or does not give an identity."""
 
     def __init__(self, reason: Reason, detail: str = "", reviewed: Reviewed | None = None) -> None:
-        """`reviewed`: the token's identity, where it is known but not sufficient."""
+        """`reviewed`: the token's identity, if the API server returned one that is not sufficient."""
         self.reason, self.detail, self.reviewed = reason, detail, reviewed
         super().__init__(f"{reason}: {detail}" if detail else str(reason))
 
@@ -56,7 +57,8 @@ class ReviewUnavailable(KubeError):
 
 
 async def review(client: Client, token: str, audiences: Sequence[str], *, timeout: float = _TIMEOUT) -> Reviewed:
-    """Raises ReviewRefused or ReviewUnavailable. At least one of `audiences` must be the token's."""
+    """Return the identity of a token, as the API server reports it. At least one of `audiences` must be the token's.
+    Raises ReviewRefused or ReviewUnavailable."""
     if not audiences:
         raise ValueError("an audience is needed")
     if not token or len(token) > _LONGEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
@@ -70,7 +72,7 @@ async def review(client: Client, token: str, audiences: Sequence[str], *, timeou
         answer = await client.raw("POST", TOKEN_REVIEWS.path(), body=msgspec.json.encode(question), timeout=timeout)
         status = msgspec.json.decode(answer, type=_Answer).status
     except (KubeError, msgspec.MsgspecError, ValueError) as error:
-        hint = "is the API server up, and may this account create tokenreviews.authentication.k8s.io?"
+        hint = "check that the API server is up, and that this account may create tokenreviews.authentication.k8s.io"
         raise ReviewUnavailable(f"a token cannot be reviewed: {error}", hint) from error
     return _identity(status, audiences)
 
@@ -80,10 +82,10 @@ def _identity(status: _Status, audiences: Sequence[str]) -> Reviewed:
         # Only the server's message distinguishes the reasons; the decision does not depend on it.
         wrong = "audience" in (status.error or "")
         reason = Reason.WRONG_AUDIENCE if wrong else Reason.NOT_AUTHENTICATED
-        raise ReviewRefused(reason, (status.error or "the API server did not authenticate it")[:500])
+        raise ReviewRefused(reason, (status.error or "the API server did not authenticate the token")[:500])
     granted = tuple(status.audiences or ())
     if not set(granted) & set(audiences):
-        detail = f"it is for {', '.join(granted) or 'no audience'}, not for {', '.join(audiences)}"
+        detail = f"the token is for {', '.join(granted) or 'no audience'}, not for {', '.join(audiences)}"
         raise ReviewRefused(Reason.WRONG_AUDIENCE, detail)
     username = status.user.username
     namespace, _, account = username.removeprefix(_ACCOUNT).partition(":")
@@ -98,7 +100,8 @@ def _identity(status: _Status, audiences: Sequence[str]) -> Reviewed:
 
 
 def _only(extra: dict[str, list[str] | None], key: str) -> str:
-    """The value, if there is exactly one; several are ambiguous."""
+    """The value of `key` in the `extra` fields of a user; "" unless there is exactly one value, since several are
+    ambiguous."""
     values = extra.get(key) or []
     return values[0] if len(values) == 1 else ""
 

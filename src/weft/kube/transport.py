@@ -1,8 +1,8 @@
-"""HTTP to one API server: a request and its response in bytes, a stream, or a WebSocket.
+"""Sends HTTP requests to one API server: a request and its response in bytes, a stream, or a WebSocket.
 
 The client passes a method and a path. aiohttp's errors are converted here. Rule: every response has a deadline and a
-maximum size, nothing is retried implicitly (except once, with newer credentials, after 401), and no token is ever
-logged."""
+maximum size. Nothing is retried implicitly, except once after 401, with newer credentials. No token is ever logged.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.kube.error import ApiError, ApiUnavailable, KubeError
 
 TIMEOUT = 30.0  # seconds for a whole request
 _CONNECT_TIMEOUT = 10.0
-_MOST_AT_ONCE = 32  # requests, without watches: a burst of token reviews must not use all sockets
+_MOST_AT_ONCE = 32  # concurrent requests, without watches: a burst of token reviews must not use all sockets
 _LONGEST_ANSWER = 256 << 20  # far more than a realistic page of 500 objects
 _LONGEST_REFUSAL = 1 << 20
 _READ_BUFFER = 1 << 20
@@ -31,7 +31,8 @@ _JSON = "application/json"
 
 
 class Transport:
-    """Can be created inside or outside a running event loop; the session opens with the first request."""
+    """The HTTP session with one API server. It can be created inside or outside a running event loop; the session
+    opens with the first request."""
 
     def __init__(self, connection: ApiConnection, *, timeout: float = TIMEOUT, user_agent: str = "") -> None:
         self.connection = connection
@@ -63,8 +64,8 @@ class Transport:
         content_type: str = _JSON,
         timeout: float | None = None,
     ) -> bytes:
-        """The body of a successful response. ApiError if the server rejects the request, ApiUnavailable if it does not
-        answer in time."""
+        """Send a request and return the body of the successful response. Raises ApiError if the server rejects the
+        request, ApiUnavailable if it does not answer in time."""
         seconds = self._timeout if timeout is None else timeout
         where = f"{method} {path}"
         try:
@@ -80,7 +81,8 @@ class Transport:
     def stream(
         self, path: str, *, query: Mapping[str, str], inactivity: float
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """A response without an end. `inactivity`: seconds without a byte after which the server is considered dead."""
+        """Open a GET request whose response does not end, such as a watch. `inactivity`: seconds without a byte
+        after which the server is considered dead."""
         timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_TIMEOUT, sock_read=inactivity)
         return self._answer("GET", path, query=query, timeout=timeout)
 
@@ -88,8 +90,8 @@ class Transport:
     async def upgrade(
         self, path: str, *, protocol: str, query: Mapping[str, str] | None = None, longest: int = 4 << 20
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """A WebSocket with this subprotocol. ApiError if the server rejects it, ApiUnavailable if it does not
-        answer."""
+        """Open a WebSocket with this subprotocol. Raises ApiError if the server rejects it, ApiUnavailable if the
+        server does not answer."""
         where = f"GET {path}"
         opened = await self._open(path, protocol, query or {}, longest, where)
         try:
@@ -140,8 +142,8 @@ class Transport:
         )
 
     async def _said(self, path: str, query: Mapping[str, str], status: int, where: str) -> ApiError:
-        """The server's error for a rejected WebSocket. Its handshake has only the status code, so a plain request gets
-        the message."""
+        """The server's error for a rejected WebSocket. A failed handshake has only a status code, so this sends a
+        plain request to get the server's message."""
         try:
             await self.raw("GET", path, query=query)
         except ApiError as error:
@@ -162,7 +164,7 @@ class Transport:
         kind: str = _JSON,
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A successful response; its body is still to be read."""
+        """Send a request and return the successful response, whose body is not read yet."""
         where = f"{method} {path}"
         try:
             for retry in (True, False):
@@ -214,15 +216,15 @@ class Transport:
 
 
 def _socket(address: Any) -> socket.socket:
-    """A socket with TCP keepalive, so that a machine that is gone is noticed within half a minute."""
+    """Create a socket with TCP keepalive, so that an unreachable peer is noticed within half a minute."""
     family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection = socket.socket(family, kind, protocol)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000)):
         if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return connection
 
 
 def _hint(connection: ApiConnection) -> str:
-    return f"is it up? {connection.server}/readyz, from {connection.source or 'the connection'}"
+    return f"check that it is up: {connection.server}/readyz, from {connection.source or 'the connection'}"

@@ -1,5 +1,6 @@
-"""Checks whether the API server can call weft's webhooks: whether each webhook configuration has the right `caBundle`
-and its Service a ready endpoint. A configuration without these blocks other objects, and is a problem."""
+"""Checks whether the API server can call weft's webhooks: each webhook configuration needs the right `caBundle`, and
+its Service needs a ready endpoint. A configuration that lacks these is a problem, because it blocks the creation
+of other objects."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE
 
 
 async def unanswered(client: Client, labels: str) -> list[Problem]:
-    """Problems as warnings: installing again fixes them."""
-    found = []
+    """Return a warning for each webhook configuration with these labels whose webhook the API server cannot call."""
+    problems = []
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         for each in (await client.list(resource, _Webhooks, labels=labels)).items:
             where = Where(object=f"{resource.kind} {each.metadata.name}")
@@ -27,23 +28,24 @@ async def unanswered(client: Client, labels: str) -> list[Problem]:
             if not all(webhook.client_config.ca_bundle for webhook in each.webhooks):
                 what = "it has no caBundle: the API server cannot verify the webhook's certificate"
                 hint = f"the control plane writes it: kubectl logs -n {service.namespace} -l app=istiod"
-                found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
+                problems.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
             elif not await _is_believed(client, service, each.webhooks):
                 what = (
                     "its caBundle is of another CA than the control plane's: the API server cannot verify the webhook"
                 )
                 published = f"ConfigMap {ROOT_CONFIG_MAP} in {service.namespace}"
                 hint = f"compare it with {published}; the control plane writes it again"
-                found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
+                problems.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
             elif not await _answers(client, service):
                 what = f"Service {service.namespace}/{service.name} has no ready endpoint"
                 hint = f"try: kubectl get pods -n {service.namespace} -l app=istiod"
-                found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
-    return found
+                problems.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
+    return problems
 
 
 async def _is_believed(client: Client, service: _Service, webhooks: tuple[_Webhook, ...]) -> bool:
-    """Whether each webhook has one of the control plane's published root certificates, if these can be read."""
+    """Whether the caBundle of each webhook has one of the control plane's published root certificates. True if these
+    cannot be read."""
     try:
         published = await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, _ConfigMap, namespace=service.namespace)
     except KubeError:
@@ -60,7 +62,7 @@ def _decoded(bundle: str) -> str:
 
 
 def _certificates(text: str) -> set[str]:
-    """The base64 text of each certificate, without line breaks."""
+    """The base64 text of each PEM certificate in `text`, without line breaks."""
     return {"".join(body.split()) for body in _CERTIFICATE.findall(text)}
 
 

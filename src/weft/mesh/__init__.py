@@ -1,2 +1,2 @@
-"""The index over the values of `weft.model`: which services, endpoints, routes and policies a proxy sees. Mutable;
-owned by the control plane's loop."""
+"""The index over the values of `weft.model`: which services, endpoints, routes and policies a proxy sees. The index
+is mutable; only the control plane's event loop uses it."""

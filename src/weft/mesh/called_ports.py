@@ -1,5 +1,5 @@
-"""Inbound ports of a group's workloads: from the services that select them, from their Sidecar and from the protocols
-that the instances declare. Pure functions over the registry; no state is kept."""
+"""Computes the inbound ports of a group's workloads from three inputs: the services that select the workloads, their
+Sidecar, and the protocols that the instances declare. Pure functions over the registry; no state is kept."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ RuleOf = Callable[[str, Service, Group], DestinationRule | None]  # rule for (ca
 
 
 def inbound_ports(group: Group, sidecar: Sidecar | None, registry: Registry, rule: RuleOf) -> tuple[InboundPort, ...]:
-    """A Sidecar's ingress listeners, or the ports of the services that select the group. `rule` returns the
-    DestinationRule for calls to a host."""
+    """The inbound ports of a group: a Sidecar's ingress listeners, or the ports of the services that select the
+    group. `rule` returns the DestinationRule for calls to a host."""
     if sidecar is not None and sidecar.ingress:
         return tuple(
             InboundPort(
@@ -52,11 +52,11 @@ def inbound_ports(group: Group, sidecar: Sidecar | None, registry: Registry, rul
                         rule=rule(service.host, service, group),
                     )
     for number, protocol in dict.fromkeys(each for instance in instances for each in instance.protocols):
-        known = ports.get(number)
-        if known is None:
+        before = ports.get(number)
+        if before is None:
             ports[number] = InboundPort(number=number, protocol=protocol)
-        elif known.carried.said == (Protocol.UNDECLARED,):
-            ports[number] = replace(known, protocol=protocol)
+        elif before.carried.said == (Protocol.UNDECLARED,):
+            ports[number] = replace(before, protocol=protocol)
     pool = sidecar.inbound_pool if sidecar is not None else None
     return tuple(replace(ports[number], pool=pool) for number in sorted(ports))
 
@@ -67,7 +67,7 @@ def _shared(known: InboundPort, service: Service, protocol: Protocol) -> Inbound
 
 
 def targets(group: Group, registry: Registry) -> Callable[[int], Iterable[int]]:
-    """Maps a Service port number to the target ports of a group's workloads."""
+    """Return a function that maps a Service port number to the target ports of a group's workloads."""
     instances = _alike(group, registry)
     targets_of: dict[int, dict[int, None]] = {}
     for service in sorted(registry.selecting(instances[0]), key=strength):

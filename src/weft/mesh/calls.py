@@ -1,8 +1,9 @@
-"""On-demand calls of each group: addresses that its proxies called before they had config for them, and hosts that are
-known to be called in some other way. A group that has called a host keeps the config of that host.
+"""Records the on-demand calls of each group: addresses that its proxies called before they had config for them, and
+hosts that the group is known to call for another reason. A group that has called a host keeps the config of that
+host.
 
-Records outlive the groups themselves, because proxies that reconnect still have their earlier config. Rule: every
-record here is bounded.
+Records are kept after a group's proxies have disconnected, because proxies that reconnect still have their earlier
+config. Rule: every record here is bounded.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from weft.model.group import Group
 from weft.model.on_demand import Brought, Telling
 
 MOST = 5_000  # addresses and hosts of one group; a group that calls more gets every service
-_WHILE_TOLD = 2  # times MOST addresses are kept: calls that are held until the full config arrives must go on, too
+_WHILE_TOLD = 2  # times MOST addresses are recorded: calls held until the full config arrives must continue, too
 _MOST_GROUPS = 10_000
 
 Address = str  # without the port: calls to several ports of one address count once
@@ -27,16 +28,16 @@ Address = str  # without the port: calls to several ports of one address count o
 class CallReason(StrEnum):
     CALLED = "called"
     LOOKED_UP = "looked up"
-    HAD = "had before"  # a reconnected proxy reported it
+    HAD = "had before"  # a reconnected proxy subscribed to it
 
 
 class Call(msgspec.Struct, frozen=True):
     why: CallReason
-    since: float  # wall-clock time
+    since: float  # wall-clock time of the first call
 
 
 class Called:
-    """What one group has called."""
+    """The addresses and hosts that one group has called."""
 
     def __init__(self) -> None:
         self.addresses: dict[Address, Call] = {}
@@ -48,12 +49,12 @@ class Calls:
     def __init__(self, most: int = MOST, clock: Callable[[], float] = time.time, *, everything: bool = False) -> None:
         """`everything`: treat every group as if it had called everything, for callers without call records."""
         self._most, self._clock, self._everything = most, clock, everything
-        self.fixed = False  # whether groups keep their mode (on demand or not) whatever the mesh becomes
+        self.fixed = False  # groups keep their mode (on demand or not), however the mesh changes
         self._groups: dict[Group, Called] = {}
         self._tellings: dict[Group, Telling] = {}  # for groups that have proxies
         self._brought: dict[Group, Brought] = {}
-        self._listeners: dict[Group, frozenset[str]] = {}  # of proxies whose group has not joined yet
-        self._gone: dict[Group, None] = {}  # kept groups without proxies, the longest gone first
+        self._listeners: dict[Group, frozenset[str]] = {}  # listeners of proxies whose group has not joined yet
+        self._gone: dict[Group, None] = {}  # recorded groups without proxies, the one longest without first
 
     # While a group has proxies
 
@@ -66,7 +67,7 @@ class Calls:
         self._gone.pop(group, None)
 
     def leave(self, group: Group) -> None:
-        """The group's last proxy is gone; forget the hosts that it had without calling them."""
+        """Called when the group's last proxy has disconnected. Drops its state, except the record of what it called."""
         self._brought.pop(group, None)
         self._listeners.pop(group, None)
         if self._tellings.pop(group, None) is not None and group in self._groups:
@@ -80,7 +81,7 @@ class Calls:
         return self._brought.get(group)
 
     def bring_listeners(self, group: Group, listeners: frozenset[str]) -> None:
-        """Remember listeners that proxies of a group have, until the group joins."""
+        """Record listeners that reconnecting proxies of a group have, until the group joins."""
         known = self._listeners.get(group, frozenset())
         if len(known) < self._most and (known or len(self._listeners) < _MOST_GROUPS):
             self._listeners[group] = known.union(islice(listeners, self._most))
@@ -88,10 +89,10 @@ class Calls:
     def take_listeners(self, group: Group) -> frozenset[str]:
         return self._listeners.pop(group, frozenset())
 
-    # What it calls
+    # What a group calls
 
     def of(self, group: Group) -> Called:
-        """What a group has called, read-only; empty if it has called nothing."""
+        """The addresses and hosts that a group has called, read-only; empty if it has called nothing."""
         called = self._groups.get(group)
         if called is None:
             called = Called()
@@ -108,8 +109,8 @@ class Calls:
         hosts: Iterable[str] = (),
         why: CallReason = CallReason.CALLED,
     ) -> bool:
-        """Record calls; returns whether any of them is new. Calls far beyond the limit are not recorded and get no
-        reply of their own: by then the group gets every service anyway."""
+        """Record calls of a group. Returns whether any of them is new. Calls far beyond the limit are not recorded
+        and get no on-demand reply: by then the group gets every service anyway."""
         called = self.of(group)
         call, before = Call(why, self._clock()), (len(called.addresses), len(called.hosts), called.everything)
         for kept, new, most in ((called.addresses, addresses, _WHILE_TOLD * self._most), (called.hosts, hosts, 0)):
@@ -136,8 +137,8 @@ class Calls:
         return before != (len(called.addresses), len(called.hosts), called.everything)
 
     def copy(self, *, fixed: bool = False) -> Calls:
-        """An independent copy of the current state. `fixed`: for comparing two meshes, so that the comparison shows
-        how the meshes differ and not a switch between on-demand and full config."""
+        """An independent copy of the current state. `fixed`: for comparing two meshes, groups keep their mode, so
+        that the comparison shows how the meshes differ and not a switch between on-demand and full config."""
         result = Calls(self._most, self._clock, everything=self._everything)
         result.fixed = fixed or self.fixed
         for group, called in self._groups.items():

@@ -1,6 +1,7 @@
 """Index of claims: for each host, wildcard or namespace, the objects that define it.
 
-Several objects may claim one name. The best claim comes first, so that every reader chooses the same one.
+Several objects may claim one name. The best claim comes first, so that all code that reads the index chooses the
+same object.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ def patterns(host: str) -> tuple[str, ...]:
 
 
 def strength(value: Service | VirtualService | DestinationRule | Sidecar) -> tuple[int, str, str, str]:
-    """Best claim first: Services before ServiceEntries, VirtualServices before attached routes, then the oldest, then
-    by name. Unknown age is newest."""
+    """Sort key of a claim, the best claim first: Services before ServiceEntries, VirtualServices before attached
+    Gateway API routes, then the oldest, then by name. A claim of unknown age counts as the newest."""
     kind = 1 if value.origin is not None and value.origin.key.kind == "ServiceEntry" else 0
-    if isinstance(value, VirtualService) and value.attached:  # consumers' routes before producers'
+    if isinstance(value, VirtualService) and value.attached:  # consumer routes before producer routes
         kind = 1 if value.export_to == (".",) else 2
     return (kind, value.created or "9999", value.namespace, value.name)

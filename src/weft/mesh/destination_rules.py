@@ -1,9 +1,9 @@
-"""Index of DestinationRules: which one applies to a group's calls to a host. `mesh.py` owns it.
+"""Index of DestinationRules: which rule applies to a group's calls to a host. `mesh.py` owns it.
 
-Rule: the caller's namespace is searched first, then the service's, then the root namespace; in each, a rule for the
-host itself comes before wildcards (the narrowest first), and a rule with a workloadSelector before one for all callers.
-Rules of one namespace for the same host and callers are merged. The TLS of a BackendTLSPolicy applies where they set no
-TLS.
+Rule: the caller's namespace is searched first, then the service's, then the root namespace. In each namespace, a
+rule for the host itself comes before wildcards (the narrowest first), and a rule with a workloadSelector before a
+rule for all callers. Rules of one namespace for the same host and callers are merged. The TLS of a BackendTLSPolicy
+applies where these rules set no TLS.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from weft.model.settings import Settings
 
 class Rules:
     def __init__(self) -> None:
-        self._written: Claims[DestinationRule] = Claims()  # by host or wildcard
-        self._merged: dict[str, tuple[DestinationRule, ...]] = {}  # by host or wildcard
+        self._written: Claims[DestinationRule] = Claims()  # all rules, by host or wildcard
+        self._merged: dict[str, tuple[DestinationRule, ...]] = {}  # merged rules, by host or wildcard
         self.asking_where = 0  # number of rules that may use locality load balancing
 
     def add(self, rule: DestinationRule) -> None:
@@ -55,7 +55,7 @@ class Rules:
         return completed(written, attached) if written is not None else attached
 
     def naming(self, credential: str) -> frozenset[str]:
-        """The hosts or wildcards whose rules name a Secret."""
+        """The hosts and wildcards whose rules name a Secret."""
         return frozenset(rule.host for rule in self._written if credential in credentials_of(rule))
 
     def passes_on(self, host: str) -> bool:

@@ -1,5 +1,5 @@
-"""Cache of gateway edges by scope: the hosts that gateways serve and the services that they route to. `mesh.py` owns
-it and clears it when a route or Gateway changes."""
+"""Cache of the edges of gateways by scope: the hosts that gateways serve and the services that they route to.
+`mesh.py` owns it and clears it when a route or Gateway changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.model.scope import Scope
 from weft.model.settings import Settings
 from weft.model.virtual_service import HttpRoute, VirtualService, destinations
 
-_MOST = 256  # cache entries; a gateway whose Services change leaves old ones behind
+_MOST = 256  # cache entries; when a gateway's Services change, its old entries remain unused
 Delegates = Callable[[VirtualService, HttpRoute], VirtualService | None]  # the delegate of a VirtualService's route
 
 
@@ -25,17 +25,17 @@ class Edges:
         self._known.clear()
 
     def of(self, scope: Scope, settings: Settings) -> Edge:
-        known = self._known.get(scope)
-        if known is None:
+        cached = self._known.get(scope)
+        if cached is None:
             if len(self._known) >= _MOST:
                 self.forget()
-            known = self._known[scope] = edge(
+            cached = self._known[scope] = edge(
                 scope.servers or (),
                 lambda gateway: self._routings.bound_to(gateway, scope.namespace, settings),
                 self._leads_to,
                 (host for host, _ in scope.asked),
             )
-        return known
+        return cached
 
     def _leads_to(self, routing: VirtualService) -> Iterator[str]:
         for route in routing.http:

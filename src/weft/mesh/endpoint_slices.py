@@ -1,5 +1,6 @@
 """Index of EndpointSlices by their Service, and by the pods and addresses that they list. A changed slice costs time
-proportional to its length; a changed pod, to the number of Services that list it. `registry.py` owns it."""
+proportional to its length; a changed pod costs time proportional to the number of Services that list the pod.
+`registry.py` owns it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class Slices:
         return self._by_service.get((namespace, service), {}).values()
 
     def naming(self, namespace: str, keys: Iterable[str]) -> set[str]:
-        """The Services with an endpoint under one of these keys: the name of a pod, its addresses."""
+        """The Services that have an endpoint with one of these keys: a pod name, or an address of the pod."""
         return {service for key in keys for service in self._naming.get((namespace, key), ())}
 
     def _forget(self, place: _Place, service: str) -> None:

@@ -1,9 +1,9 @@
-"""What gateway proxies serve: which Gateways select a proxy, on which ports it listens for their servers, and which
-VirtualServices it serves under which hosts.
+"""Computes what gateway proxies serve: which Gateways select a proxy, on which ports it listens for their servers,
+and which VirtualServices it serves under which hosts.
 
-`mesh.py` owns the index of Gateways; the rest is pure. Rule: the oldest Gateway decides. A port has the protocol of its
-first server, and a TLS server name (SNI) belongs to the first server that has it; later servers are left out, because
-Envoy would reject the whole listener.
+`mesh.py` owns the index of Gateways; the rest is pure functions. Rule: the oldest Gateway decides. A port has the
+protocol of its first server, and a TLS server name (SNI) belongs to the first server that has it. Later servers are
+left out, because Envoy would reject the whole listener.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.model.names import host_covers, selects
 from weft.model.proxy import OWN_PORTS
 from weft.model.virtual_service import HttpRoute, L4Route, VirtualService
 
-_FEW_NAMES = 50  # TLS server names of one port: each server lists all others, which grows with their square
+_FEW_NAMES = 50  # TLS server names of one port: each server lists all others, so the config grows with their square
 
 
 class Gateways:
@@ -46,8 +46,8 @@ class Gateways:
 
 
 def bound(gateways: Iterable[Gateway], targets: Callable[[int], Iterable[int]]) -> tuple[BoundServer, ...]:
-    """The servers of these Gateways at the ports where the proxy listens. `targets`: the workload's target ports for a
-    port of its Services; empty if no Service has it."""
+    """The servers of these Gateways, bound to the ports where the proxy listens. `targets`: the workload's target
+    ports for a port of its Services; empty if no Service has the port."""
     speaking: dict[tuple[str, int], str] = {}
     taken: dict[tuple[str, int], set[str]] = {}
     servers: list[BoundServer] = []
@@ -74,8 +74,9 @@ def edge(
     leads_to: Callable[[VirtualService], Iterable[str]],
     asked: Iterable[str] = (),
 ) -> Edge:
-    """What these servers serve. `routings`: the VirtualServices bound to a Gateway that these proxies may see, the
-    oldest first; `leads_to`: the hosts that a VirtualService or its delegates route to."""
+    """The Edge of gateway proxies with these servers: the hosts they serve, with their routes and destinations.
+    `routings`: the VirtualServices bound to a Gateway that these proxies may see, the oldest first. `leads_to`:
+    the hosts that a VirtualService or its delegates route to. `asked`: further hosts that the proxies call."""
     together: dict[str, list[BoundServer]] = {}  # by route configuration
     streams: dict[BoundServer, tuple[VirtualService, ...]] = {}
     for server in servers:
@@ -87,7 +88,7 @@ def edge(
                 for each in routings(server.gateway)
                 if any(server.admits(each, name) for name in _met(server, each))
             )
-    owners: dict[tuple[str, int], dict[str, str]] = {}  # TLS only, by door: which route configuration owns a name
+    owners: dict[tuple[str, int], dict[str, str]] = {}  # TLS only, by door: the route configuration that owns each name
     for server in servers:
         if server.server.encrypted:
             owners.setdefault(server.door, {}).update((each.host, server.route_name) for each in server.hosts)
@@ -114,8 +115,8 @@ def edge(
 
 
 def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
-    """The Secrets that a server needs. Its CA certificates may be in a separate Secret, NAME-cacert; a server that
-    requests no client certificate does not need that one, and may not even be allowed to read it."""
+    """The Secrets that a server needs. Its CA certificates may be in a separate Secret, NAME-cacert. A server that
+    requests no client certificate does not need NAME-cacert, and may not even be allowed to read it."""
     if tls is None:
         return ()
     own = (*tls.credentials, *((tls.authorities_credential,) if tls.authorities_credential else ()))
@@ -125,8 +126,8 @@ def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
 
 
 def vouching(tls: ServerTls) -> tuple[CredentialRef, ...]:
-    """The Secrets that are searched for CA certificates, in this order: the one configured for them; else NAME-cacert;
-    else NAME itself."""
+    """The Secrets that are searched for CA certificates, in this order: only the Secret that is configured for them,
+    if there is one; else NAME-cacert, then NAME itself."""
     if tls.authorities_credential is not None:
         return (tls.authorities_credential,)
     first = tls.credentials[:1]
@@ -134,7 +135,7 @@ def vouching(tls: ServerTls) -> tuple[CredentialRef, ...]:
 
 
 def age(gateway: Gateway) -> tuple[str, str, str]:
-    """The oldest first, then by name. Unknown age is newest."""
+    """Sort key: the oldest Gateway first, then by name. A Gateway of unknown age counts as the newest."""
     return (gateway.created or "9999", gateway.namespace, gateway.name)
 
 
@@ -143,7 +144,7 @@ def spoken(server: GatewayServer) -> str:
     return "tls" if server.encrypted else "http" if server.is_http else "tcp"
 
 
-_ByHost = Mapping[str, Sequence[VirtualService]]  # those with HTTP routes, the oldest first
+_ByHost = Mapping[str, Sequence[VirtualService]]  # VirtualServices with HTTP routes by host, the oldest first
 
 
 def _by_host(routings: Iterable[VirtualService]) -> _ByHost:
@@ -155,11 +156,11 @@ def _by_host(routings: Iterable[VirtualService]) -> _ByHost:
 
 
 def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> ServedName:
-    """The virtual host of one domain. It gets the routes of every VirtualService whose hosts intersect a server's at
-    this domain, however wide they are: where a server is for one name, a VirtualService for `*` applies to that name.
-    If there is none, the VirtualServices with the most specific covering host apply."""
+    """The virtual host of one domain. It gets the routes of every VirtualService whose hosts intersect the hosts of
+    a server at this domain, however wide they are: if a server is for one name, a VirtualService for `*` applies
+    to that name. If there is no such VirtualService, those with the most specific covering host apply."""
     serving = [server for server in held if any(host_covers(each.host, domain) for each in server.hosts)]
-    covering = [known.get(pattern, ()) for pattern in patterns(domain)]  # the nearest first
+    covering = [known.get(pattern, ()) for pattern in patterns(domain)]  # the most specific first
     met = (each for found in covering for each in found if any(server.meets(each, domain) for server in serving))
     routes = tuple(_in_order(met))
     for found in covering:
@@ -178,7 +179,8 @@ def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> Se
 
 
 def _speaks(server: BoundServer, domain: str, routes: tuple[VirtualService, ...]) -> bool:
-    """Whether a server lists the name itself or has routes for it. One that only has a wider name does not count."""
+    """Whether a server lists the domain itself or has routes for it. A server that only has a wider name does not
+    count."""
     return any(each.host == domain for each in server.hosts) or any(server.admits(each, domain) for each in routes)
 
 
@@ -206,25 +208,27 @@ def _taken(routes: tuple[_Route, ...], gateways: tuple[str, ...]) -> Iterator[_R
 
 
 def _domains(server: BoundServer, known: _ByHost) -> set[str]:
-    """The domains of a server: hosts that both it and a VirtualService have. A redirect to HTTPS needs no routes."""
-    found = {each.host for each in server.hosts} if server.server.redirects else set()
+    """The domains of a server: hosts that both the server and a VirtualService have. For a redirect to HTTPS, no
+    routes are needed."""
+    domains = {each.host for each in server.hosts} if server.server.redirects else set()
     for served in server.hosts:
 
         def has(host: str, served: ServedHost = served) -> bool:
             return any(served.admits(each) and server.gateway in each.gateways for each in known.get(host, ()))
 
         if any(has(pattern) for pattern in patterns(served.host)):
-            found.add(served.host)
+            domains.add(served.host)
         if served.host.startswith("*"):
-            found.update(host for host in known if host_covers(served.host, host) and has(host))
-    return found
+            domains.update(host for host in known if host_covers(served.host, host) and has(host))
+    return domains
 
 
 def _beside(route_name: str, held: Sequence[BoundServer], names: Mapping[str, str]) -> set[str]:
-    """Names of other TLS servers that clients may request in a connection to this one (HTTP/2 connection reuse); such
-    requests are misdirected (421). Names that this server's wildcards cover are always included; the others, because
-    one certificate may be valid for both, only if there are few names. If one of these is wider than this server's own
-    names, those are included, too, so that requests for them are still served."""
+    """Names of other TLS servers that clients may request in a connection to this server (HTTP/2 connection reuse).
+    Requests for these names are misdirected (421). Names that this server's wildcards cover are always included.
+    The others, for which the same certificate may be valid, are included only if there are few names. If an
+    included name is wider than this server's own names, the own names are included too, so that requests for them
+    are still served."""
     own = {each.host for server in held for each in server.hosts}
     wide = [host for host in own if host.startswith("*")]
     few = len(names) <= _FEW_NAMES
@@ -238,8 +242,8 @@ def _beside(route_name: str, held: Sequence[BoundServer], names: Mapping[str, st
 
 
 def _owner(domain: str, names: Mapping[str, str]) -> str:
-    """The route configuration that owns a name by its most specific host. Its server may require more of clients, such
-    as a certificate."""
+    """The route configuration that owns a name by its most specific host. The server of that configuration may
+    require more of clients, such as a certificate."""
     return next((names[pattern] for pattern in patterns(domain) if pattern in names), "")
 
 
@@ -257,10 +261,11 @@ def served_host(gateway: Gateway, written: str) -> ServedHost:
     namespace, slash, host = written.rpartition("/")
     if not slash:
         namespace = ANY
-    # SNI has no trailing dot; with it, another server could claim the same name.
+    # SNI has no trailing dot. If the dot were kept, another server could claim the same name.
     return ServedHost(gateway.namespace if namespace == "." else namespace, host.lower().removesuffix("."))
 
 
 def _name(server: GatewayServer, served: ServedHost) -> str:
-    """The name that distinguishes a server's connections from others of its port; plain TCP has none."""
+    """The name (SNI) that distinguishes a server's connections from those of other servers on its port; plain TCP
+    has none."""
     return served.host if server.encrypted else ANY

@@ -63,7 +63,7 @@ from weft.model.virtual_service import MESH, Destination, HttpRoute, VirtualServ
 
 
 class Index(typing.Protocol):
-    """Keeps all values of a kind."""
+    """An index of the mesh: keeps all values of one kind."""
 
     def add(self, value: typing.Any) -> None: ...
 
@@ -72,13 +72,13 @@ class Index(typing.Protocol):
 
 class Mesh:
     def __init__(self, settings: Settings | None = None, *, few: int = FEW) -> None:
-        """`few`: a proxy that can reach at most this many services gets them all at once (`on_demand.py`)."""
+        """`few`: a proxy that can reach at most this many services gets all of them at once (`on_demand.py`)."""
         self._few = few
         self._default_settings = settings or Settings()
         self.settings = self._default_settings
         self._values: dict[ObjectKey, tuple[Value, ...]] = {}
-        # resourceVersions. They are not part of the values: a status update changes an object's resourceVersion and
-        # must not change the mesh.
+        # The resourceVersion of each object. It is not part of the values: a status update changes an object's
+        # resourceVersion and must not change the mesh.
         self.revisions: dict[ObjectKey, str] = {}
         self._registry = Registry()
         self._reach = ReachableHosts(self._registry)
@@ -111,7 +111,8 @@ class Mesh:
     # Changing
 
     def apply(self, key: ObjectKey, values: tuple[Value, ...]) -> Touched:
-        """Replace the object's values with these; no values means that the object is gone."""
+        """Replace the object's values with these; no values means that the object was deleted. Returns what the
+        change touched."""
         before = self._values.pop(key, ())
         if values:
             self._values[key] = values
@@ -131,19 +132,19 @@ class Mesh:
             touched |= self._add(value)
         self._settling.notice((*before, *values))
         touched |= self.settle()
-        if mattered != self.locality_matters:  # then localities become part of groups, or stop being so
+        if mattered != self.locality_matters:  # localities become part of groups, or stop being so
             touched |= Touched(inbound=frozenset({EVERYWHERE}))
-        if ranges != self.virtual_ranges:  # then other addresses identify services
+        if ranges != self.virtual_ranges:  # other addresses identify services now
             self._reach.forget()
         return touched
 
     def together(self) -> AbstractContextManager[None]:
-        """For a batch of changes: within it, the Gateway API's objects are not combined. The caller calls `settle`
-        afterwards."""
+        """A context for a batch of changes: within it, the Gateway API's objects are not combined. The caller calls
+        `settle` afterwards."""
         return self._settling.together()
 
     def settle(self) -> Touched:
-        """Combine the Gateway API's objects again where they changed."""
+        """Combine the Gateway API's objects that changed. Returns what that touched."""
         touched: list[Touched] = []
         for gone, new in self._settling.settle(self._service_of, self.credential):
             touched += [self._remove(value) for value in gone]
@@ -191,7 +192,7 @@ class Mesh:
                     for host in (self._led_to(value) if hiding else destination_hosts(value))
                     if hiding or any(service.headless for service in self._registry.services.to(host))
                 }
-                # A VirtualService only for gateways, often with the host `*`, changes nothing for sidecars.
+                # A VirtualService that is only for gateways, often with the host `*`, changes nothing for sidecars.
                 alone = MESH not in value.gateways and bool(value.hosts)
                 return Touched(gateways=True, at_gateways=hosts) if alone else Touched(hosts=hosts)
             case Gateway():
@@ -238,11 +239,12 @@ class Mesh:
         return self._touched_by_answers(self._registry.move_slice(before, after))
 
     def _touched_by_answers(self, moved: dict[Service, bool]) -> Touched:
-        """`moved`: services with changed endpoints, and whether their standing changed."""
+        """What changes of endpoints touched. `moved`: services with changed endpoints, and whether their standing
+        changed."""
         hosts = {
             service.host
             for service, standing_changed in moved.items()
-            # More than EDS depends on the endpoints.
+            # Then not only EDS but other config depends on the endpoints.
             if standing_changed
             or service.headless
             or not service.selector
@@ -279,9 +281,9 @@ class Mesh:
     def _touched_by_policy(self, policy: Policy) -> Touched:
         place = EVERYWHERE if policy.namespace == self.settings.root_namespace else policy.namespace
         asks = isinstance(policy, AuthorizationPolicy) and policy.provider  # then its workloads see the provider
-        logs = isinstance(policy, Telemetry)  # then the access log of every listener of these proxies may change
+        logs = isinstance(policy, Telemetry)  # the access log of every listener of these proxies may change
         hosts: frozenset[str] = frozenset()
-        if isinstance(policy, PeerAuthentication):  # callers' endpoints or TLS settings follow it
+        if isinstance(policy, PeerAuthentication):  # callers' endpoints or TLS settings depend on it
             hosts = frozenset(each.host for each in self.services() if place in (EVERYWHERE, each.namespace))
         return Touched(hosts=hosts, inbound=frozenset({place}), scopes=frozenset({place} if asks or logs else ()))
 
@@ -304,7 +306,8 @@ class Mesh:
         return self._registry.services.names()
 
     def service(self, host: str, scope: Scope) -> Service | None:
-        """The service that a host means in a scope: the claim of its own namespace, else the best visible claim."""
+        """The service with this host in a scope: the claim of the scope's own namespace, else the best visible
+        claim."""
         return seen(self._registry, host, scope)
 
     @property
@@ -313,7 +316,7 @@ class Mesh:
         return self._registry.virtual.ranges
 
     def services_at(self, address: str, port: int | None = None) -> Sequence[Service]:
-        """The services with this address of their own and this port; None: any port."""
+        """The services that have this virtual address and this port; None: any port."""
         return self._registry.virtual.at(address, port)
 
     def addresses_of(self, host: str) -> Iterator[str]:
@@ -341,14 +344,14 @@ class Mesh:
     def endpoints(self, service: Service, port: ServicePort) -> tuple[Endpoint, ...]:
         """The current endpoints of a service port, in a stable order."""
         off = self._turned_off(service.namespace)
-        found = [
+        endpoints = [
             endpoint_at(answer.instance, answer.addresses, answer.port, off)
             if answer.instance is not None
             else Endpoint(answer.addresses[0], answer.port, extra_addresses=answer.addresses[1:])
             for answer in self._registry.answers(service, port)
         ]
         if service.selector:
-            found += [
+            endpoints += [
                 endpoint
                 for instance in self._registry.members(service) or ()
                 if not (instance.by_slice and service.sliced)
@@ -356,8 +359,8 @@ class Mesh:
                 and instance.can_answer(service.resolution)
                 and (endpoint := endpoint_of(instance, port, off)) is not None
             ]
-        found.sort(key=lambda endpoint: (endpoint.instance, endpoint.address, endpoint.port))
-        return (*found, *(written_endpoint(service, written, port, off) for written in service.static_endpoints))
+        endpoints.sort(key=lambda endpoint: (endpoint.instance, endpoint.address, endpoint.port))
+        return (*endpoints, *(written_endpoint(service, written, port, off) for written in service.static_endpoints))
 
     def standing(self, service: Service) -> Standing:
         return self._registry.standing(service)
@@ -369,15 +372,16 @@ class Mesh:
 
     def peer_modes(self, namespace: str, labels: Labels) -> PeerModes:
         """The mTLS modes of the workloads with these labels."""
-        known = self._modes.get((namespace, labels))
-        if known is None:
+        modes = self._modes.get((namespace, labels))
+        if modes is None:
             root = self.settings.root_namespace
-            known = peer_modes(self._policies.of(PeerAuthentication, namespace, labels, root), root)
-            self._modes[(namespace, labels)] = known
-        return known
+            modes = peer_modes(self._policies.of(PeerAuthentication, namespace, labels, root), root)
+            self._modes[(namespace, labels)] = modes
+        return modes
 
     def _turned_off(self, namespace: str) -> Off | None:
-        """Returns a function (labels, port) → whether those workloads have mTLS disabled; None if none has."""
+        """Return a function (labels, port) → whether mTLS is disabled for the namespace's workloads with these
+        labels; None if it is disabled for no workload."""
         if not self._policies.by_labels(PeerAuthentication, namespace):
             everyone = self.peer_modes(namespace, ()).mode
             return None if everyone is not TlsMode.DISABLE else lambda labels, number: True
@@ -405,7 +409,8 @@ class Mesh:
         return self.service(host, scope) or self.service(host, Scope(scope.namespace))
 
     def delegate(self, routing: VirtualService, route: HttpRoute) -> VirtualService | None:
-        """The delegate of a VirtualService's route, if it is a delegate and exported to that VirtualService."""
+        """The VirtualService to which a route of `routing` delegates; None if it does not exist, is no delegate or
+        is not exported to `routing`."""
         if route.delegate is None:
             return None
         values = self.get(ObjectKey("VirtualService", route.delegate.namespace, route.delegate.name))
@@ -417,7 +422,8 @@ class Mesh:
         return self._routings.hosts()
 
     def destination_rule(self, host: str, service: Service | None, group: Group) -> DestinationRule | None:
-        """The rule for calls to a host: the caller's namespace first, then the service's, then the root's."""
+        """The DestinationRule for a group's calls to a host. The caller's namespace is searched first, then the
+        service's, then the root namespace."""
         owners = [group.namespace]
         if service is not None:
             owners.append(service.namespace)
@@ -460,12 +466,12 @@ class Mesh:
         return settings_for(self.settings, telemetries, group.namespace, reporter)
 
     def sidecar(self, group: Group) -> Sidecar | None:
-        """The Sidecar of a group: one that selects it, else the namespace's, else the root namespace's."""
+        """The Sidecar of a group: one that selects the group, else its namespace's, else the root namespace's."""
         return self._sidecars.of(group, self.settings)
 
     def scope(self, group: Group) -> Scope:
-        """What a group may see. It includes the services that its own policies use (external authorizers, JWKS servers)
-        and the egress proxy for unknown destinations."""
+        """The scope of a group: the services that its proxies may see. These include the services that its own
+        policies use (external authorizers, JWKS servers) and the egress proxy for unknown destinations."""
         asked = tuple((provider.host, provider.port) for provider in self.authorizers(group))
         if group.kind is ProxyKind.GATEWAY:
             tokens = self.policies(RequestAuthentication, group)

@@ -34,8 +34,8 @@ class Policies:
     def of(
         self, kind: type[Kind], namespace: str, labels: Labels, root_namespace: str, *, gateway: bool = False
     ) -> tuple[Kind, ...]:
-        """The policies that select a workload: the root namespace's first, the oldest first within a namespace. One
-        whose targetRefs name a Gateway applies only to the proxies of that Gateway."""
+        """The policies that select a workload: the root namespace's first, the oldest first within a namespace. A
+        policy whose targetRefs name a Gateway applies only to the proxies of that Gateway."""
         named = f"Gateway {dict(labels).get(GATEWAY_NAME, '')}" if gateway else ""
         places = dict.fromkeys((root_namespace, namespace))
         return tuple(
@@ -56,5 +56,5 @@ def _is_for(policy: Policy, namespace: str, gateway: str) -> bool:
 
 
 def age(policy: Policy) -> tuple[str, str]:
-    """Sort key, the oldest first. Unknown age is newest."""
+    """Sort key: the oldest policy first. A policy of unknown age counts as the newest."""
     return (policy.created or "9999", policy.name)

@@ -1,7 +1,7 @@
-"""Cache of the hosts that proxies of a scope can get on demand, at their first call. It is updated service by service,
-so that a changed service does not cost a pass over the whole mesh. `mesh.py` owns it.
+"""Cache of the hosts that proxies of a scope can get on demand, at their first call. It is updated service by
+service, so that a changed service does not cost a pass over the whole mesh. `mesh.py` owns it.
 
-Rule: a forgotten entry is computed again at the next read; forgetting is always correct, only slower.
+Rule: a dropped entry is computed again at the next read, so dropping entries is always correct, only slower.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from weft.model.service import Service
 class ReachableHosts:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._hosts: dict[Scope, frozenset[str]] = {}  # the same set where it is equal, as it mostly is
-        self._covered: dict[str, tuple[Service, ...]] = {}  # claims to a host that have addresses of their own
+        self._hosts: dict[Scope, frozenset[str]] = {}  # scopes with equal sets, as most are, share one set object
+        self._covered: dict[str, tuple[Service, ...]] = {}  # claims to a host that have virtual addresses
 
     def of(self, scope: Scope) -> Set[str]:
-        """Hosts whose first call from this scope can be identified by its destination address."""
+        """The hosts whose first call from this scope can be identified by its destination address."""
         hosts = self._hosts.get(scope)
         if hosts is None:
             named = named_by(scope)
@@ -64,7 +64,7 @@ class ReachableHosts:
 
 
 def seen(registry: Registry, host: str, scope: Scope) -> Service | None:
-    """The service that a host means in a scope: the claim of its own namespace, else the best visible claim."""
+    """The service with this host in a scope: the claim of the scope's own namespace, else the best visible claim."""
     best: Service | None = None
     for service in registry.services.to(host):
         if not scope.ports(service):
@@ -76,8 +76,8 @@ def seen(registry: Registry, host: str, scope: Scope) -> Service | None:
 
 
 def named_by(scope: Scope) -> Set[str]:
-    """Hosts that are sent without a call: those that a Sidecar names in full, and those that the proxies themselves
-    call (authorizers, JWKS servers)."""
+    """The hosts whose config is sent without a call: those that a Sidecar names in full, and those that the proxies
+    themselves call (authorizers, JWKS servers)."""
     if scope.imports is None and not scope.asked:
         return frozenset()
     return {*(host for host, _ in scope.asked), *(entry.host for entry in scope.imports or ())}

@@ -1,5 +1,6 @@
-"""Index of services, instances and EndpointSlices, and of which instances belong to which service. It is updated change
-by change, so that a pod that comes or goes costs the same in a mesh of ten services as in one of ten thousand.
+"""Index of services, instances and EndpointSlices, and of the instances that belong to each service. It is updated
+change by change, so that an added or removed pod costs the same in a mesh of ten services as in one of ten
+thousand.
 
 `mesh.py` owns it and adds rules and policies.
 """
@@ -24,7 +25,8 @@ from weft.model.service import Protocol, Service, ServicePort
 
 _Selection = tuple[str, str, Labels]  # a host, and namespace and selector of one of its claims
 _Pair = tuple[str, tuple[str, str]]  # a namespace and one label
-# An instance's named ports, protocols, whether it is a WorkloadEntry, meshed, its service account, its published ports.
+# An instance's profile: its named ports, protocols, whether it is a WorkloadEntry, whether it is meshed, its service
+# account, its published ports.
 _Profile = tuple[tuple[tuple[str, int], ...], tuple[tuple[int, Protocol], ...], bool, bool, str, tuple[int, ...]]
 
 _Place = TypeVar("_Place")
@@ -41,7 +43,7 @@ class SliceMember(msgspec.Struct, frozen=True):
 
 class Registry:
     def __init__(self) -> None:
-        self.services: Claims[Service] = Claims()  # by host
+        self.services: Claims[Service] = Claims()  # services by host
         self.virtual = VirtualRanges()
         self._selectors: dict[_Pair, set[str]] = defaultdict(set)  # hosts by one label of their selector
         self._instances: dict[str, dict[str, Instance]] = defaultdict(dict)  # namespace → key → instance
@@ -84,8 +86,8 @@ class Registry:
     # Instances
 
     def move(self, before: Instance | None, after: Instance | None) -> dict[Service, bool]:
-        """Replace an instance; None: it is new (`before`) or gone (`after`). Returns every service whose endpoints or
-        standing may have changed, and whether its standing has."""
+        """Replace an instance. `before` is None for a new instance, `after` for a deleted one. Returns every service
+        whose endpoints or standing may have changed, and whether its standing has."""
         both = tuple(instance for instance in (before, after) if instance is not None)
         naming = {service for instance in both for service in self._naming(instance)}
         concerned = naming.union(service for instance in both for service in self.selecting(instance))
@@ -112,8 +114,8 @@ class Registry:
         }
 
     def profiles(self, namespace: str, labels: Labels) -> frozenset[_Profile]:
-        """The distinct profiles of the instances with these labels. Another instance with a known profile concerns only
-        its callers."""
+        """The distinct profiles of the instances with these labels. A new instance whose profile is among them
+        changes only the config of its callers."""
         return frozenset(self._profiles.get((namespace, labels), ()))
 
     def samples(self, namespace: str, labels: Labels) -> list[Instance]:
@@ -127,7 +129,7 @@ class Registry:
         return self._instances.get(namespace, {}).values()
 
     def selecting(self, instance: Instance) -> list[Service]:
-        """The services of its namespace that select an instance."""
+        """The services of the instance's namespace that select it."""
         hosts = {host for pair in instance.labels for host in self._selectors.get((instance.namespace, pair), ())}
         return [
             service
@@ -139,7 +141,7 @@ class Registry:
         ]
 
     def _naming(self, instance: Instance) -> Iterator[Service]:
-        """The services with an EndpointSlice that names an instance, or one of its addresses."""
+        """The services with an EndpointSlice that lists the instance, or one of its addresses."""
         if not instance.by_slice:
             return
         for name in self._slices.naming(instance.namespace, (instance.name, *instance.addresses)):
@@ -177,7 +179,8 @@ class Registry:
     # EndpointSlices
 
     def move_slice(self, before: EndpointSlice | None, after: EndpointSlice | None) -> dict[Service, bool]:
-        """Like `move`, for the services of an EndpointSlice before and after."""
+        """Replace an EndpointSlice. Like `move`, returns the services of the old and new slice, and whether their
+        standing changed."""
         places = {(each.namespace, each.service) for each in (before, after) if each is not None}
         standings = {service: self.standing(service) for place in places if (service := self._sliced.get(place))}
         if before is not None:
@@ -187,8 +190,9 @@ class Registry:
         return {service: self.standing(service) != standing for service, standing in standings.items()}
 
     def answers(self, service: Service, port: ServicePort) -> list[SliceMember]:
-        """The endpoints of a service port from its EndpointSlices: the ready ones, or, if there are none, those that
-        are terminating and still serving, as in kube-proxy. The two addresses of a dual-stack pod are one endpoint."""
+        """The endpoints of a service port from its EndpointSlices: the ready endpoints or, if there are none, those
+        that are terminating and still serving, as in kube-proxy. The two addresses of a dual-stack pod are one
+        endpoint."""
         ready: dict[tuple[str, int], tuple[Instance | None, list[str]]] = {}
         draining: dict[tuple[str, int], tuple[Instance | None, list[str]]] = {}
         for each in self._slices.of(service.namespace, service.name) if service.sliced else ():
@@ -207,15 +211,16 @@ class Registry:
         ]
 
     def _is_there(self, each: EndpointSlice, endpoint: SliceEndpoint) -> bool:
-        """Whether an endpoint is usable. An endpoint with a pod name is used only once the pod, and so its identity, is
-        known; not if the pod is gone or replaced by another of the same name, whatever the slice still lists."""
+        """Whether an endpoint is usable. An endpoint with a pod name is used only if the pod, and so its identity,
+        is known. It is not used if the pod was deleted or replaced by another of the same name, whatever the
+        slice still lists."""
         if not endpoint.pod:
             return True
         pod = self._instances.get(each.namespace, {}).get(endpoint.pod)
         return pod is not None and (endpoint.address in pod.addresses or not each.managed)
 
     def _behind(self, each: EndpointSlice, endpoint: SliceEndpoint) -> Instance | None:
-        """The pod of an endpoint."""
+        """The pod of an endpoint; None if it is unknown or ambiguous."""
         if endpoint.pod:
             pod = self._instances.get(each.namespace, {}).get(endpoint.pod)
             return pod if pod is not None and endpoint.address in pod.addresses else None
@@ -223,7 +228,8 @@ class Registry:
         return next(iter(there.values())) if len(there) == 1 else None  # hostNetwork pods share the node's address
 
     def _others(self, service: Service) -> list[Instance | None]:
-        """The instances of a service from EndpointSlices that do not follow from its selector."""
+        """The instances of the endpoints that EndpointSlices add to those of the service's selector; None for an
+        endpoint without a known pod."""
         return [
             self._behind(each, endpoint)
             for each in (self._slices.of(service.namespace, service.name) if service.sliced else ())
@@ -235,8 +241,8 @@ class Registry:
     # Members of a service
 
     def members(self, service: Service) -> Members | None:
-        """The instances that a service selects. None: it has no selector; its endpoints are listed in a ServiceEntry or
-        in EndpointSlices."""
+        """The instances that a service selects. None if the service has no selector: its endpoints are listed in a
+        ServiceEntry or in EndpointSlices."""
         return self._members.get(_selection(service))
 
     def standing(self, service: Service) -> Standing:

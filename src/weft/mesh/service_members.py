@@ -1,7 +1,7 @@
-"""The instances of a service, kept so that what every pod change needs costs the same for ten pods and ten thousand: at
-which ports all of them have a proxy in front, and their service accounts.
+"""The instances of a service, with two summaries that every pod change needs: the ports at which all instances have
+a proxy, and their service accounts. Updating them costs the same for ten pods and ten thousand.
 
-In almost all pods a proxy intercepts all ports. Only the others (`_odd`) are checked one by one.
+In almost all pods a proxy intercepts all ports. Only the other pods (`_odd`) are checked one by one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from weft.model.service import Resolution, Service, ServicePort
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What callers depend on beyond the endpoints themselves."""
+    """The properties of a service's endpoints that callers' config depends on, beyond the endpoints themselves."""
 
-    meshed: tuple[int, ...] = ()  # service ports at which every instance has a proxy of this mesh in front
+    meshed: tuple[int, ...] = ()  # service ports at which every instance has a proxy of this mesh
     accounts: tuple[str, ...] = ()  # service accounts of all instances, ready or not, in the service's namespace
 
 
@@ -71,8 +71,8 @@ def written_standing(service: Service) -> Standing:
 
 
 def joined_standing(members: Standing | None, others: Sequence[Instance | None], service: Service) -> Standing:
-    """The standing together with endpoints that a person or a controller added to the service; None in `others`: an
-    endpoint that is not a pod."""
+    """The standing of a service, given that of its selected `members` and the endpoints that a person or a
+    controller added (`others`). None in `others`: an endpoint that is not a pod."""
     meshed = members.meshed if members else tuple(port.number for port in service.ports)
     accounts = {each.service_account for each in others if each is not None and each.service_account}
     return Standing(
@@ -86,7 +86,8 @@ def joined_standing(members: Standing | None, others: Sequence[Instance | None],
 
 
 def all_secured(others: Sequence[Instance | None], service: Service, off: Off | None) -> tuple[int, ...]:
-    """The service ports at which every one of these accepts the mesh's TLS."""
+    """The service ports at which all of these instances accept the mesh's TLS. None in `others`, an endpoint that is
+    not a pod, does not accept it."""
     return tuple(
         port.number
         for port in service.ports
@@ -95,7 +96,8 @@ def all_secured(others: Sequence[Instance | None], service: Service, off: Off | 
 
 
 def _is_met(instance: Instance, port: ServicePort) -> bool:
-    """Whether a proxy receives the calls to this port. A port excluded from interception goes to the application."""
+    """Whether a proxy receives the calls to this port. Calls to a port that is excluded from interception go
+    directly to the application."""
     number = instance.port_for(port)
     return instance.meshed and (number is None or instance.intercepts(number))
 

@@ -1,4 +1,4 @@
-"""Index of Sidecars: a group gets the one that selects it, else its namespace's, else the root namespace's."""
+"""Index of Sidecars: a group gets the Sidecar that selects it, else its namespace's, else the root namespace's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Sidecars:
 
     @property
     def hiding(self) -> bool:
-        """Whether any Sidecar may hide services (has egress)."""
+        """Whether any Sidecar may hide services (has `egress`)."""
         return any(each.egress for each in self._by_namespace)
 
     def of(self, group: Group, settings: Settings) -> Sidecar | None:

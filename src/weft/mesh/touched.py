@@ -1,4 +1,5 @@
-"""What a change to the mesh may have changed. `Mesh.apply` returns it; only what it names is translated again."""
+"""Touched: the parts of the mesh that a change may have affected. `Mesh.apply` returns it; only these parts are
+translated again."""
 
 from __future__ import annotations
 
@@ -10,14 +11,15 @@ EVERYWHERE = "*"
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """What a change may have changed, in the terms of `control/push/due.py`. Hosts may be wildcards."""
+    """The parts of the mesh that a change may have affected, in the terms of `control/push/due.py`. Hosts may be
+    wildcards."""
 
-    hosts: frozenset[str] = frozenset()  # services, routes or rules under these names
-    endpoints: frozenset[str] = frozenset()  # only the endpoints under these names
+    hosts: frozenset[str] = frozenset()  # services, routes or rules with these hosts
+    endpoints: frozenset[str] = frozenset()  # only the endpoints of these hosts
     inbound: frozenset[str] = frozenset()  # inbound config of proxies of these namespaces
     scopes: frozenset[str] = frozenset()  # what proxies of these namespaces may see; EVERYWHERE for all
     gateways: bool = False  # what gateway proxies serve
-    at_gateways: frozenset[str] = frozenset()  # routes under these names that are only for gateways
+    at_gateways: frozenset[str] = frozenset()  # routes for these hosts that are only for gateways
 
     def __or__(self, other: Touched) -> Touched:
         return Touched(
@@ -34,13 +36,13 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 def joined(touches: Iterable[Touched]) -> Touched:
-    """The union of all, in linear time: reading a cluster brings thousands at once."""
-    held = tuple(touches)
+    """The union of all, in linear time: the first read of a cluster causes thousands of changes at once."""
+    parts = tuple(touches)
     return Touched(
-        frozenset().union(*(each.hosts for each in held)),
-        frozenset().union(*(each.endpoints for each in held)),
-        frozenset().union(*(each.inbound for each in held)),
-        frozenset().union(*(each.scopes for each in held)),
-        any(each.gateways for each in held),
-        frozenset().union(*(each.at_gateways for each in held)),
+        frozenset().union(*(each.hosts for each in parts)),
+        frozenset().union(*(each.endpoints for each in parts)),
+        frozenset().union(*(each.inbound for each in parts)),
+        frozenset().union(*(each.scopes for each in parts)),
+        any(each.gateways for each in parts),
+        frozenset().union(*(each.at_gateways for each in parts)),
     )

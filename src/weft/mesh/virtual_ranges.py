@@ -1,8 +1,8 @@
-"""Which service an address belongs to, and the ranges that contain such addresses.
+"""Maps virtual addresses to their services, and computes the ranges that contain such addresses.
 
-The range around a ClusterIP is full of other ClusterIPs; an address in a ServiceEntry may be a real one, and implies
-nothing about its neighbours. Rule: ranges never shrink, because listeners built from them would be rebuilt and their
-connections closed.
+The range around a ClusterIP is full of other ClusterIPs. An address in a ServiceEntry, however, may be a real one,
+and implies nothing about its neighbours. Rule: ranges never shrink, because Envoy would rebuild the listeners of
+these ranges and close their connections.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from weft.model.service import Service
 
-_AROUND = {4: 16, 6: 112}  # prefix lengths; Kubernetes' service ranges are mostly as wide, and seldom narrower
+_AROUND = {4: 16, 6: 112}  # prefix lengths; Kubernetes' service ranges are mostly this wide, and seldom narrower
 _ALLOTTED = ip_network("240.0.0.0/4")  # where Istio allocates addresses for hosts without one; reserved otherwise
 
 
@@ -37,11 +37,11 @@ class VirtualRanges:
                 del self._at[address]
 
     def at(self, address: str, port: int | None) -> list[Service]:
-        """The services with this address and port (None: any port), visible or not."""
+        """The services with this address and port (None: any port), including those that are not exported."""
         return [service for service in self._at.get(address, ()) if port is None or service.port(port) is not None]
 
     def covers(self, service: Service) -> bool:
-        """Whether calls to a service are identified by its addresses, and these lie in the ranges."""
+        """Whether calls to a service are identified by its virtual addresses, and these addresses lie in the ranges."""
         own = own_addresses(service)
         return (
             bool(own)

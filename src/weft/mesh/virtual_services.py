@@ -1,6 +1,7 @@
 """Index of VirtualServices: which ones apply to a host, and for which scopes. `mesh.py` owns it.
 
-Rule: an exact host beats a wildcard, a longer wildcard a shorter one; among equals the oldest is first.
+Rule: an exact host takes precedence over a wildcard, and a longer wildcard over a shorter one. Among equals the
+oldest is first.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from weft.model.virtual_service import MESH, VirtualService, destination_hosts
 
 class Routings:
     def __init__(self) -> None:
-        self._by_host: Claims[VirtualService] = Claims()  # or wildcard
+        self._by_host: Claims[VirtualService] = Claims()  # by host or wildcard
         self._by_gateway: Claims[VirtualService] = Claims()
         self._by_destination: Claims[VirtualService] = Claims()
         self._by_delegate: Claims[VirtualService] = Claims()  # VirtualServices by their delegate
@@ -43,14 +44,14 @@ class Routings:
     def of(self, host: str, scope: Scope, settings: Settings) -> tuple[VirtualService, ...]:
         """The VirtualServices that apply to a host for sidecars of this scope, the deciding one first."""
         for pattern in patterns(host):
-            found = tuple(
+            routings = tuple(
                 routing
                 for routing in self._by_host.to(pattern)
                 if _is_for_sidecars(routing, scope, settings)
                 and (routing.attached or scope.sees_routes(routing.namespace, host))
             )
-            if found:
-                return found
+            if routings:
+                return routings
         return ()
 
     def bound_to(self, gateway: str, viewer: str, settings: Settings) -> tuple[VirtualService, ...]:
@@ -58,7 +59,7 @@ class Routings:
         return tuple(routing for routing in self._by_gateway.to(gateway) if is_exported(routing, viewer, settings))
 
     def lead_to(self, host: str) -> bool:
-        """Whether routes of another host may send a sidecar's call to this one."""
+        """Whether routes of another host may send a sidecar's call to this host."""
         return any(
             routing.hosts != (host,) and (MESH in routing.gateways or not routing.hosts)
             for routing in self._by_destination.to(host)
@@ -80,7 +81,8 @@ class Routings:
         return self._by_host.names()
 
     def changed_by(self, routing: VirtualService) -> frozenset[str]:
-        """The hosts whose routes change with it. One without hosts is a delegate: its delegating hosts change."""
+        """The hosts whose routes change when this VirtualService changes. A VirtualService without hosts is a
+        delegate: the hosts of the VirtualServices that delegate to it change."""
         if routing.hosts:
             return frozenset(routing.hosts)
         return frozenset(host for root in self._handing_over_to(routing) for host in root.hosts)

@@ -1,1 +1,1 @@
-"""The mesh as frozen values. Pure: no file, no socket, no clock."""
+"""The objects of the mesh as frozen values. Pure: no module here reads a file, a socket or the clock."""

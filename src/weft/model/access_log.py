@@ -23,7 +23,7 @@ class Encoding(StrEnum):
 class FileLog(msgspec.Struct, frozen=True, cache_hash=True):
     path: str = "/dev/stdout"
     encoding: Encoding = Encoding.TEXT
-    format: str = ""  # with Envoy's commands; an object as JSON where that is the encoding; "": the default line
+    format: str = ""  # with Envoy's command operators, as JSON for the JSON encoding; "": the default line
     omit_empty: bool = False  # leave out fields without a value
     filter: str = ""  # a CEL expression; "": every request
 

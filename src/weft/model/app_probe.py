@@ -1,5 +1,6 @@
-"""Probes of an application that kubelet sends to the proxy instead: under STRICT, the application's own port accepts
-only callers of the mesh. Injection writes these into the pod; the proxy's own configuration serves them."""
+"""Probes of an application that kubelet sends to the proxy instead, because under STRICT the application's own port
+accepts only callers of the mesh. Injection writes these probes into the pod; the proxy's own configuration serves
+them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class GrpcCheck(msgspec.Struct, frozen=True, kw_only=True, tag="grpc"):
 
 
 class AppProbe(msgspec.Struct, frozen=True, kw_only=True):
-    path: str  # that kubelet requests from the proxy
+    path: str  # the path that kubelet requests from the proxy
     check: HttpCheck | TcpCheck | GrpcCheck
     timeout: int = 1  # seconds
     period: int = 10  # seconds

@@ -61,7 +61,7 @@ class AuthorizationRule(msgspec.Struct, frozen=True):
 
     @property
     def needs_http(self) -> bool:
-        """Whether it has a field that only HTTP requests have."""
+        """Whether the rule has a field that only HTTP requests have."""
         return (
             any(source.request_principals or source.not_request_principals for source in self.sources)
             or any(
@@ -81,6 +81,6 @@ class AuthorizationPolicy(msgspec.Struct, frozen=True, cache_hash=True):
     provider: str = ""  # CUSTOM only: the extension provider that decides
     dry_run: bool = False
     refused: bool = False  # replaces a policy that was rejected: denies everything
-    targets: tuple[str, ...] = ()  # gateways or services that it is bound to instead of workloads: KIND NAME
+    targets: tuple[str, ...] = ()  # gateways or services that the policy applies to instead of workloads: KIND NAME
     created: str = ""
     origin: Origin | None = None

@@ -1,6 +1,6 @@
-"""The protocols of one workload port, for which several services may declare different ones.
+"""The protocols of one workload port, for which several services may declare different protocols.
 
-Rule: connections are handled as the called service declares, as far as they can be distinguished. Between proxies they
+Rule: a connection is handled as the called service declares, where the service can be determined. Between proxies it
 can: the client's proxy sends the protocol (ALPN). Other connections do not identify their service and are handled as
 the first service declares.
 """
@@ -30,8 +30,8 @@ class Carried(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> bool:
-        """Whether TCP is accepted. If the first service declares HTTP, then only if another one declares TCP; an
-        undeclared one is not enough."""
+        """Whether the port accepts TCP other than HTTP. If the first service declares HTTP, the port does so only if
+        another service declares TCP; a service that declares no protocol is not enough."""
         return not self.first.is_http or any(not each.is_http and each is not Protocol.UNDECLARED for each in self.said)
 
     @property
@@ -41,15 +41,17 @@ class Carried(msgspec.Struct, frozen=True):
 
     @property
     def spoken(self) -> Protocol | None:
-        """The HTTP version used to the workload; None if no service declares one."""
+        """The HTTP version used to the workload; None if no service declares HTTP."""
         return next((each for each in self.said if each.is_http), None)
 
     @property
     def as_called(self) -> bool:
-        """Whether some callers' HTTP version is passed on unchanged, since their service declares none."""
+        """Whether the HTTP version of some callers is passed on unchanged, since the service they call declares
+        none."""
         return Protocol.UNDECLARED in self.said
 
     @property
     def both_ways(self) -> bool:
-        """Whether there are both such callers (`as_called`) and callers with a declared version."""
+        """Whether the HTTP version of some callers is passed on unchanged (`as_called`), while other callers'
+        services declare a version."""
         return self.as_called and self.spoken is not None

@@ -93,8 +93,8 @@ class ConnectionPool(msgspec.Struct, frozen=True):
 class RetryBudget(msgspec.Struct, frozen=True):
     """How many of the active requests may be retries."""
 
-    percent: float = 20.0  # of all active requests
-    minimum: int = 3  # this many are always allowed
+    percent: float = 20.0  # share of all active requests
+    minimum: int = 3  # this many retries are always allowed
 
 
 class ProxyProtocol(StrEnum):
@@ -105,7 +105,7 @@ class ProxyProtocol(StrEnum):
 
 
 class Tunnel(msgspec.Struct, frozen=True):
-    """Connections are tunneled to the host in an HTTP CONNECT (or POST) request."""
+    """An HTTP tunnel: connections are sent to the host in an HTTP CONNECT (or POST) request."""
 
     host: str
     port: int
@@ -132,7 +132,7 @@ class ClientTlsMode(StrEnum):
 
 
 class ClientTls(msgspec.Struct, frozen=True):
-    """How connections to a host are secured. Files are those of the proxy's file system."""
+    """The TLS settings of connections to a host. File paths are in the proxy's file system."""
 
     mode: ClientTlsMode = ClientTlsMode.DISABLE
     server_name: str = ""  # sni
@@ -154,7 +154,8 @@ class TrafficPolicy(msgspec.Struct, frozen=True):
     retry_budget: RetryBudget | None = None
     proxy_protocol: ProxyProtocol | None = None
     tunnel: Tunnel | None = None
-    # A port's entry replaces everything of this level except the fields that it cannot have: `WHOLE_LEVEL`.
+    # A port's entry (portLevelSettings) replaces everything of this level except the fields that an entry cannot have:
+    # `WHOLE_LEVEL`.
     ports: tuple[tuple[int, TrafficPolicy], ...] = ()
     line: int = 0  # where it is written
 
@@ -164,7 +165,7 @@ class Subset(msgspec.Struct, frozen=True):
     labels: Labels = ()
     policy: TrafficPolicy | None = None
     line: int = 0
-    origin: Origin | None = None  # of the rule that it was merged from; None: the rule that contains it
+    origin: Origin | None = None  # the rule it was merged from; None: the rule that contains it
 
 
 class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
@@ -177,8 +178,8 @@ class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
     export_to: tuple[str, ...] = ()
     created: str = ""
     origin: Origin | None = None
-    others: tuple[Origin, ...] = ()  # of rules that were merged into this one
-    policy_origin: Origin | None = None  # of the merged rule that has the traffic policy; None: this one
+    others: tuple[Origin, ...] = ()  # the rules that were merged into this one
+    policy_origin: Origin | None = None  # the merged rule that has the traffic policy; None: this one
     attached: bool = False  # derived from a BackendTLSPolicy: applies where no DestinationRule sets TLS
 
     @property
@@ -191,8 +192,8 @@ class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 def merged(rules: Sequence[DestinationRule]) -> DestinationRule:
-    """Merge rules of one namespace for the same host and callers: the traffic policy of the first that has one, and the
-    subsets of all; among subsets with the same name, the first."""
+    """Merge rules of one namespace for the same host and callers. The result has the traffic policy of the first
+    rule that has one, and the subsets of all rules; among subsets with the same name, the first is used."""
     first, *later = rules
     if not later:
         return first
@@ -212,8 +213,8 @@ def merged(rules: Sequence[DestinationRule]) -> DestinationRule:
 
 
 def completed(rule: DestinationRule, attached: DestinationRule) -> DestinationRule:
-    """A DestinationRule completed with the TLS of a BackendTLSPolicy wherever it sets none, so that a rule about other
-    fields does not switch the host back to plaintext."""
+    """The DestinationRule with the TLS of a BackendTLSPolicy (`attached`) wherever the rule sets none, so that a
+    rule about other fields does not switch the host back to plaintext."""
     policy, under = rule.policy or attached.policy, attached.policy
     subsets = rule.subsets
     if under is not None:
@@ -232,7 +233,7 @@ def completed(rule: DestinationRule, attached: DestinationRule) -> DestinationRu
 
 
 def _with_tls_under(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolicy:
-    """The host's policy with the TLS of `under` wherever it sets none."""
+    """The host's policy with the TLS of `under` wherever the policy sets none."""
     alone = msgspec.structs.replace(policy, ports=())
     written = dict(policy.ports)
     missing = tuple(
@@ -249,8 +250,8 @@ def _with_tls_under(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolic
 
 
 def _with_tls_at_ports(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolicy:
-    """The TLS of `under` for port entries without TLS. A port's entry overrides the TLS of its own rule, but not that
-    of a BackendTLSPolicy."""
+    """The policy with the TLS of `under` in port entries without TLS. A port's entry overrides the TLS of its own
+    rule, but not the TLS of a BackendTLSPolicy."""
     ports = []
     for number, entry in policy.ports:
         theirs = _at_port(under, number) or under
@@ -298,8 +299,8 @@ def asks_for_tls(policy: TrafficPolicy) -> bool:
 
 
 def effective(rule: DestinationRule | None, port: int, subset: Subset | None = None) -> TrafficPolicy:
-    """The policy for a port of a host, or of one of its subsets. A port-level entry replaces everything of its own
-    level; a subset's level then overrides its host's field by field."""
+    """The traffic policy for a port of a host, or of one of its subsets. A port-level entry replaces everything of
+    its own level; a subset's level then overrides the host's level field by field."""
     policy = _at_port(rule.policy if rule else None, port) or TrafficPolicy()
     if subset is None or subset.policy is None:
         return policy
@@ -314,7 +315,7 @@ WHOLE_LEVEL = (
     "retry_budget",
     "proxy_protocol",
     "tunnel",
-)  # a port's entry cannot have these, and so does not override them
+)  # portLevelSettings cannot have these fields, and so do not override them
 FIELDS = ("load_balancer", "connection_pool", "outlier_detection", "tls", *WHOLE_LEVEL)
 
 
@@ -328,7 +329,7 @@ class PolicyLevel(StrEnum):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """The level that decides a field. `passed`: a wider level that also sets it and is overridden."""
+    """The level that decides a field. `passed`: a wider level that also sets the field and is overridden."""
 
     level: PolicyLevel | None  # None: no effective level sets the field
     passed: PolicyLevel | None = None
@@ -358,7 +359,7 @@ def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subs
 
 
 def line_of(level: PolicyLevel, rule: DestinationRule, port: int, subset: Subset | None = None) -> int:
-    """The line of a level; 0 if unknown."""
+    """The line in the file where a level of a rule begins; 0 if unknown."""
     policy = (
         subset.policy if subset is not None and level in (PolicyLevel.SUBSET, PolicyLevel.SUBSET_PORT) else rule.policy
     )

@@ -29,31 +29,32 @@ class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
     gateway: str  # NAMESPACE/NAME
     server: GatewayServer
     listens: int  # the port it listens on: the target port of its Service's port
-    hosts: tuple[ServedHost, ...]  # without those that an older server has
+    hosts: tuple[ServedHost, ...]  # without the hosts that an older server has
     index: int = 0  # among the Gateway's servers
     origin: Origin | None = None
 
     @property
     def door(self) -> tuple[str, int]:
-        """Servers with the same door share a listener."""
+        """The address and port that the server listens on. Servers with the same address and port share a listener."""
         return self.server.bind, self.listens
 
     @property
     def route_name(self) -> str:
-        """The name of its route configuration: plain HTTP servers at one door share it; each TLS server has its own."""
+        """The name of the server's route configuration: plain HTTP servers at one address and port share it; each
+        TLS server has its own."""
         if not self.server.encrypted:
             return f"http.{self.listens}{f'.{self.server.bind}' if self.server.bind else ''}"
         namespace, _, name = self.gateway.partition("/")
         return f"https.{self.server.port.number}.{self.server.port.name}.{name}.{namespace}"
 
     def admits(self, routing: VirtualService, domain: str) -> bool:
-        """Whether it allows a VirtualService to define the routes of a name."""
+        """Whether the server allows a VirtualService to define the routes of a domain."""
         return self.gateway in routing.gateways and any(
             each.admits(routing) and host_covers(each.host, domain) for each in self.hosts
         )
 
     def meets(self, routing: VirtualService, domain: str) -> bool:
-        """Whether a name is the intersection of one of its hosts and one of a VirtualService's."""
+        """Whether a domain is the intersection of a host of the server and a host of a VirtualService."""
         return self.gateway in routing.gateways and any(
             each.admits(routing) and narrower(each.host, host) == domain
             for each in self.hosts
@@ -62,23 +63,23 @@ class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class ServedName(msgspec.Struct, frozen=True):
-    """A name served in one route configuration."""
+    """A domain that is served in one route configuration."""
 
     route_name: str
-    port: int  # as callers know it
+    port: int  # the port that callers use
     gateways: tuple[str, ...]
     routes: tuple[VirtualService, ...] = ()  # the oldest first; they are merged
     encrypted: bool = False  # the gateway terminates TLS
-    redirects: bool = False  # to HTTPS
+    redirects: bool = False  # redirects to HTTPS
     misdirected: bool = False  # the name belongs to another server: requests for it here get 421
 
 
 class Edge(msgspec.Struct, frozen=True):
     """Everything that one group of gateway proxies serves and routes to."""
 
-    doors: Mapping[str, tuple[ServedName, ...]]  # HTTP, by name
+    doors: Mapping[str, tuple[ServedName, ...]]  # HTTP, by the name of the route configuration
     streams: Mapping[BoundServer, tuple[VirtualService, ...]]  # TCP and TLS passthrough
-    destinations: frozenset[str]  # hosts that some of their routes lead to
+    destinations: frozenset[str]  # hosts that some of the routes lead to
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -86,7 +87,7 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 def narrower(one: str, other: str) -> str:
-    """The narrower of two hosts or wildcards; "" if no host is under both."""
+    """The narrower of two hosts or wildcards; "" if no host matches both."""
     if host_covers(one, other):
         return other
     return one if host_covers(other, one) else ""

@@ -16,7 +16,7 @@ Off = Callable[[Labels, int], bool]  # whether policies turn TLS off for the wor
 class Endpoint(msgspec.Struct, frozen=True):
     address: str  # an IP address, a host name or `unix:///path`
     port: int
-    extra_addresses: tuple[str, ...] = ()  # the other address family's, for one and the same endpoint
+    extra_addresses: tuple[str, ...] = ()  # the address of the other IP family, for the same endpoint
     labels: Labels = ()
     weight: int = 1
     locality: str = ""
@@ -68,7 +68,8 @@ def _written_port(written: StaticEndpoint, port: ServicePort) -> int:
 
 
 def _written_tls(written: StaticEndpoint, number: int, off: Off | None) -> bool:
-    """Like a WorkloadEntry: by its label, else if it has a service account."""
+    """Whether an endpoint of a ServiceEntry is called over the mesh's TLS. As for a WorkloadEntry, its label
+    decides; without the label, whether it has a service account."""
     label = dict(written.labels).get(TLS_MODE_LABEL)
     meshed = label == "istio" if label is not None else bool(written.service_account)
     return meshed and not (off is not None and off(written.labels, number))

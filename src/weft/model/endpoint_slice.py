@@ -10,13 +10,13 @@ from weft.model.names import Origin
 
 class SliceEndpoint(msgspec.Struct, frozen=True):
     address: str
-    pod: str = ""  # its name, in the slice's namespace; "": the slice names no pod
+    pod: str = ""  # the pod's name, in the slice's namespace; "": the slice names no pod
     ready: bool = True
     draining: bool = False  # terminating and still serving
 
     @property
     def key(self) -> str:
-        """The key under which its pod is found."""
+        """The key of the endpoint in indexes: the name of its pod or, without one, its address."""
         return self.pod or self.address
 
 
@@ -26,7 +26,7 @@ class EndpointSlice(msgspec.Struct, frozen=True):
     service: str  # the name of the Service
     ports: tuple[tuple[str, int], ...] = ()  # Service port name → number at which all endpoints serve it
     endpoints: tuple[SliceEndpoint, ...] = ()
-    managed: bool = False  # made by Kubernetes from the Service's selector, not by a person or another controller
+    managed: bool = False  # created by Kubernetes from the Service's selector, not by a user or another controller
     origin: Origin | None = None
 
     def port(self, name: str) -> int | None:

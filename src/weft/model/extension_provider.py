@@ -1,5 +1,5 @@
-"""Services that the mesh's proxies themselves call, from MeshConfig's `extensionProviders`: policies and logs refer to
-them by name. So far: external authorizers for CUSTOM policies."""
+"""Services that the mesh's proxies themselves call, from MeshConfig's `extensionProviders`. Policies and logs refer
+to them by name. Supported so far: external authorizers for CUSTOM policies."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class CheckedBody(msgspec.Struct, frozen=True):
 
     most_bytes: int
     allow_partial: bool = False  # False: a request with a longer body is rejected
-    as_bytes: bool = False  # gRPC only: not as UTF-8 text
+    as_bytes: bool = False  # gRPC only: send the body as bytes, not as UTF-8 text
 
 
 class Authorizer(msgspec.Struct, frozen=True, kw_only=True):
-    """Decides for CUSTOM policies (Envoy's ext_authz)."""
+    """An external authorizer, which decides for CUSTOM policies (Envoy's ext_authz)."""
 
     name: str
     host: str  # of a service
@@ -29,7 +29,7 @@ class Authorizer(msgspec.Struct, frozen=True, kw_only=True):
     status_on_error: int = 0  # response status while the authorizer is unavailable; 0: 403
     clear_route_cache: bool = False
     body: CheckedBody | None = None
-    # HTTP only; the names may begin or end with `*`.
+    # The fields below are for HTTP only; header names may begin or end with `*`.
     path_prefix: str = ""
     request_headers: tuple[str, ...] = ()
     additional_headers: tuple[tuple[str, str], ...] = ()

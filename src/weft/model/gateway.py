@@ -20,14 +20,14 @@ class ServerTlsMode(StrEnum):
 
 
 class CredentialRef(msgspec.Struct, frozen=True, order=True):
-    """A Secret by its name."""
+    """A reference to a Secret, by its name and namespace."""
 
     name: str
-    namespace: str = ""  # "": the proxy's own
+    namespace: str = ""  # "": the proxy's namespace
 
 
 class CertificateFiles(msgspec.Struct, frozen=True):
-    """Paths in the proxy's own file system."""
+    """Paths of a certificate and its key in the proxy's file system."""
 
     certificate: str
     private_key: str
@@ -35,7 +35,7 @@ class CertificateFiles(msgspec.Struct, frozen=True):
 
 class ServerTls(msgspec.Struct, frozen=True):
     mode: ServerTlsMode = ServerTlsMode.PASSTHROUGH
-    https_redirect: bool = False  # only for a plain HTTP server, which has no other field of this
+    https_redirect: bool = False  # only for a plain HTTP server, for which all other fields here are unset
     credentials: tuple[CredentialRef, ...] = ()  # server certificates: from Secrets,
     files: tuple[CertificateFiles, ...] = ()  # or from files; several if their kinds of keys differ
     authorities: str = ""  # CA certificates for client certificates: a file,
@@ -55,7 +55,7 @@ class ServerTls(msgspec.Struct, frozen=True):
 
     @property
     def asks(self) -> bool:
-        """Whether it requests a client certificate from other CAs than the mesh's."""
+        """Whether the server requests a client certificate from other CAs than the mesh's."""
         return self.mode in (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
 
 
@@ -72,7 +72,7 @@ class GatewayServer(msgspec.Struct, frozen=True):
 
     @property
     def is_http(self) -> bool:
-        """Whether it routes single HTTP requests (and not connections)."""
+        """Whether the server routes single HTTP requests (and not connections)."""
         if self.port.protocol is Protocol.HTTPS:
             return self.tls is not None and self.tls.terminates
         return self.port.protocol.is_http
@@ -86,12 +86,12 @@ class Gateway(msgspec.Struct, frozen=True, cache_hash=True):
     name: str
     namespace: str
     servers: tuple[GatewayServer, ...]
-    selector: Labels = ()  # of the proxies' workloads, in any namespace
+    selector: Labels = ()  # labels of the proxies' workloads, in any namespace
     within: str = ""  # only in this namespace; "": any
     created: str = ""
     origin: Origin | None = None
 
     @property
     def key(self) -> str:
-        """The name that VirtualServices use."""
+        """The NAMESPACE/NAME by which VirtualServices refer to the Gateway."""
         return f"{self.namespace}/{self.name}"

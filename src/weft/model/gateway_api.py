@@ -1,5 +1,5 @@
-"""The Gateway API's objects as values, each from its own document alone: a route's parents, matches and backends, a
-Gateway's listeners. `mesh/gateway_api/attached.py` combines them; no other module reads these values."""
+"""The Gateway API's objects as values, each parsed from its own document alone: a route's parents, matches and
+backends, a Gateway's listeners. `mesh/gateway_api/attached.py` combines them; no other module reads these values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.model.virtual_service import Headers, HttpMatch, HttpRoute
 
 CONTROLLER = "weft.dev/gateway-controller"
 GROUP = "gateway.networking.k8s.io"
-GATEWAY_KIND = f"Gateway.{GROUP}"  # as in keys
+GATEWAY_KIND = f"Gateway.{GROUP}"  # the kind in an ObjectKey
 # The label of a gateway's own proxies, in its namespace.
 GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
 
@@ -29,15 +29,15 @@ class RouteKind(StrEnum):
 
 
 class ParentRef(msgspec.Struct, frozen=True, order=True):
-    """An object that a route is to be attached to."""
+    """A parentRef: the object that a route attaches to."""
 
     kind: str  # Gateway or Service
     namespace: str
     name: str
-    section: str = ""  # a listener
+    section: str = ""  # the name of a listener
     port: int = 0
-    host: str = ""  # of a Service
-    group: str | None = None  # as in the object
+    host: str = ""  # the full host of a Service
+    group: str | None = None  # as the object states it
     index: int = 0  # among the route's parents
     namespaced: bool = False  # whether the object states the namespace
 
@@ -90,7 +90,7 @@ class StandardRoute(msgspec.Struct, frozen=True):
 
     @property
     def age(self) -> tuple[str, str, str]:
-        """The oldest first, then by name. Unknown age is newest."""
+        """Sort key: the oldest route first, then by name. A route of unknown age counts as the newest."""
         return (self.created or "9999", self.namespace, self.name)
 
 
@@ -107,7 +107,7 @@ class GrantTarget(msgspec.Struct, frozen=True):
 
 
 class ReferenceGrant(msgspec.Struct, frozen=True):
-    """Which objects of other namespaces may refer to which objects in its namespace."""
+    """A ReferenceGrant: which objects of other namespaces may refer to which objects in its namespace."""
 
     name: str
     namespace: str
@@ -139,7 +139,7 @@ class From(StrEnum):
 
 
 class LabelRequirement(msgspec.Struct, frozen=True):
-    """One of `matchExpressions`."""
+    """One entry of a label selector's `matchExpressions`."""
 
     key: str
     operator: str  # In, NotIn, Exists, DoesNotExist
@@ -167,7 +167,7 @@ class CertificateRef(msgspec.Struct, frozen=True):
 class CallersCheck(msgspec.Struct, frozen=True):
     """The CAs that must have issued the client certificates of HTTPS listeners."""
 
-    port: int  # of the listeners; 0: all without a check of their own
+    port: int  # port of the listeners; 0: all listeners without a check for their port
     authorities: tuple[CertificateRef, ...]
 
 
@@ -192,7 +192,7 @@ class StandardGateway(msgspec.Struct, frozen=True):
     class_name: str
     listeners: tuple[Listener, ...]
     addresses: tuple[tuple[str, str], ...] = ()  # type and value
-    labels: Labels = ()  # for the objects created for it
+    labels: Labels = ()  # labels of the objects created for it
     annotations: Labels = ()
     checks: tuple[CallersCheck, ...] = ()
     created: str = ""
@@ -223,11 +223,11 @@ class BackendTls(msgspec.Struct, frozen=True):
     service: str
     host: str  # of the service
     server_name: str
-    section: str = ""  # a port of it by name; "": all
+    section: str = ""  # name of a port of the Service; "": all ports
     subject_alt_names: tuple[str, ...] = ()
-    system: bool = False  # trust the system's CA certificates; else those in these ConfigMaps
+    system: bool = False  # trust the system's CA certificates, else those in the ConfigMaps
     bundles: tuple[str, ...] = ()
-    other_kinds: tuple[str, ...] = ()  # referenced instead of ConfigMaps, and not supported
+    other_kinds: tuple[str, ...] = ()  # kinds that are referenced instead of ConfigMaps and not supported
     created: str = ""
     origin: Origin | None = None
 

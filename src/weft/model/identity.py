@@ -27,7 +27,7 @@ def is_trust_domain(text: str) -> bool:
 
 
 def parse_identity(text: str) -> Identity:
-    """Raises ValueError for anything but the one form that weft issues."""
+    """Parse a SPIFFE identity. Raises ValueError unless the text has exactly the form that weft issues."""
     match = _SPIFFE.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise ValueError(f"{text[:200]!r} is not spiffe://TRUST_DOMAIN/ns/NAMESPACE/sa/SERVICE_ACCOUNT")

@@ -15,10 +15,10 @@ class InboundPort(msgspec.Struct, frozen=True):
     number: int
     protocol: Protocol  # as the first service declares
     services: tuple[Service, ...] = ()
-    service_port: int = 0  # the number that callers use, of the first service
+    service_port: int = 0  # the first service's port, which callers use
     rule: DestinationRule | None = None
     default_endpoint: str = ""  # from a Sidecar's ingress; "": the port itself
-    pool: ConnectionPool | None = None  # from a Sidecar, which beats the rule
+    pool: ConnectionPool | None = None  # from a Sidecar; takes precedence over the DestinationRule
     others: tuple[Protocol, ...] = ()  # different protocols that later services declare
 
     @property

@@ -25,7 +25,7 @@ class Instance(msgspec.Struct, frozen=True):
     meshed: bool = False  # has a sidecar of this mesh
     gateway: bool = False  # is itself a gateway proxy of this mesh
     included_ports: tuple[int, ...] | None = None  # the only ports at which the sidecar intercepts calls; None: all
-    excluded_ports: tuple[int, ...] = ()  # ports at which it never does
+    excluded_ports: tuple[int, ...] = ()  # ports at which the sidecar never intercepts calls
     weight: int = 1
     locality: str = ""
     network: str = ""
@@ -41,26 +41,27 @@ class Instance(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Unique among the instances of its namespace: a WorkloadEntry may have the name of a pod."""
+        """A key that is unique among the instances of a namespace: a WorkloadEntry may have the same name as a pod."""
         return f"WorkloadEntry/{self.name}" if self.is_entry else self.name
 
     @property
     def proxied(self) -> bool:
-        """Whether it has a sidecar of this mesh or is a gateway."""
+        """Whether the instance has a sidecar of this mesh or is a gateway."""
         return self.meshed or self.gateway
 
     def intercepts(self, number: int) -> bool:
-        """Whether its sidecar intercepts calls to this port."""
+        """Whether the instance's sidecar intercepts calls to this port."""
         included = self.included_ports is None or number in self.included_ports
         return self.meshed and included and number not in self.excluded_ports
 
     def speaks_tls(self, number: int) -> bool:
-        """Whether this port can accept the mesh's TLS, policies aside. A label may disable it, or declare that an
-        instance without a sidecar terminates it itself."""
+        """Whether this port can accept the mesh's TLS; policies are not considered. A label may disable TLS, or
+        declare that an instance without a sidecar terminates TLS itself."""
         return self.intercepts(number) and _NO_TLS not in self.labels if self.meshed else _OWN_TLS in self.labels
 
     def can_answer(self, resolution: Resolution) -> bool:
-        """Whether it can be an endpoint with this resolution: a host name needs DNS, a Unix socket cannot use it."""
+        """Whether the instance can be an endpoint of a service with this resolution: a host name needs DNS, a Unix
+        socket cannot have DNS."""
         if resolution is Resolution.STATIC:
             return not self.named
         return not any(address.startswith("unix://") for address in self.addresses)
@@ -75,7 +76,7 @@ class Instance(msgspec.Struct, frozen=True):
 
 
 def pod_of(workload: Workload, name: str, addresses: tuple[str, ...], *, ready: bool = True) -> Instance:
-    """One pod of a Workload, as the mesh sees it."""
+    """The Instance of one pod of a Workload."""
     return Instance(
         name=name,
         namespace=workload.namespace,

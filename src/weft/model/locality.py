@@ -1,7 +1,7 @@
-"""Locality load balancing: in which order a caller uses the endpoints' localities, and with which weights.
+"""Locality load balancing: the order in which a caller uses the endpoints' localities, and their weights.
 
-Input: endpoints, the caller's locality and the localityLbSetting. Output: localities with priorities and weights. Rule:
-without a setting, all localities are equal. A locality is REGION/ZONE/SUBZONE, as in Istio.
+The input is endpoints, the caller's locality and the localityLbSetting, the output localities with priorities and
+weights. Rule: without a setting, all localities are equal. A locality is REGION/ZONE/SUBZONE, as in Istio.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from weft.model.names import Labels
 
 REGION_LABEL, ZONE_LABEL = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 SUBZONE_LABEL = "topology.istio.io/subzone"
-LOCALITY_LABEL = "istio-locality"  # of a workload, with dots instead of slashes
+LOCALITY_LABEL = "istio-locality"  # label of a workload, with dots instead of slashes
 TOPOLOGY = (REGION_LABEL, ZONE_LABEL, SUBZONE_LABEL)
 
-_FAR, _FARTHEST = 3, 4  # another region; and one that a `failover` does not lead to
+_FAR, _FARTHEST = 3, 4  # distances: another region; a region that `failover` does not name
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """The caller's locality and labels, as far as they matter for a host."""
+    """The caller's locality and labels that matter for calls to a host."""
 
     locality: str = ""
-    labels: Labels = ()  # those that a failoverPriority names, without the topology labels
+    labels: Labels = ()  # labels that a failoverPriority names, without the topology labels
 
 
 class LocalityGroup(msgspec.Struct, frozen=True):
@@ -41,8 +41,9 @@ class LocalityGroup(msgspec.Struct, frozen=True):
 
 
 def setting_for(policy: TrafficPolicy, mesh: LocalitySetting) -> LocalitySetting | None:
-    """The setting for a port of a host: the rule's own, else the mesh's; None where all localities are equal. As in
-    Istio, failover needs outlier detection: without it, unhealthy endpoints would not be noticed."""
+    """The locality setting for a port of a host: the rule's own, else the mesh's; None where all localities are
+    equal. As in Istio, failover needs outlier detection, since unhealthy endpoints would not be noticed without
+    it."""
     written = policy.load_balancer.locality if policy.load_balancer is not None else None
     setting = written or mesh
     if not setting.enabled or not (setting.distribute or policy.outlier_detection is not None):
@@ -59,7 +60,8 @@ def weighs_places(policy: TrafficPolicy, mesh: LocalitySetting) -> bool:
 def whereabouts(
     rule: DestinationRule | None, mesh: LocalitySetting, locality: str, labels: Labels
 ) -> Whereabouts | None:
-    """The part of a caller's locality and labels that the rule for a host uses at any level; None: none of it."""
+    """The part of a caller's locality and labels that the rule for a host uses at any level; None if the rule uses
+    none."""
     if not asks_where(rule) and not (mesh.enabled and mesh.distribute):
         return None
     named = _named_labels(rule, mesh)
@@ -83,22 +85,22 @@ def looks_at_labels(rule: DestinationRule | None, mesh: LocalitySetting) -> bool
 def places(
     endpoints: Sequence[Endpoint], caller: Whereabouts, setting: LocalitySetting | None
 ) -> tuple[LocalityGroup, ...]:
-    """All usable endpoints by locality, in a stable order."""
+    """All usable endpoints, grouped by locality and priority, in a stable order."""
     by_locality: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in endpoints:
         by_locality[endpoint.locality].append(endpoint)
-    found = [_place(locality, members) for locality, members in sorted(by_locality.items())]
+    groups = [_place(locality, members) for locality, members in sorted(by_locality.items())]
     if setting is None:
-        return tuple(found)
+        return tuple(groups)
     if setting.distribute:
-        return _distributed(found, caller, setting)
+        return _distributed(groups, caller, setting)
     if setting.failover_priority:
-        found = [part for place in found for part in _by_labels(place, caller, setting.failover_priority)]
+        groups = [part for place in groups for part in _by_labels(place, caller, setting.failover_priority)]
         if setting.failover:
-            found = _by_distance(found, caller, setting)
+            groups = _by_distance(groups, caller, setting)
     else:
-        found = _by_distance(found, caller, setting)
-    return _without_gaps(found)
+        groups = _by_distance(groups, caller, setting)
+    return _without_gaps(groups)
 
 
 def matches(locality: str, wanted: str) -> bool:
@@ -113,7 +115,7 @@ def parts_of(locality: str) -> tuple[str, str, str]:
 
 
 def stated(labels: Mapping[str, str]) -> str:
-    """The locality that a workload's own labels state, "" if they state none."""
+    """The locality from a workload's own labels; "" if they state none."""
     if LOCALITY_LABEL in labels:
         return labels[LOCALITY_LABEL].replace(".", "/")
     return "/".join(labels.get(name, "") for name in TOPOLOGY).rstrip("/")
@@ -126,7 +128,8 @@ def _place(locality: str, members: Sequence[Endpoint], priority: int = 0) -> Loc
 def _distributed(
     found: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting
 ) -> tuple[LocalityGroup, ...]:
-    """The first entry that matches the caller's locality decides; if none does, all localities are equal."""
+    """The localities weighted by `distribute`: the first entry that matches the caller's locality decides. If no
+    entry matches, all localities are equal."""
     shares = next((each.to for each in setting.distribute if matches(caller.locality, each.origin)), None)
     if shares is None:
         return tuple(found)
@@ -140,8 +143,8 @@ def _distributed(
 
 
 def _by_labels(place: LocalityGroup, caller: Whereabouts, wanted: Sequence[str]) -> list[LocalityGroup]:
-    """Priorities by failoverPriority: the more of these labels, from the first on, an endpoint has in common with the
-    caller, the higher its priority. One locality may become several groups."""
+    """Split the endpoints of a locality by failoverPriority into groups with priorities: the more of these labels,
+    from the first on, an endpoint has in common with the caller, the higher its priority."""
     own = {**dict(caller.labels), **_topology(caller.locality)}
     by_priority: dict[int, list[Endpoint]] = defaultdict(list)
     for endpoint in place.endpoints:
@@ -157,7 +160,8 @@ def _by_labels(place: LocalityGroup, caller: Whereabouts, wanted: Sequence[str])
 
 
 def _by_distance(found: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting) -> list[LocalityGroup]:
-    """Priorities by distance, below those of `failoverPriority`. For a caller without a locality all are equal."""
+    """The groups with priorities by distance to the caller; distance decides only between equal priorities of
+    `failoverPriority`. For a caller without a locality the priorities do not change."""
     if not caller.locality:
         return found
     region = parts_of(caller.locality)[0]
@@ -172,7 +176,8 @@ def _by_distance(found: list[LocalityGroup], caller: Whereabouts, setting: Local
 
 
 def _distance(one: str, other: str) -> int:
-    """0: the same subzone; then the same zone, the same region, another region."""
+    """The distance between two localities. 0: the same subzone; 1: the same zone; 2: the same region; 3: another
+    region."""
     common = 0
     for mine, theirs in zip(parts_of(one), parts_of(other), strict=True):
         if mine != theirs:
@@ -182,7 +187,7 @@ def _distance(one: str, other: str) -> int:
 
 
 def _without_gaps(found: list[LocalityGroup]) -> tuple[LocalityGroup, ...]:
-    """Envoy requires priorities from 0 on without gaps."""
+    """The groups with priorities renumbered from 0 without gaps, as Envoy requires."""
     rank = {priority: position for position, priority in enumerate(sorted({place.priority for place in found}))}
     return tuple(msgspec.structs.replace(place, priority=rank[place.priority]) for place in found)
 

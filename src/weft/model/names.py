@@ -15,8 +15,8 @@ Labels = tuple[tuple[str, str], ...]  # sorted pairs: hashable, comparable, and 
 
 
 class ObjectKey(msgspec.Struct, frozen=True, order=True):
-    """Identifies an object in any source. If two API groups have the same kind, the second's is KIND.GROUP
-    (`api/kinds.py`)."""
+    """Identifies an object, whether from a file or from Kubernetes. If two API groups have the same kind, the kind
+    of the second group is written as KIND.GROUP (`api/kinds.py`)."""
 
     kind: str
     namespace: str
@@ -36,8 +36,8 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def where_of(origin: Origin | None, named: str = "", *, line: int = 0, field: str = "") -> Where:
-    """The position where a value was defined. `named`: what is there, if it is not the object itself or there is no
-    origin; `line`: the line of a part of the object."""
+    """The position where a value was defined. `named`: the name to show if the value is not the object itself or has
+    no origin. `line`: the line of a part of the object."""
     if origin is None:
         return Where(object=named, field=field)
     return Where(origin.file, line or origin.line, named or str(origin.key), field)
@@ -60,7 +60,7 @@ def host_covers(pattern: str, host: str) -> bool:
 
 
 def full_host(name: str, namespace: str, domain: str) -> str:
-    """The full name of a host in an object: a name without a dot is a service of the object's own namespace."""
+    """The full name of a host written in an object: a name without a dot is a service of the object's own namespace."""
     if "." in name or name == "*" or not name:
         return name
     return f"{name}.{namespace}.svc.{domain}"

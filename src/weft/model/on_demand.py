@@ -1,9 +1,9 @@
-"""On-demand config (`weft.dev/on-demand`): whether the proxies of a group get all services that they may see, or each
-one at its first call, and why. Pure values; `mesh/reach.py` counts services, `mesh/calls.py` records calls,
-`control/push/demand.py` decides.
+"""On-demand config (`weft.dev/on-demand`): whether the proxies of a group get all services that they may see, or
+each service at its first call, and why. Pure values; `mesh/reach.py` counts services, `mesh/calls.py` records
+calls, `control/push/demand.py` decides.
 
-Rule: running proxies lose nothing. When a group becomes on-demand, they keep the services that they have and the
-listeners that their calls use.
+Rule: running proxies lose nothing. When a group becomes on-demand, its proxies keep the services that they have and
+the listeners that their calls use.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from enum import StrEnum
 
 import msgspec
 
-FEW = 100  # a proxy that can reach at most this many services gets them all at once
+FEW = 100  # a proxy that can reach at most this many services gets all of them at once
 
 
 class OnDemand(StrEnum):
-    """The values of the annotation."""
+    """The values of the annotation `weft.dev/on-demand`."""
 
-    AUTO = "auto"  # where more than a few services can be called
+    AUTO = "auto"  # on demand if more than `FEW` services can be called
     ON = "true"
     OFF = "false"
 
@@ -46,22 +46,22 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 class Telling(msgspec.Struct, frozen=True, cache_hash=True):
-    """How one group gets services. Every field is an input of its config."""
+    """How one group gets services. Every field is an input of the group's config."""
 
-    every: bool = True  # it gets all services that it may see, called or not
-    held: bool = False  # HTTP services have listeners at their own addresses, since calls to others are or were held
+    every: bool = True  # the group gets all services that it may see, called or not
+    held: bool = False  # HTTP services have listeners at their own addresses, because other calls are or were held
     shared: bool = False  # with `held`: the listeners of whole ports are kept as well, as they may have connections
     ranges: tuple[str, ...] = ()  # CIDRs in which calls to addresses without config are held
-    kept: frozenset[str] = frozenset()  # hosts that it had when it became on-demand, or when `ranges` changed
-    too_many: bool = False  # it has called too many hosts and gets every service from then on
+    kept: frozenset[str] = frozenset()  # hosts that the group had when it became on-demand, or when `ranges` changed
+    too_many: bool = False  # the group has called too many hosts and gets every service from then on
 
 
 EVERYTHING = Telling()
 
 
 def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], told: frozenset[str]) -> Telling:
-    """The next state of a group. `before` is None for a new group, which has no config. `told`: hosts that it has and
-    would lose on demand."""
+    """The next state of a group after a new judgement. `before` is None for a new group, which has no config.
+    `told`: hosts that the group has and would lose on demand."""
     if before is None:
         return Telling(every=False, held=True, ranges=ranges) if judged.on else EVERYTHING
     if not judged.on:
@@ -69,20 +69,22 @@ def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], t
     if not before.every:
         if before.ranges == ranges and told <= before.kept:
             return before
-        # With new ranges, calls can be held to services that could not be identified before and so were always sent.
+        # With new ranges, calls can be held for services whose addresses were outside the ranges before; their config
+        # was always sent.
         return msgspec.structs.replace(before, ranges=ranges, kept=before.kept | told)
     return Telling(every=False, held=True, shared=before.shared or not before.held, ranges=ranges, kept=told)
 
 
 class Brought(StrEnum):
-    """What the subscriptions of reconnecting proxies show to a control plane that does not know them."""
+    """What the subscriptions of reconnecting proxies reveal about their earlier config, to a control plane that has
+    no record of them."""
 
-    HOLDING = "holding"  # they hold calls, or did
-    HOSTS = "hosts"  # they have hosts without a held call, or listeners of whole ports: they had every service
+    HOLDING = "holding"  # the proxies hold calls, or did
+    HOSTS = "hosts"  # the proxies have hosts without a held call, or listeners of whole ports: they had every service
 
 
 def with_brought(telling: Telling, brought: Brought | None, ranges: tuple[str, ...]) -> Telling:
-    """The state adjusted so that reconnecting proxies lose no listener that may have connections."""
+    """The state of a group, adjusted so that reconnecting proxies lose no listener that may have connections."""
     if brought is Brought.HOLDING and not telling.held and not telling.too_many:
         return msgspec.structs.replace(telling, held=True, shared=True, ranges=ranges)
     if brought is Brought.HOSTS and telling.held and not telling.shared:

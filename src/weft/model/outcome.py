@@ -10,7 +10,7 @@ from weft.model.names import ObjectKey, Origin
 
 
 class StatusCondition(msgspec.Struct, frozen=True):
-    """One condition of an object."""
+    """One condition of an object's status."""
 
     type: str
     holds: bool
@@ -21,7 +21,7 @@ class StatusCondition(msgspec.Struct, frozen=True):
 class BackendFlaw(msgspec.Struct, frozen=True):
     """A backend of a route that cannot be used."""
 
-    rule: int  # among the route's rules
+    rule: int  # index of the route's rule
     line: int
     reason: str
     message: str
@@ -36,7 +36,7 @@ class RouteOutcome(msgspec.Struct, frozen=True):
     conditions: tuple[StatusCondition, ...]
     origin: Origin | None = None
     ours: bool = True  # False: another controller writes this status
-    flaws: tuple[BackendFlaw, ...] = ()  # the conditions summarize them in one
+    flaws: tuple[BackendFlaw, ...] = ()  # the unusable backends, which the ResolvedRefs condition summarizes
 
 
 class ListenerOutcome(msgspec.Struct, frozen=True):

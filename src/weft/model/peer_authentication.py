@@ -1,5 +1,5 @@
-"""PeerAuthentication: whether a workload accepts only mutual TLS, also plaintext, or no TLS; and the effective modes of
-all policies that select a workload."""
+"""PeerAuthentication: whether a workload accepts only mutual TLS, also plaintext, or no TLS. Also computes the
+effective modes of all policies that select a workload."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class PeerAuthentication(msgspec.Struct, frozen=True):
     namespace: str
     selector: Labels = ()
     mode: TlsMode | None = None  # None: inherited from the level above (Istio's UNSET)
-    ports: tuple[tuple[int, TlsMode | None], ...] = ()  # of the workload, not of a service
+    ports: tuple[tuple[int, TlsMode | None], ...] = ()  # port numbers of the workload, not of a service
     created: str = ""
     origin: Origin | None = None
 
 
 class PeerModes(msgspec.Struct, frozen=True):
-    """The mode of a workload, and of its ports that differ."""
+    """The effective mode of a workload, and of its ports that differ."""
 
     mode: TlsMode = TlsMode.PERMISSIVE
     ports: tuple[tuple[int, TlsMode], ...] = ()
@@ -43,8 +43,8 @@ class PeerModes(msgspec.Struct, frozen=True):
 
 def peer_modes(policies: Iterable[PeerAuthentication], root_namespace: str) -> PeerModes:
     """The effective modes of a workload from the policies that select it, the oldest first within a namespace. The
-    narrower level wins: mesh, namespace, workload, port; within a level the oldest. As in Istio, a policy with a
-    selector in the root namespace selects nothing, and only a workload's policy has ports."""
+    narrower level takes precedence: mesh, namespace, workload, port; within a level the oldest policy. As in
+    Istio, a policy with a selector in the root namespace selects nothing, and only a workload's policy has ports."""
     levels = _levels(policies, root_namespace)
     mode = TlsMode.PERMISSIVE
     for level in levels:
@@ -54,7 +54,7 @@ def peer_modes(policies: Iterable[PeerAuthentication], root_namespace: str) -> P
 
 
 def decider(policies: Iterable[PeerAuthentication], root_namespace: str, port: int = 0) -> PeerAuthentication | None:
-    """Which of these policies decides at a port, or (0) for the workload; None if no policy sets a mode."""
+    """The policy that decides the mode at a port or, with port 0, of the workload; None if no policy sets a mode."""
     levels = _levels(policies, root_namespace)
     if port and dict(_ports(levels)).get(port) is not None:
         return levels[-1]
@@ -62,7 +62,7 @@ def decider(policies: Iterable[PeerAuthentication], root_namespace: str, port: i
 
 
 def _levels(policies: Iterable[PeerAuthentication], root_namespace: str) -> list[PeerAuthentication]:
-    """The policies of the mesh, the namespace and the workload, as far as they exist."""
+    """The deciding policies of the mesh, the namespace and the workload, without levels that have none."""
     mesh = namespace = workload = None
     for policy in policies:
         if not policy.selector and policy.namespace == root_namespace:

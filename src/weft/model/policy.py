@@ -1,5 +1,5 @@
-"""The kinds of objects that apply to the workloads they select: in their own namespace, or in the whole mesh if they
-are in its root namespace."""
+"""The kinds of objects that apply to the workloads they select: in the object's namespace, or in the whole mesh if
+the object is in the root namespace."""
 
 from __future__ import annotations
 

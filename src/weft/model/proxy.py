@@ -1,7 +1,7 @@
-"""Constants of the proxy in every pod: its reserved ports, its user, and its names for the SDS and xDS resources of the
-node agent.
+"""Constants of the proxy in every pod: its reserved ports, its user, and the names of the SDS and xDS resources that
+it gets from the node agent.
 
-All code that starts or configures a proxy uses them. The numbers are Istio's, so that tools and habits keep working.
+All code that starts or configures a proxy uses them. The numbers are Istio's, so that tools for Istio keep working.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Final
 ADMIN_PORT: Final = 15000  # on loopback only
 OUTBOUND_PORT: Final = 15001
 AGAIN_PORT: Final = 15002  # on loopback only: receives a held call again, once its config has arrived
-UNKNOWN_PORT: Final = 15003  # on loopback only: receives it if no service has its address even then
+UNKNOWN_PORT: Final = 15003  # on loopback only: receives a held call if no service has its address even then
 INBOUND_PORT: Final = 15006
 TUNNEL_PORT: Final = 15008
-METRICS_PORT: Final = 15020  # the application's and the proxy's, merged
+METRICS_PORT: Final = 15020  # metrics of the application and the proxy, merged
 READINESS_PORT: Final = 15021
-PROMETHEUS_PORT: Final = 15090  # the proxy's only
+PROMETHEUS_PORT: Final = 15090  # metrics of the proxy only
 
 # A sidecar listens on these; Envoy would reject a second listener on the same port.
 TAKEN_PORTS: Final = frozenset({OUTBOUND_PORT, AGAIN_PORT, UNKNOWN_PORT, INBOUND_PORT, READINESS_PORT, PROMETHEUS_PORT})
-# A gateway intercepts nothing, so only these are reserved in it.
+# A gateway intercepts nothing, so only these ports are reserved in a gateway.
 OWN_PORTS: Final = frozenset({ADMIN_PORT, METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT})
-# Callers reach these directly: they are never intercepted.
+# Callers reach these ports directly: they are never intercepted.
 OPEN_PORTS: Final = (METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT)
 
 # By the port where a held call arrived: the mark that the proxy sets on the connection that continues it, and the port
@@ -40,14 +40,15 @@ def published_socket(port: int) -> str:
     return f"published-{port}.sock"
 
 
-SDS_CLUSTER: Final = "sds-grpc"  # in its bootstrap: the node agent
-CERTIFICATE: Final = "default"  # SDS resource: its own certificate chain and key
+SDS_CLUSTER: Final = "sds-grpc"  # cluster of the node agent in the proxy's bootstrap
+CERTIFICATE: Final = "default"  # SDS resource: the proxy's certificate chain and key
 ROOTS: Final = "ROOTCA"  # SDS resource: the root certificates to trust
 ROOT_CONFIG_MAP: Final = "istio-ca-root-cert"  # the root certificates, in every namespace of a cluster
 
 GATEWAY_TEMPLATE: Final = "gateway"  # injection template named by a Pod: the pod is a gateway, not a workload
 
-# On Kubernetes the agent's sockets reach a pod through a volume of this driver; names and place are Istio's.
+# On Kubernetes, the node agent's sockets are mounted into a pod through a volume of this CSI driver. Volume name and
+# mount path are Istio's.
 IDENTITY_DRIVER: Final = "csi.weft.dev"
 IDENTITY_VOLUME: Final = "workload-socket"
 IDENTITY_MOUNT: Final = "/var/run/secrets/workload-spiffe-uds"

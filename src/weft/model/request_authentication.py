@@ -1,4 +1,5 @@
-"""RequestAuthentication: JWT rules by issuer. Requests without a token pass, those with an invalid one do not."""
+"""RequestAuthentication: JWT rules by issuer. Requests without a token are accepted, requests with an invalid token
+are rejected."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ class TokenHeader(msgspec.Struct, frozen=True):
 
 
 class KeyServer(msgspec.Struct, frozen=True):
-    """Where a proxy fetches an issuer's keys."""
+    """The server from which a proxy fetches an issuer's keys."""
 
     uri: str
-    host: str  # in full
+    host: str  # the full host name
     port: int
     tls: bool = True
     meshed: bool = False  # a service of the mesh, by its name
@@ -27,7 +28,7 @@ class KeyServer(msgspec.Struct, frozen=True):
 class JwtRule(msgspec.Struct, frozen=True):
     issuer: str
     audiences: tuple[str, ...] = ()  # (): any
-    jwks: str = ""  # the keys themselves, public and nothing else
+    jwks: str = ""  # the keys inline: public keys only
     key_server: KeyServer | None = None  # if `jwks` is empty
     from_headers: tuple[TokenHeader, ...] = ()
     from_params: tuple[str, ...] = ()
@@ -35,7 +36,7 @@ class JwtRule(msgspec.Struct, frozen=True):
     output_payload_header: str = ""
     forward_original_token: bool = False
     claims_to_headers: tuple[tuple[str, str], ...] = ()  # (claim, header)
-    timeout: timedelta | None = None  # of fetching the keys
+    timeout: timedelta | None = None  # for fetching the keys
     space_delimited_claims: tuple[str, ...] = ()
     line: int = 0
 
@@ -45,7 +46,7 @@ class RequestAuthentication(msgspec.Struct, frozen=True, cache_hash=True):
     namespace: str
     selector: Labels = ()
     rules: tuple[JwtRule, ...] = ()
-    targets: tuple[str, ...] = ()  # gateways that it is bound to instead of workloads: KIND NAME
+    targets: tuple[str, ...] = ()  # gateways that the object applies to instead of workloads: KIND NAME
     refused: bool = False  # replaces a rejected object whose issuers are unknown: no request is accepted
     created: str = ""
     origin: Origin | None = None

@@ -11,27 +11,27 @@ from weft.model.sidecar import Sidecar
 
 
 class Import(msgspec.Struct, frozen=True):
-    """One entry of a Sidecar's egress hosts, resolved for its namespace."""
+    """One entry of a Sidecar's egress hosts, with its namespace resolved."""
 
     namespace: str  # "*" for any
     host: str
     port: int = 0  # 0: every port
-    protocol: Protocol = Protocol.UNDECLARED  # of that port for these callers; undeclared: as its service declares
+    protocol: Protocol = Protocol.UNDECLARED  # of the port for these callers; UNDECLARED: as the service declares
 
     def covers(self, namespace: str, host: str) -> bool:
         return self.namespace in ("*", namespace) and host_covers(self.host, host)
 
 
 class Scope(msgspec.Struct, frozen=True, cache_hash=True):
-    """What the proxies of one namespace, or of one Sidecar's selection in it, may see."""
+    """The services that the proxies of one namespace, or of one Sidecar's selection in it, may see."""
 
     namespace: str
     imports: tuple[Import, ...] | None = None  # None: everything that is exported to the namespace
     asked: tuple[tuple[str, int], ...] = ()  # services that the proxies themselves call; always visible
-    servers: tuple[BoundServer, ...] | None = None  # gateways only; these see no more than what their routes name
+    servers: tuple[BoundServer, ...] | None = None  # gateways only, which see only the services that their routes name
 
     def ports(self, service: Service) -> tuple[ServicePort, ...]:
-        """The ports of a service that are visible in this scope; none if it is hidden."""
+        """The ports of a service that are visible in this scope; empty if the service is hidden."""
         shown = self._shown(service)
         asked = {number for host, number in self.asked if host == service.host} if self.asked else ()
         if not asked:
@@ -45,13 +45,13 @@ class Scope(msgspec.Struct, frozen=True, cache_hash=True):
         return self.imports is None or any(entry.covers(namespace, host) for entry in self.imports)
 
     def may_see_routes(self, namespace: str, pattern: str) -> bool:
-        """The same for some host that a pattern covers."""
+        """Whether a VirtualService of that namespace applies, in this scope, to some host that the pattern covers."""
         return self.sees_routes(namespace, pattern) or any(
             entry.namespace in ("*", namespace) and host_covers(pattern, entry.host) for entry in self.imports or ()
         )
 
     def _shown(self, service: Service) -> tuple[ServicePort, ...]:
-        """The ports that are visible to the workloads."""
+        """The ports of a service that are visible to the workloads, not only to their proxies."""
         if not exported(service.export_to, owner=service.namespace, viewer=self.namespace):
             return ()
         if self.imports is None:

@@ -1,5 +1,5 @@
 """Services: what can be called, under which names, addresses and ports. A Kubernetes Service and each host of a
-ServiceEntry become one Service value each; other code distinguishes the two only to explain."""
+ServiceEntry become one Service value each; other code distinguishes the two only in messages to users."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Protocol(StrEnum):
 
     @property
     def is_tcp(self) -> bool:
-        """Proxied as TCP: declared so, or encrypted by the application itself."""
+        """Whether the protocol is proxied as TCP: declared as TCP, or encrypted by the application itself."""
         return self in _TCP
 
 
@@ -45,7 +45,7 @@ _TCP = frozenset({Protocol.TCP, Protocol.TLS, Protocol.HTTPS, Protocol.MONGO, Pr
 class Resolution(StrEnum):
     STATIC = "static"  # addresses are known: endpoints are sent by EDS
     DNS = "dns"  # the proxy resolves the endpoints' names
-    DNS_ROUND_ROBIN = "dns-round-robin"  # the same, but one logical host
+    DNS_ROUND_ROBIN = "dns-round-robin"  # as DNS, but the endpoints are one logical host
     NONE = "none"  # the caller's own destination address is used
 
 
@@ -60,7 +60,7 @@ class StaticEndpoint(msgspec.Struct, frozen=True):
     """An endpoint listed in a ServiceEntry: an address, a host name or a Unix socket path."""
 
     address: str
-    ports: tuple[tuple[str, int], ...] = ()  # by service port name
+    ports: tuple[tuple[str, int], ...] = ()  # port numbers by service port name
     labels: Labels = ()
     weight: int = 1
     locality: str = ""
@@ -83,7 +83,7 @@ class Service(msgspec.Struct, frozen=True, cache_hash=True):
     sliced: bool = False  # a Kubernetes Service: its endpoints among Kubernetes pods come from its EndpointSlices
     subject_alt_names: tuple[str, ...] = ()
     labels: Labels = ()
-    export_to: tuple[str, ...] = ()  # (): the default, everywhere; ".", a namespace, "*", "~"
+    export_to: tuple[str, ...] = ()  # (): the default, everywhere; else ".", a namespace, "*" or "~"
     created: str = ""
     origin: Origin | None = None
 

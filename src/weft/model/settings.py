@@ -1,4 +1,4 @@
-"""Mesh-wide settings: Istio's MeshConfig, as far as weft reads it."""
+"""Mesh-wide settings: the fields of Istio's MeshConfig that weft reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from weft.model.names import Labels, Origin
 from weft.model.on_demand import OnDemand
 from weft.model.sidecar import OutboundPolicy
 
-# Between workloads, for TLS 1.2; each has forward secrecy and authenticated encryption. TLS 1.3 has no other kind.
+# Cipher suites between workloads for TLS 1.2. Each has forward secrecy and authenticated encryption, as all suites of
+# TLS 1.3 do.
 CIPHERS = (
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-RSA-AES128-GCM-SHA256",
@@ -47,35 +48,37 @@ class PathNormalization(StrEnum):
 
 
 class Underscores(StrEnum):
-    """What a gateway does with a header whose name has an underscore: applications may take it for one with a dash."""
+    """How a gateway handles a header whose name has an underscore: applications may take it for a header with a
+    dash."""
 
-    ALLOW = "allow"  # as Istio
-    DROP = "drop"  # the header
-    REJECT = "reject"  # the request, as Envoy's authors recommend for an edge
+    ALLOW = "allow"  # as Istio does
+    DROP = "drop"  # remove the header
+    REJECT = "reject"  # reject the request, as Envoy's authors recommend for an edge
 
 
 class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     domain: str = "cluster.local"  # the suffix of service hosts
     trust_domain: str = "cluster.local"
-    trust_domain_aliases: tuple[str, ...] = ()  # former ones, whose certificates are still accepted
+    trust_domain_aliases: tuple[str, ...] = ()  # former trust domains, whose certificates are still accepted
     auto_mtls: bool = True  # callers use TLS wherever both sides have a proxy
-    mtls_least: str = "TLSV1_2"  # the lowest version between workloads
+    mtls_least: str = "TLSV1_2"  # the lowest TLS version between workloads
     mtls_ciphers: tuple[str, ...] = CIPHERS
     root_namespace: str = "istio-system"
     outbound_policy: OutboundPolicy = OutboundPolicy.ALLOW_ANY
-    # How long an undeclared port waits for the first bytes before it is passed on as TCP. A server that speaks first
-    # is then late by this much on each side, but never hangs; declaring the protocol removes the wait.
+    # How long Envoy waits for the first bytes on a port with an undeclared protocol before it forwards the connection
+    # as TCP. Connections to a server that sends first are delayed by this time at each proxy, but never hang; declaring
+    # the protocol removes the delay.
     detection_timeout: timedelta = timedelta(seconds=1)
     connect_timeout: timedelta = timedelta(seconds=10)
     logs: tuple[FileLog, ...] = ()  # the access logs that proxies write; a Telemetry replaces them
     log_providers: tuple[LogProvider, ...] = (LogProvider("envoy", FileLog()),)
     default_log_providers: tuple[str, ...] = ()  # the names of `logs`, if they have names
-    listener_logs: bool = True  # whether connections that were rejected before any request are logged, too
+    listener_logs: bool = True  # also log connections that were rejected before any request
     reporter: Reporter = Reporter.BOTH  # the side of traffic that proxies have these settings for
     service_export_to: tuple[str, ...] = ("*",)
     virtual_service_export_to: tuple[str, ...] = ("*",)
     destination_rule_export_to: tuple[str, ...] = ("*",)
-    locality: LocalitySetting = LocalitySetting()  # for hosts whose DestinationRule has none of its own
+    locality: LocalitySetting = LocalitySetting()  # for hosts whose DestinationRule has no locality setting
     on_demand: OnDemand = OnDemand.AUTO  # whether proxies get a service at their first call to it
     path_normalization: PathNormalization = PathNormalization.BASE
     trusted_proxies: int = 0  # in front of gateways: this many addresses at the end of x-forwarded-for are trusted
@@ -84,6 +87,6 @@ class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     origin: Origin | None = None
 
     def logs_of(self, provider: str) -> tuple[FileLog, ...]:
-        """The logs of a provider; none if it is unknown or not supported. Names are case-insensitive."""
-        known = next((each for each in self.log_providers if each.name.lower() == provider.lower()), None)
-        return (known.log,) if known and known.log else ()
+        """The logs of a provider; empty if the provider is unknown or not supported. Names are case-insensitive."""
+        match = next((each for each in self.log_providers if each.name.lower() == provider.lower()), None)
+        return (match.log,) if match and match.log else ()

@@ -38,6 +38,6 @@ class Sidecar(msgspec.Struct, frozen=True):
     egress: tuple[EgressListener, ...] = ()  # (): everything that is exported to the namespace
     ingress: tuple[IngressListener, ...] = ()  # (): the ports of the services that select the proxy
     outbound_policy: Outbound | None = None
-    inbound_pool: ConnectionPool | None = None  # for every port without one of its own
+    inbound_pool: ConnectionPool | None = None  # for every port without its own pool settings
     created: str = ""
     origin: Origin | None = None

@@ -1,7 +1,9 @@
-"""Telemetry: what proxies report about their traffic. So far: access logs, by mesh, namespace and workload.
+"""Telemetry: what proxies report about their traffic. Supported so far: access logs, by mesh, namespace and
+workload.
 
-At each level the oldest object decides. A level that names providers replaces those above; one that names none changes
-their filter or disables them. A rule for clients does not affect servers, and vice versa.
+At each level the oldest object decides. A level that names providers replaces the providers of the levels above; a
+level that names none changes their filter or disables them. A rule for clients does not affect servers, and vice
+versa.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from weft.model.settings import Settings
 class AccessLogging(msgspec.Struct, frozen=True):
     reporter: Reporter = Reporter.BOTH
     providers: tuple[str, ...] = ()  # extension providers; (): those of the level above
-    disabled: bool | None = None  # None: no
+    disabled: bool | None = None  # None: not disabled
     filter: str = ""  # a CEL expression; "": every request
 
 
@@ -32,9 +34,9 @@ class Telemetry(msgspec.Struct, frozen=True, cache_hash=True):
     origin: Origin | None = None
 
 
-Levels = tuple[tuple[AccessLogging, ...], ...]  # of the mesh, the namespace and the workload, as far as they exist
+Levels = tuple[tuple[AccessLogging, ...], ...]  # the levels mesh, namespace and workload, without those that have none
 
-_ACCESS_LOG_FILE = ""  # stands for the log that the mesh has without naming a provider
+_ACCESS_LOG_FILE = ""  # stands for the mesh's log that has no provider name
 
 
 def settings_for(settings: Settings, telemetries: Iterable[Telemetry], namespace: str, reporter: Reporter) -> Settings:

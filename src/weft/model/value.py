@@ -1,4 +1,4 @@
-"""The union of all values that an object can become."""
+"""Value: the union of all types of values that an object can be parsed into."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ Value = (
     | AuthorityBundle
 )
 
-# Completes a value before it is added to the mesh, for example with an address that a service's object leaves out.
+# Completes a value before it is added to the mesh, for example with an address that the Service's manifest does not
+# have.
 Admit = Callable[[Value], Value]
 
 

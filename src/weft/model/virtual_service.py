@@ -11,7 +11,7 @@ import msgspec
 
 from weft.model.names import Labels, Origin
 
-MESH = "mesh"  # among a VirtualService's gateways: the sidecars
+MESH = "mesh"  # an entry of a VirtualService's gateways that stands for all sidecars
 
 
 class MatchKind(StrEnum):
@@ -63,7 +63,7 @@ class Headers(msgspec.Struct, frozen=True):
 
 class WeightedDestination(msgspec.Struct, frozen=True):
     destination: Destination
-    weight: int = 0  # as written; a single destination of weight 0 takes everything
+    weight: int = 0  # as written; a single destination of weight 0 gets all requests
     headers: Headers = Headers()
     line: int = 0
 
@@ -140,7 +140,7 @@ class Delegate(msgspec.Struct, frozen=True):
 
 class HttpRoute(msgspec.Struct, frozen=True):
     name: str = ""
-    match: tuple[HttpMatch, ...] = ()  # any of them; no match at all matches everything
+    match: tuple[HttpMatch, ...] = ()  # any of them must match; without entries, everything matches
     route: tuple[WeightedDestination, ...] = ()
     redirect: Redirect | None = None
     direct_response: DirectResponse | None = None
@@ -152,7 +152,7 @@ class HttpRoute(msgspec.Struct, frozen=True):
     mirrors: tuple[Mirror, ...] = ()
     cors: CorsPolicy | None = None
     headers: Headers = Headers()
-    line: int = 0  # of this route in its file
+    line: int = 0  # line of this route in its file
     origin: Origin | None = None  # its object, if the VirtualService is derived from several; None: the same object
     failing: int = 0  # the weight of destinations that cannot be used: their requests get 500
 
@@ -179,7 +179,7 @@ class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):
     name: str
     namespace: str
     hosts: tuple[str, ...]
-    gateways: tuple[str, ...] = (MESH,)  # or NAMESPACE/NAME
+    gateways: tuple[str, ...] = (MESH,)  # MESH or NAMESPACE/NAME of a Gateway
     http: tuple[HttpRoute, ...] = ()
     tls: tuple[L4Route, ...] = ()
     tcp: tuple[L4Route, ...] = ()
@@ -190,13 +190,13 @@ class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):
 
     @property
     def origins(self) -> tuple[Origin, ...]:
-        """The origins of all its parts, the deciding object first."""
+        """The origins of the VirtualService and its routes, the deciding object first."""
         each = (self.origin, *(route.origin for route in self.http))
         return tuple(dict.fromkeys(origin for origin in each if origin is not None))
 
 
 def destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
-    """Every destination of its routes, with its line."""
+    """Every destination of the VirtualService's routes, with its line."""
     for route in routing.http:
         yield from ((weighted.line or route.line, weighted.destination) for weighted in route.route)
         yield from ((mirror.line or route.line, mirror.destination) for mirror in route.mirrors)

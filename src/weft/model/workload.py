@@ -53,7 +53,7 @@ class PublishedPort(msgspec.Struct, frozen=True):
 
     port: int
     host_port: int
-    address: str = "127.0.0.1"  # of the machine
+    address: str = "127.0.0.1"  # an address of the machine
     line: int = 0
 
 
@@ -84,6 +84,6 @@ class Workload(msgspec.Struct, frozen=True):
 
     @property
     def included_ports(self) -> tuple[int, ...] | None:
-        """The only inbound ports that are intercepted; None for all."""
+        """The only inbound ports that the sidecar intercepts; None for all ports."""
         written = self.include_inbound_ports
         return None if written == "*" else tuple(int(port) for port in written.split(",") if port.strip())

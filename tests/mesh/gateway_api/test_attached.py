@@ -54,7 +54,7 @@ def outcomes(mesh):
     return {each.route.name: each.conditions[0].reason for derived in mesh.derived() for each in derived.routes}
 
 
-def test_routes_of_one_audience_are_one_routing_in_the_standards_order():
+def test_routes_of_one_audience_are_one_virtual_service_in_the_standards_order():
     mesh = mesh_of(SERVICE, route("a", "/"), route("b", "/long"), route("c", "/l"))
     assert paths(mesh) == ["/long", "/l", "/"]
     assert paths(mesh, "office") == ["/long", "/l", "/"]
@@ -62,7 +62,7 @@ def test_routes_of_one_audience_are_one_routing_in_the_standards_order():
     assert {origin.key.name for origin in routing.origins} == {"a", "b", "c"}
 
 
-def test_whatever_the_order_of_events_the_same_comes_out():
+def test_the_result_does_not_depend_on_the_order_of_events():
     texts = (
         SERVICE,
         route("a", "/x", created="2026-01-02T00:00:00Z"),
@@ -75,12 +75,12 @@ def test_whatever_the_order_of_events_the_same_comes_out():
     assert [each.origin.key.name for each in routing.http] == ["b", "a"]
 
 
-def test_a_consumers_route_is_for_its_own_namespace():
+def test_a_consumer_route_applies_only_to_its_own_namespace():
     mesh = mesh_of(SERVICE, route("a", "/producer"), route("b", "/consumer", "office"))
     assert (paths(mesh), paths(mesh, "office"), paths(mesh, "far")) == (["/producer"], ["/consumer"], ["/producer"])
 
 
-def test_a_virtual_service_goes_before_routes():
+def test_a_virtual_service_precedes_attached_routes():
     written = """
     apiVersion: networking.istio.io/v1
     kind: VirtualService
@@ -90,7 +90,7 @@ def test_a_virtual_service_goes_before_routes():
     assert paths(mesh_of(SERVICE, route("a", "/producer", created="2020-01-01T00:00:00Z"), written)) == ["/written"]
 
 
-def test_what_a_change_touches_is_told():
+def test_a_change_returns_what_it_touched():
     mesh = mesh_of(SERVICE)
     (touched,) = put(mesh, route("a", "/a"))
     assert touched.hosts == {HOST}
@@ -123,7 +123,7 @@ def test_what_a_change_touches_is_told():
         ),
     ],
 )
-def test_a_route_that_is_not_taken_says_why(texts, expected):
+def test_a_route_that_is_not_accepted_has_the_reason(texts, expected):
     assert outcomes(mesh_of(*texts)) == expected
 
 
@@ -133,12 +133,12 @@ def test_a_grpc_route_has_its_ports_and_leaves_the_others():
     assert (paths(mesh, port=80), paths(mesh, port=81)) == (["/a"], ["/a.B"])
 
 
-def test_nobody_elses_grpc_route_takes_a_port_from_the_services_own_routes():
+def test_a_consumers_grpc_route_does_not_take_a_port_from_producer_routes():
     mesh = mesh_of(SERVICE, route("a", "/a"), route("g", "a.B", "office", kind="GRPCRoute"))
     assert (paths(mesh), paths(mesh, "office")) == (["/a"], ["/a.B"])
 
 
-def test_a_consumers_route_for_one_port_leaves_the_producers_at_the_others():
+def test_a_consumer_route_for_one_port_keeps_producer_routes_at_other_ports():
     mesh = mesh_of(SERVICE, route("a", "/producer"), route("b", "/consumer", "office", port=", port: 81"))
     assert (paths(mesh, "office", 80), paths(mesh, "office", 81)) == (["/producer"], ["/consumer"])
     assert paths(mesh, port=81) == ["/producer"]
@@ -149,7 +149,7 @@ def test_a_port_of_a_parent_is_a_condition_of_every_match():
     assert [match.port for each in routing.http for match in each.match] == [81]
 
 
-def test_all_values_together_come_to_what_the_mesh_made_of_them():
+def test_all_derived_equals_what_the_mesh_derived():
     texts = (SERVICE, route("a", "/a"), route("b", "/b", "office"))
     values = [value for text in texts for value in parse(document(text)).values]
     assert list(all_derived(values)) == list(mesh_of(*texts).derived())

@@ -26,14 +26,14 @@ def reasons(outcomes):
     return [(each.policy.name, each.conditions[0].reason) for each in outcomes]
 
 
-def test_a_service_is_called_under_the_name_that_the_policy_says():
+def test_the_policys_hostname_is_the_server_name():
     (rule,), outcomes = called_over_tls([policy(bundles=("roots",))], SERVICE, ROOTS)
     assert rule.policy.tls == ClientTls(ClientTlsMode.SIMPLE, server_name="x.example.com", roots="PEM")
     assert (rule.host, rule.attached) == ("web.shop", True)
     assert reasons(outcomes) == [("x", "Accepted")]
 
 
-def test_a_port_has_its_own_policy_before_that_of_all():
+def test_a_policy_for_a_port_precedes_one_for_all_ports():
     (rule,), _ = called_over_tls([policy("all", system=True), policy("one", "b", system=True)], SERVICE, {})
     assert effective(rule, 80).tls.server_name == "all.example.com"
     assert effective(rule, 81).tls.server_name == "one.example.com"
@@ -53,23 +53,23 @@ def test_a_port_has_its_own_policy_before_that_of_all():
         ([policy(other_kinds=("Secret",))], SERVICE, [("x", "NoValidCACertificate")]),
     ],
 )
-def test_a_policy_that_is_not_in_effect_says_why(policies, service, expected):
+def test_a_policy_that_is_not_in_effect_has_the_reason_in_its_condition(policies, service, expected):
     assert reasons(called_over_tls(policies, service, ROOTS)[1]) == expected
 
 
-def test_an_authority_of_another_kind_is_told_apart_from_one_that_is_not_there():
+def test_an_unsupported_ca_kind_and_a_missing_config_map_have_different_reasons():
     for whom, reason in (({"bundles": ("gone",)}, "InvalidCACertificateRef"), ({"other_kinds": ("A",)}, "InvalidKind")):
         (rule,), (outcome,) = called_over_tls([policy(**whom)], SERVICE, ROOTS)
         assert outcome.conditions[1].reason == reason
         assert rule.policy.tls.mode is ClientTlsMode.CLOSED
 
 
-def test_if_nobody_can_be_believed_nobody_is_called():
+def test_without_valid_ca_certificates_calls_fail():
     (rule,), _ = called_over_tls([policy(bundles=("gone",))], SERVICE, ROOTS)
     assert rule.policy.tls.mode is ClientTlsMode.CLOSED
 
 
-def test_a_written_rule_keeps_what_it_says_and_gets_the_rest():
+def test_a_destination_rule_keeps_its_fields_and_gets_the_policys_tls():
     (made,), _ = called_over_tls([policy("all", system=True), policy("one", "b", system=True)], SERVICE, {})
     pool = ConnectionPool(max_connections=7)
     written = DestinationRule("w", "shop", "web.shop", TrafficPolicy(connection_pool=pool))
@@ -81,7 +81,7 @@ def test_a_written_rule_keeps_what_it_says_and_gets_the_rest():
     assert effective(completed(off, made), 80).tls.mode is ClientTlsMode.DISABLE
 
 
-def test_a_port_of_a_rule_or_of_a_subset_that_does_not_speak_of_tls_leaves_it_to_the_policy():
+def test_a_port_or_subset_without_tls_gets_the_policys_tls():
     (made,), _ = called_over_tls([policy("all", system=True), policy("one", "b", system=True)], SERVICE, {})
     pool, off = ConnectionPool(max_connections=7), ClientTls(ClientTlsMode.DISABLE)
     silent = TrafficPolicy(ports=((80, TrafficPolicy(connection_pool=pool)), (81, TrafficPolicy(connection_pool=pool))))

@@ -91,7 +91,7 @@ def test_every_hostname_has_all_rules_that_cover_it_the_nearest_first():
     }
 
 
-def test_requests_are_the_nearest_listeners_alone():
+def test_only_the_most_specific_listener_handles_a_request():
     found = derived(
         SERVICE,
         gateway(HTTP, "{name: near, port: 80, protocol: HTTP, hostname: '*.a.b'}"),
@@ -116,14 +116,14 @@ def test_requests_are_the_nearest_listeners_alone():
         ("{name: dns, port: 53, protocol: UDP}", route("a"), "NotAllowedByListeners"),
     ],
 )
-def test_a_route_that_is_not_taken_says_why(listener, wanted, reason):
+def test_a_route_that_is_not_accepted_has_the_reason(listener, wanted, reason):
     found = derived(SERVICE, gateway(listener), wanted)
     assert accepted(found) == {"a": reason}
     assert found.routings == ()
     assert [each.attached for each in found.gateway.listeners] == [0]
 
 
-def test_of_two_listeners_that_exclude_each_other_the_first_serves():
+def test_the_first_of_two_conflicting_listeners_serves():
     found = derived(
         SERVICE, gateway(HTTP, "{name: again, port: 80, protocol: HTTP}", "{name: b, port: 80, protocol: TCP}")
     )
@@ -140,14 +140,14 @@ def test_of_two_listeners_that_exclude_each_other_the_first_serves():
     assert found.gateway.conditions[0].reason == "ListenersNotValid"
 
 
-def test_kinds_that_do_not_fit_a_protocol_are_told_and_the_others_are_taken():
+def test_unsupported_kinds_of_a_listener_are_reported_and_the_others_allowed():
     wanted = "{name: http, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: HTTPRoute}, {kind: TCPRoute}]}}"
     (listener,) = derived(SERVICE, gateway(wanted), route("a")).gateway.listeners
     assert {each.type: each.reason for each in listener.conditions}["ResolvedRefs"] == "InvalidRouteKinds"
     assert (listener.kinds, listener.attached) == (("HTTPRoute",), 1)
 
 
-def test_a_listener_that_asks_only_for_unknown_kinds_takes_no_route():
+def test_a_listener_with_only_unknown_kinds_accepts_no_route():
     wanted = "{name: http, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{group: example.com, kind: OtherRoute}]}}"
     found = derived(SERVICE, gateway(wanted), route("a"))
     (listener,) = found.gateway.listeners
@@ -157,7 +157,7 @@ def test_a_listener_that_asks_only_for_unknown_kinds_takes_no_route():
     assert found.routings == ()
 
 
-def test_a_listener_on_a_port_of_the_proxys_own_is_not_served_and_told_so():
+def test_a_listener_on_a_reserved_port_is_not_accepted():
     found = derived(SERVICE, gateway("{name: http, port: 15021, protocol: HTTP}"))
     (listener,) = found.gateway.listeners
     told = {each.type: (each.holds, each.reason) for each in listener.conditions}
@@ -165,7 +165,7 @@ def test_a_listener_on_a_port_of_the_proxys_own_is_not_served_and_told_so():
     assert found.gateways == ()
 
 
-def test_somebody_elses_gateway_comes_to_nothing():
+def test_nothing_is_derived_from_another_controllers_gateway():
     mesh = Mesh()
     for read in map(document, (SERVICE, gateway(HTTP, class_name="other"), route("a"))):
         mesh.apply(read.key, parse(read).values)
@@ -198,7 +198,7 @@ def checked(reference, *values):
     return found
 
 
-def test_callers_must_have_certificates_where_tls_is_ended_for_http():
+def test_client_certificates_are_required_at_https_listeners():
     found = checked('{group: "", kind: ConfigMap, name: callers}', AuthorityBundle("callers", "shop", "PEM"))
     tls = {each.servers[0].name: each.servers[0].tls for each in found.gateways}
     assert (tls["https"].mode, tls["https"].roots, tls["http"]) == (ServerTlsMode.MUTUAL, "PEM", None)
@@ -212,7 +212,7 @@ def test_callers_must_have_certificates_where_tls_is_ended_for_http():
         ('{group: "", kind: ConfigMap, name: callers, namespace: far}', "RefNotPermitted"),
     ],
 )
-def test_if_nobody_can_be_believed_the_listener_lets_nobody_in_and_others_serve(reference, reason):
+def test_without_valid_ca_certificates_a_listener_rejects_clients_and_others_serve(reference, reason):
     found = checked(reference, AuthorityBundle("callers", "shop", "PEM"), AuthorityBundle("callers", "far", "PEM"))
     told = {
         each.name: {one.type: (one.holds, one.reason) for one in each.conditions} for each in found.gateway.listeners

@@ -51,14 +51,14 @@ def http(found):
         (backend(kind="Pool", group="a.b"), "InvalidKind"),
     ],
 )
-def test_who_cannot_be_called_is_answered_500_by_weight(wrong, reason):
+def test_the_share_of_an_unusable_backend_gets_500(wrong, reason):
     alone = resolved(route(wrong), services, ())
     assert (alone.told.reason, http(alone).direct_response.status, http(alone).route) == (reason, 500, ())
     beside = http(resolved(route(backend(weight=3), wrong), services, ()))
     assert (len(beside.route), beside.failing, beside.direct_response) == (1, 1, None)
 
 
-def test_connections_for_who_cannot_be_called_are_closed_by_weight():
+def test_the_share_of_connections_of_an_unusable_backend_is_closed():
     def streams(*backends):
         made = StandardRoute(RouteKind.TCP, "a", "shop", rules=(RouteRule(backends=backends),))
         (found,) = resolved(made, services, ()).streams
@@ -71,36 +71,36 @@ def test_connections_for_who_cannot_be_called_are_closed_by_weight():
     assert streams(backend(weight=0)) == ([], 1)
 
 
-def test_nobody_of_any_weight_is_500_and_is_no_flaw():
+def test_backends_of_weight_zero_give_500_and_no_flaw():
     found = resolved(route(backend(weight=0)), services, ())
     assert (http(found).direct_response.status, found.told.holds) == (500, True)
     assert http(resolved(route(), services, ())).direct_response.status == 500
 
 
-def test_a_grant_lets_a_route_send_elsewhere_and_between_workloads_none_is_needed():
+def test_a_reference_grant_allows_other_namespaces_and_none_is_needed_between_workloads():
     grant = ReferenceGrant("x", "bank", (GrantSource(GROUP, "HTTPRoute", "shop"),), (GrantTarget("", "Service"),))
     assert resolved(route(backend("db", "bank")), services, (grant,)).told.holds
     assert not resolved(route(backend("db", "bank"), kind=RouteKind.GRPC), services, (grant,)).told.holds
     assert resolved(route(backend("db", "bank")), services, None).told.holds
 
 
-def test_without_backends_the_service_itself_is_meant_where_there_is_one():
+def test_a_rule_without_backends_leads_to_the_parent_service():
     (only,) = http(resolved(route(), services, None, "web.shop")).route
     assert (only.destination.host, only.destination.port) == ("web.shop", 0)
 
 
-def test_a_redirect_needs_nobody():
+def test_a_redirect_needs_no_backend():
     found = http(resolved(route(redirect=Redirect(scheme="https")), services, ()))
     assert (found.redirect.scheme, found.direct_response) == ("https", None)
 
 
-def test_a_mirror_that_is_not_there_is_left_out_and_told():
+def test_a_missing_mirror_is_left_out_and_is_a_flaw():
     found = resolved(route(backend(), mirrors=((backend("nobody"), 100.0), (backend(), 5.0))), services, ())
     assert [(each.destination.host, each.percentage) for each in http(found).mirrors] == [("web.shop", 5.0)]
     assert found.told.reason == "BackendNotFound"
 
 
-def test_bytes_go_to_those_that_are_there():
+def test_tcp_connections_go_to_usable_backends():
     (stream,) = resolved(route(backend(), backend("nobody"), kind=RouteKind.TCP), services, ()).streams
     assert [each.destination.host for each in stream.route] == ["web.shop"]
 
@@ -132,7 +132,7 @@ def test_matches_are_tried_in_the_standards_order():
         assert before == (wanted.index(one) < wanted.index(other))
 
 
-def test_calls_are_told_apart_by_service_then_method():
+def test_grpc_calls_are_ordered_by_service_then_method():
     wanted = [
         match(MatchKind.EXACT, "/long.Service/A"),
         match(MatchKind.PATH_PREFIX, "/long.Service"),

@@ -6,7 +6,7 @@ from weft.mesh.gateway_api.settling import Settling
 from weft.mesh.mesh import Mesh
 
 
-def test_many_objects_that_come_together_are_looked_at_once_and_come_to_the_same():
+def test_a_batch_of_objects_is_combined_once_with_the_same_result():
     texts = (SERVICE, route("a", "/a"), route("b", "/b"))
     one, other = mesh_of(*texts), Mesh()
     with other.together():
@@ -18,7 +18,7 @@ def test_many_objects_that_come_together_are_looked_at_once_and_come_to_the_same
     assert not other.settle()
 
 
-def test_what_stays_as_it_was_is_neither_gone_nor_new():
+def test_unchanged_values_are_neither_removed_nor_added():
     values = [value for text in (SERVICE, route("a", "/a")) for value in parse(document(text)).values]
     attached = Attached()
     settling = Settling(attached)
@@ -37,7 +37,7 @@ def test_what_stays_as_it_was_is_neither_gone_nor_new():
     assert list(settling.derived()) == []
 
 
-def test_who_referred_to_what_goes_is_looked_at_again():
+def test_parents_that_refer_to_a_removed_value_are_derived_again():
     mesh = mesh_of(SERVICE, route("a", "/a"))
     (touched,) = [mesh.apply(key, ()) for key, _ in list(mesh.values()) if key.kind == "Service"]
     assert touched.hosts == {HOST}

@@ -1,2 +1,2 @@
-"""How the Gateway API's objects combine: routes attached to Services and Gateways become routes and gateways of the
+"""Combines the Gateway API's objects: routes attached to Services and Gateways become routes and gateways of the
 mesh."""

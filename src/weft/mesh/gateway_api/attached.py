@@ -1,8 +1,8 @@
 """Combines the Gateway API's objects: routes attached to Services and Gateways become VirtualServices, Gateways and
 DestinationRules of the mesh, and each object gets status conditions (`model/outcome.py`).
 
-`mesh.py` owns it and has it derive again what changed, one parent at a time. Rule: what follows from several objects is
-decided here, once; outside this package no code distinguishes a VirtualService from an HTTPRoute.
+`mesh.py` owns this index, which derives the results again for each parent that changed. Rule: whatever depends on
+several objects is decided here, once. Outside this package no code distinguishes a VirtualService from an HTTPRoute.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from weft.model.settings import Namespace
 from weft.model.virtual_service import MESH, HttpRoute, VirtualService
 
 Parent = tuple[str, str, str]  # kind, namespace and name of the object that routes are attached to
-_TLS = "BackendTLSPolicy"  # stands for a parent's kind: how a Service is called
-OWN_CLASS = "weft"  # belongs to weft even without a GatewayClass object
-_NAMED = "kubernetes.io/metadata.name"  # every namespace has this label
+_TLS = "BackendTLSPolicy"  # used as a parent's kind: the TLS settings of calls to a Service
+OWN_CLASS = "weft"  # this class belongs to weft even without a GatewayClass object
+_NAMED = "kubernetes.io/metadata.name"  # label of every namespace, with its name
 
 
 class Derived(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class Attached:
         self._below: dict[Parent, set[ObjectKey]] = defaultdict(set)  # the routes that name a parent
         self._sending: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)  # routes that name a Service as backend
 
-    # An index like any other of the mesh
+    # The interface of an index of the mesh
 
     def add(self, value: Any) -> None:
         match value:
@@ -192,7 +192,7 @@ class Attached:
             return Derived(routes=tuple(_orphaned(parent, routes, "does not exist")))
         if not self._is_ours(gateway):
             if gateway.class_name in self._classes:
-                return Derived()  # another controller's, which writes the status of its routes
+                return Derived()  # another controller's Gateway; that controller writes the status of its routes
             why = f"has the class `{gateway.class_name}`, for which there is no GatewayClass; weft's is `{OWN_CLASS}`"
             return Derived(routes=tuple(_orphaned(parent, routes, why)))
         grants = tuple(each for _, each in sorted(self._grants.items()))
@@ -225,18 +225,18 @@ def _orphaned(parent: Parent, routes: list[StandardRoute], why: str) -> Iterator
 
 
 def all_derived(values: Iterable[Any]) -> tuple[Derived, ...]:
-    """Everything derived from these values together, for callers that analyze a whole mesh."""
-    held = tuple(values)
+    """Everything derived from these values, one entry per parent, for callers that analyze a whole mesh."""
+    objects = tuple(values)
     attached = Attached()
     hosts: dict[tuple[str, str], Service] = {}
     credentials: dict[CredentialRef, Credential] = {}
-    for value in held:
+    for value in objects:
         attached.add(value)
         if isinstance(value, Service):
             hosts.setdefault((value.host, value.namespace), value)
         elif isinstance(value, Credential):
             credentials[value.reference] = value
-    every = sorted({parent for value in held for parent in attached.changed_by(value)})
+    every = sorted({parent for value in objects for parent in attached.changed_by(value)})
     return tuple(attached.derive(each, lambda host, owner: hosts.get((host, owner)), credentials.get) for each in every)
 
 
@@ -253,20 +253,21 @@ class _Member(msgspec.Struct, frozen=True):
     """A route and the ports at which it applies."""
 
     route: StandardRoute
-    ports: frozenset[int]  # of the Service
+    ports: frozenset[int]  # port numbers of the Service
 
 
 def _of_service(
     parent: Parent, routes: list[StandardRoute], found: Mapping[ObjectKey, ResolvedRoute], services: Services
 ) -> Derived:
-    """Routes between workloads. Producer routes, in the Service's own namespace, apply to all callers. Consumer routes,
-    in another namespace, apply only to callers in that namespace, and replace the producer routes at their ports."""
+    """Derive the routes of a Service, for calls between workloads. Producer routes, in the Service's own namespace,
+    apply to all callers. Consumer routes, in another namespace, apply only to callers in that namespace, and
+    replace the producer routes at their ports."""
     namespace = parent[1]
     named = [(route, each) for route in routes for each in route.parents if each.place == parent]
     host = named[0][1].host
     service = services(host, namespace)
     every = frozenset(port.number for port in service.ports) if service is not None else frozenset()
-    calls: dict[str, dict[int, StandardRoute]] = defaultdict(dict)  # by audience: the GRPCRoute that has a port
+    calls: dict[str, dict[int, StandardRoute]] = defaultdict(dict)  # by audience and port: the GRPCRoute that applies
     for route, reference in named:
         if route.kind is RouteKind.GRPC:
             for number in _meant(reference, every):

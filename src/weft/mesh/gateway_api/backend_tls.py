@@ -1,8 +1,8 @@
-"""BackendTLSPolicies → DestinationRules: the TLS settings with which a Service is called. Pure; `attached.py` passes
-the objects.
+"""Converts BackendTLSPolicies into DestinationRules: the TLS settings of calls to a Service. Pure functions;
+`attached.py` passes the objects.
 
-Rule: the oldest policy of a port decides; one for the port itself comes before one for all ports. Without valid CA
-certificates, calls to the Service fail.
+Rule: the oldest policy for a port decides; a policy for the port itself comes before a policy for all ports. Without
+valid CA certificates, calls to the Service fail.
 """
 
 from __future__ import annotations

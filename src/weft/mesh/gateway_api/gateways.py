@@ -1,9 +1,9 @@
-"""A Gateway of the Gateway API and its attached routes → Gateways and VirtualServices of the mesh: each listener
-becomes a Gateway of its own, and each of its hostnames one VirtualService with every rule for it. Pure; `attached.py`
-passes the objects.
+"""Converts a Gateway of the Gateway API and its attached routes into Gateways and VirtualServices of the mesh: each
+listener becomes a separate Gateway, and each of its hostnames one VirtualService with every rule for the
+hostname. Pure functions; `attached.py` passes the objects.
 
-Rule: only the listener with the most specific hostname handles a request, and its rules for the most specific hostname
-come first.
+Rule: only the listener with the most specific hostname handles a request, and its rules for the most specific
+hostname come first.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NOBODY = HttpRoute(direct_response=DirectResponse(status=404))
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What a Gateway depends on besides its routes."""
+    """The objects that a Gateway depends on besides its routes."""
 
     grants: tuple[ReferenceGrant, ...]
     labels: Callable[[str], Labels]  # the labels of a namespace
@@ -75,7 +75,7 @@ class _Place(msgspec.Struct):
     kinds: tuple[RouteKind, ...]
     told: tuple[StatusCondition, ...]  # Accepted, Conflicted, ResolvedRefs
     accepted: bool
-    permitted: bool  # may use the Secrets and ConfigMaps that it references; if not, it closes connections
+    permitted: bool  # the listener may use the Secrets and ConfigMaps that it references; if not, it closes connections
     roots: str  # CA certificates (PEM) that client certificates must chain to; "": no client certificate needed
     attached: dict[ObjectKey, tuple[StandardRoute, tuple[str, ...]]]  # routes, each with its hostnames on this listener
 
@@ -92,7 +92,7 @@ def served(
 ) -> AttachedGateway:
     places = list(_places(gateway, around))
     outcomes = []
-    for route in routes:  # the oldest first: it wins a conflict
+    for route in routes:  # the oldest first: it has precedence in a conflict
         for reference in route.parents:
             if reference.place == ("Gateway", gateway.namespace, gateway.name):
                 accepted = _attach(route, reference, gateway, places, around)
@@ -160,7 +160,7 @@ def fitting(listener: Listener) -> tuple[RouteKind, ...]:
 
 
 def _references(gateway: StandardGateway, listener: Listener, around: Surroundings) -> tuple[StatusCondition, bool]:
-    """The ResolvedRefs condition of a listener; and whether it may use every object that it references."""
+    """The ResolvedRefs condition of a listener, and whether the listener may use every object that it references."""
     wrong = [*listener.other_kinds, *(kind for kind in listener.kinds if kind not in fitting(listener))]
     condition = RESOLVED
     if wrong:
@@ -184,9 +184,10 @@ def _references(gateway: StandardGateway, listener: Listener, around: Surroundin
 def _authorities(
     gateway: StandardGateway, listener: Listener, around: Surroundings
 ) -> tuple[StatusCondition | None, str]:
-    """The problem with the CA certificates for client certificates, if any; and these CA certificates, as PEM."""
+    """The condition that describes a problem with the CA certificates for client certificates, or None; and these CA
+    certificates, as PEM."""
     check = gateway.check_of(listener)
-    held = []
+    bundles = []
     for each in check.authorities if check is not None else ():
         named = f"{each.kind} {each.namespace}/{each.name}"
         if (each.group, each.kind) != ("", "ConfigMap"):
@@ -200,8 +201,8 @@ def _authorities(
         bundle = around.bundles.get((each.namespace, each.name))
         if bundle is None:
             return unresolved("InvalidCACertificateRef", f"there is no {named} with certificates in `ca.crt`"), ""
-        held.append(bundle.roots)
-    return None, "\n".join(held)
+        bundles.append(bundle.roots)
+    return None, "\n".join(bundles)
 
 
 def _permitted(gateway: StandardGateway, reference: CertificateRef, grants: Iterable[ReferenceGrant]) -> bool:
@@ -218,7 +219,8 @@ def _permitted(gateway: StandardGateway, reference: CertificateRef, grants: Iter
 def _attach(
     route: StandardRoute, reference: ParentRef, gateway: StandardGateway, places: list[_Place], around: Surroundings
 ) -> StatusCondition:
-    """Attach a route to each listener that the parentRef names and that allows it. It is accepted if one does."""
+    """Attach a route to each listener that the parentRef names and that allows the route. Returns the Accepted
+    condition: it holds if at least one listener allows the route."""
     meant = [
         place
         for place in places
@@ -276,7 +278,8 @@ def _hosts(place: _Place, route: StandardRoute) -> tuple[str, ...]:
 
 
 def _excluding(place: _Place, route: StandardRoute, hosts: tuple[str, ...]) -> StandardRoute | None:
-    """The route that this one conflicts with: HTTPRoutes and GRPCRoutes cannot share a hostname of a listener."""
+    """The attached route that `route` conflicts with, or None: HTTPRoutes and GRPCRoutes cannot share a hostname of
+    a listener."""
     if not route.kind.is_http or all(key.kind == route.kind for key in place.attached):
         return None
     for other, theirs in place.attached.values():
@@ -289,8 +292,8 @@ def _excluding(place: _Place, route: StandardRoute, hosts: tuple[str, ...]) -> S
 
 
 def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
-    """A listener as a Gateway. If it may not use the Secrets that it references it has no certificate, so it closes
-    connections, and no listener with a wider hostname serves them."""
+    """The Gateway of the mesh for a listener. If the listener may not use the Secrets that it references, the
+    Gateway has no certificate and closes connections, so that no listener with a wider hostname serves them."""
     tls, listener = None, place.listener
     if listener.protocol in ("HTTPS", "TLS"):
         ended = ServerTlsMode.MUTUAL if place.roots else ServerTlsMode.SIMPLE
@@ -313,7 +316,8 @@ def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
 
 
 def _name(gateway: StandardGateway, listener: Listener) -> str:
-    """The `~` is invalid in Kubernetes names, so this name collides with no object."""
+    """The name of the derived Gateway for a listener. It contains `~`, which is invalid in Kubernetes names, so it
+    equals the name of no object."""
     return f"{gateway.name}~{listener.name}"
 
 
@@ -368,13 +372,15 @@ def _routings(
                     rules += (((width, *order), each) for order, each in found[route.key].http)
         first = min(members.values(), key=lambda each: each.age)
         yield routing(first, (name,), http=tuple(each for _, each in sorted(rules, key=lambda pair: pair[0])))
-    # Requests for its hostname belong to this listener even without routes: a wider listener must not serve them.
+    # Requests for this listener's hostname belong to it even without routes: a listener with a wider hostname must not
+    # serve them.
     if place.host not in names and any(_is_nearer(place, other) for other in serving):
         yield routing(None, (place.host,), http=(_NOBODY,))
 
 
 def _is_nearer(one: _Place, other: _Place) -> bool:
-    """Whether a listener's hostname is more specific than another's and covered by it, on the same port."""
+    """Whether the hostname of listener `one` is more specific than that of `other` and covered by it, on the same
+    port."""
     same = one.listener.port == other.listener.port and one.listener.protocol == other.listener.protocol
     return same and one.host != other.host and host_covers(other.host, one.host)
 

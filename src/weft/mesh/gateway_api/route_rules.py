@@ -1,8 +1,8 @@
-"""Rules of a Gateway API route → routes of the mesh: which backends can be used, and in which order the rules for a
-host are matched. Pure; `attached.py` passes the objects.
+"""Converts the rules of a Gateway API route into routes of the mesh: decides which backends can be used, and in
+which order the rules for a host are matched. Pure functions; `attached.py` passes the objects.
 
-Rule: the share of traffic (by weight) whose backend cannot be used gets a 500, or its connection is closed; it never
-goes to another backend.
+Rule: the share of traffic (by weight) whose backend cannot be used gets a 500, or its connection is closed. It is
+never sent to another backend.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Precedence = tuple[object, ...]
 class ResolvedRoute(msgspec.Struct, frozen=True):
     """A route's rules for the mesh, its ResolvedRefs condition and the backends that cannot be used."""
 
-    http: tuple[tuple[Precedence, HttpRoute], ...] = ()  # one for each match
+    http: tuple[tuple[Precedence, HttpRoute], ...] = ()  # one route for each match
     streams: tuple[L4Route, ...] = ()
     told: StatusCondition = RESOLVED
     flaws: tuple[BackendFlaw, ...] = ()
@@ -53,8 +53,8 @@ class ResolvedRoute(msgspec.Struct, frozen=True):
 def resolved(
     route: StandardRoute, services: Services, grants: Iterable[ReferenceGrant] | None, called: str = ""
 ) -> ResolvedRoute:
-    """Resolve a route's backends. `grants`: None between workloads, which need no ReferenceGrant. `called`: the
-    destination host for rules without backends."""
+    """Resolve a route's backends and return its rules for the mesh. `grants`: the ReferenceGrants; None for routes
+    between workloads, which need none. `called`: the destination host for rules without backends."""
     permitted = _Permission(route, tuple(grants) if grants is not None else None)
     http: list[tuple[Precedence, HttpRoute]] = []
     streams: list[L4Route] = []
@@ -85,8 +85,8 @@ def resolved(
 
 
 def precedence(kind: RouteKind, match: HttpMatch) -> Precedence:
-    """The Gateway API's order of matches across all routes: the smallest comes first. A regular expression is ordered
-    after a prefix of the same length."""
+    """Sort key for the Gateway API's order of matches across all routes, the smallest first. A regular expression is
+    ordered after a prefix of the same length."""
     uri = match.uri
     if kind is RouteKind.GRPC:
         service, method = _call(match)
@@ -101,11 +101,11 @@ def precedence(kind: RouteKind, match: HttpMatch) -> Precedence:
 
 
 def _call(match: HttpMatch) -> tuple[int, int]:
-    """How many characters of a call's service and method are matched."""
+    """How many characters of a gRPC call's service and of its method are matched."""
     value = match.uri.value if match.uri is not None else "/"
     service, _, method = value[1:].partition("/")
     if match.uri is not None and match.uri.kind is MatchKind.REGEX and service == "[^":
-        return 0, len(value)  # any service
+        return 0, len(value)  # the match is for any service
     return len(service), len(method)
 
 
@@ -137,7 +137,7 @@ def _destination(backend: Backend) -> Destination:
 
 
 class _Permission(msgspec.Struct, frozen=True):
-    """What a route may refer to in other namespaces."""
+    """The objects in other namespaces that a route may reference, by ReferenceGrants."""
 
     route: StandardRoute
     grants: tuple[ReferenceGrant, ...] | None
@@ -153,7 +153,7 @@ class _Permission(msgspec.Struct, frozen=True):
 
 
 def _flaw(backend: Backend, services: Services, permitted: _Permission) -> tuple[str, str] | None:
-    """Why a backend cannot be used: a reason and a message."""
+    """The reason and message why a backend cannot be used; None if it can."""
     if (backend.group, backend.kind) != ("", "Service"):
         named = f"{backend.kind}.{backend.group}" if backend.group else backend.kind
         return "InvalidKind", f"a backend cannot be a {named}, only a Service"

@@ -1,6 +1,5 @@
-"""When the Gateway API's objects are combined: after each change, or, for a batch of changes, after the last one. Keeps
-what was derived from each parent and returns the differences. `mesh.py` owns it.
-"""
+"""Decides when the Gateway API's objects are combined: after each change or, for a batch of changes, after the last
+one. Keeps what was derived from each parent and returns the differences. `mesh.py` owns it."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ class Settling:
         self._held = False
 
     def notice(self, values: Iterable[Value]) -> None:
-        """Mark the parents that these added or removed values affect. Call it both before and after a removal: what
-        refers to a removed value is known only before."""
+        """Mark the parents that these added or removed values affect. Call it both before and after a removal,
+        because references to a removed value are known only before."""
         self._unsettled.update(parent for value in values for parent in self._attached.changed_by(value))
 
     @contextmanager
@@ -41,7 +40,7 @@ class Settling:
     def settle(
         self, services: Services, credential: Callable[[CredentialRef], Credential | None]
     ) -> Iterator[tuple[list[Made], list[Made]]]:
-        """Yields, for each changed parent, the removed values and the new ones."""
+        """Derive the marked parents again. Yields the removed values and the new values of each parent that changed."""
         if self._held:
             return
         parents, self._unsettled = sorted(self._unsettled), set()
