@@ -14,11 +14,12 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "checks.m
 _INTRODUCTION = """\
 # Checks
 
-Generated from the code by `tools/checks.py`; do not edit. Every check of [`weft analyze`](../analyze.md): what it
-finds, what comes of it, and the code of `istioctl analyze` for the same. A code means the same for ever.
+Generated from the code by `tools/checks.py`; do not edit. This page lists every check of
+[`weft analyze`](../analyze.md): what it finds, the effect of the mistake, and the code of the same check in
+`istioctl analyze`. The meaning of a code never changes.
 
-An *error* is an object that is refused. A *warning* works, but not as its author may think. An *info* is worth knowing;
-a running control plane keeps those to itself.
+An *error* is an object that is rejected. A *warning* is an object that works, but perhaps not as its author intends. An
+*info* is worth knowing; `weft status` does not show it.
 """
 
 

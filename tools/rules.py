@@ -14,14 +14,14 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "rules.md
 _INTRODUCTION = """\
 # Rules
 
-Generated from the code by `tools/rules.py`; do not edit. Every default and every rule of merging that
-[`weft why`](../why.md) names: what holds where objects say nothing, or where several speak. A name means the same for
-ever.
+Generated from the code by `tools/rules.py`; do not edit. This page lists every rule that
+[`weft why`](../why.md) names: the defaults for what no object sets, and the precedence where several objects set the
+same. The meaning of a name never changes.
 """
 
 
 def page() -> str:
-    return "\n".join((_INTRODUCTION, "| rule | says | more |\n|---|---|---|", *map(_row, RULES.values()), ""))
+    return "\n".join((_INTRODUCTION, "| rule | meaning | more |\n|---|---|---|", *map(_row, RULES.values()), ""))
 
 
 def _row(rule: DecisionRule) -> str:

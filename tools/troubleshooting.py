@@ -18,29 +18,29 @@ _MARK = re.compile(r"# ([A-Z]+)$")
 _NAMES = re.compile(r"\b[A-Z]{3,}\b")
 _HEADINGS = (
     "A call fails with 503",
-    "A call is refused, or gets no answer",
-    "A rule does not do what it says",
+    "A call is rejected, or gets no response",
+    "A rule does not have the intended effect",
     "A change has no effect at all",
     "Before it is applied",
-    "A proxy, a certificate or the control plane is in trouble",
+    "A proxy, a certificate or the control plane fails",
     "A pod has no proxy",
 )
 
 _INTRODUCTION = """\
 # What you see, and what to type
 
-Generated from `tests/broken` by `tools/troubleshooting.py`; do not edit. Every line is a mesh that is broken on
-purpose: tests break it in this way, type these commands, and find these words, with the file and line of what is wrong
-(`FILE:LINE`; on a cluster, the name of the object).
+Generated from `tests/broken` by `tools/troubleshooting.py`; do not edit. Each row is a mesh with
+one mistake, and the commands that find it. Tests run these commands on such a mesh and find the text of the last column
+in their output, with the file and line of the mistake (`FILE:LINE`; on a cluster, the name of the object).
 
-When you do not know where to begin:
+If you do not know where to begin:
 
 | | |
 |---|---|
-| one call does not do what it should | `weft explain FROM --to URL` |
+| one request has an unexpected result | `weft explain FROM --to URL` |
 | something is wrong with a pod or a service | `weft describe pod NAME`, `weft describe svc NAME` |
-| something is wrong somewhere | `weft status` on one machine, `weft analyze -A` on a cluster; `weft audit` |
-| since when, and by which change | `weft bisect FROM --to URL`, `weft history` |
+| something is wrong in an unknown place | `weft status` on one machine, `weft analyze -A` on a cluster; `weft audit` |
+| when a result changed, and by which change | `weft bisect FROM --to URL`, `weft history` |
 | a code such as WFT0104 | `weft analyze --explain WFT0104`, or [all checks](reference/checks.md) |
 """
 
@@ -117,7 +117,7 @@ def page() -> str:
     parts = [_INTRODUCTION]
     for heading in _HEADINGS:
         rows = [_row(each) for each in every if each.under == heading]
-        parts.append(f"## {heading}\n\n| you see | it is | type | and read |\n|---|---|---|---|\n" + "".join(rows))
+        parts.append(f"## {heading}\n\n| you see | the cause | type | and read |\n|---|---|---|---|\n" + "".join(rows))
     return "\n".join(parts)
 
 
