@@ -43,8 +43,8 @@ RETIRED: frozenset[str] = frozenset({"WFT0103"})
 _CHECKS: tuple[Check, ...] = (
     # Parsing
     Check("WFT0001", ERROR, "An object or a file is rejected",
-          "It cannot be parsed, or a value in it is invalid. The last valid version stays in effect; a rejected policy "
-          "denies all callers.", ("IST0106", "IST0122")),
+          "It cannot be parsed, or a value in it is invalid. The last valid version stays in effect; a policy that "
+          "was never valid denies all callers.", ("IST0106", "IST0122")),
     Check("WFT0002", WARNING, "A field is ignored, deprecated, or means something else than it seems",
           "The object is in effect without it.", ("IST0133", "IST0002")),
     Check("WFT0003", WARNING, "A kind that changes how a mesh behaves, and that weft ignores",

@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[Listing, ...]] = {
     "Check YAML before it runs": (
         Listing("validate", "files.validate:validate", "Check YAML files and their references."),
         Listing("analyze", "files.analyze:analyze", "Find misconfigurations, in files or in a mesh."),
-        Listing("test", "files.test:test", "Test what requests are expected to do."),
+        Listing("test", "files.test:test", "Check that requests have their expected results."),
         Listing("diff", "files.diff:diff", "Show what a change would change, before it is applied."),
         Listing("kube-inject", "files.kube_inject:kube_inject", "Add the proxy to the pods of workloads in files."),
         Listing(

@@ -19,7 +19,11 @@ _PASSED_OVER = frozenset({"Workload", "Namespace"})
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path), help="A directory of YAML, as for `weft up`.")
-@click.option("--image", default="", help="An image with the programs' interpreters; weft's by default.")
+@click.option(
+    "--image",
+    default="",
+    help="The image of the pods. It must contain the interpreters of the Workloads' commands; default: weft's.",
+)
 def kube_export(directory: Path, image: str) -> None:
     """Print a mesh of this machine as objects of a cluster. Workloads become Deployments and Jobs.
 

@@ -22,7 +22,7 @@ from weft.cli.print.output import counted, fail, is_data, print_data, say, troub
 @click.option("-v", "--verbose", is_flag=True, help="Also explain each request that is not as expected.")
 @shared.text_or_data
 def test(paths: tuple[Path, ...], verbose: bool, output: str) -> None:
-    """Test what requests are expected to do. A RequestTest declares a request and its expected result; the mesh's YAML
+    """Check that requests have their expected results. A RequestTest declares a request and its result; the mesh's YAML
     decides the actual result. Nothing is started and nothing is sent, so it takes milliseconds and can run in CI.
 
     \b

@@ -49,8 +49,8 @@ def explain(
 ) -> None:
     """Explain what would happen to a request. Nothing is sent: weft follows the request through the config of the
     proxies, from the caller's connection to the workload that gets it or the proxy that rejects it. Each line is a
-    decision, with the object behind it; the last line is the result. Where chance decides, every outcome is listed with
-    its probability.
+    decision, with the object that causes it; the last line is the result. If the outcome is random, as with weighted
+    routes, every outcome is listed with its probability.
 
     \b
     Example: weft explain frontend --to http://payments/charge -X POST

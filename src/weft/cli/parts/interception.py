@@ -21,8 +21,8 @@ _PROCESS_ONE = Path("/proc/1/ns/net")
     }
 )
 @click.option("--apply", is_flag=True, help="Apply the rules in the network namespace this command runs in.")
-@click.option("--remove", is_flag=True, help="Remove the rules from it.")
-@click.option("--force", is_flag=True, help="Even if that is the machine's own network namespace.")
+@click.option("--remove", is_flag=True, help="Remove the rules from that network namespace.")
+@click.option("--force", is_flag=True, help="Do so even in the machine's own network namespace.")
 @click.pass_context
 def interception(context: click.Context, apply: bool, remove: bool, force: bool) -> None:
     """Print the iptables rules of a pod. They are those of Istio's init container, for its arguments:

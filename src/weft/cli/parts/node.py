@@ -28,7 +28,7 @@ _KUBERNETES_ROOT = Path("/var/run/secrets/istio/root-cert.pem")  # where Istio m
 @click.option("--ca-root", type=click.Path(path_type=Path), help="The root, in PEM, that verifies a CA on the network.")
 @click.option("--ca-name", default="", help="The name in the CA's certificate, if it is not the host of --ca.")
 @click.option("--certificate-ttl", default="24h", show_default=True, help="The lifetime of a certificate.")
-@click.option("--kubernetes", is_flag=True, help="Run as the agent of a Kubernetes node; see below.")
+@click.option("--kubernetes", is_flag=True, help="Run as the agent of a Kubernetes node, as described above.")
 @click.option(
     "--control", default="istiod.istio-system.svc:15012", show_default=True, help="The control plane, HOST:PORT."
 )
@@ -56,7 +56,9 @@ _KUBERNETES_ROOT = Path("/var/run/secrets/istio/root-cert.pem")  # where Istio m
     type=click.Path(path_type=Path),
     help="A directory in memory (tmpfs) that keeps the agent's state for its next start.",
 )
-@click.option("--redirect", is_flag=True, help="Set up the redirect of pods that may not do so themselves.")
+@click.option(
+    "--redirect", is_flag=True, help="Set up traffic interception for pods that have no right to do it themselves."
+)
 @click.option(
     "--health", default=":15014", show_default=True, help="The address for kubelet's probes: HOST:PORT or :PORT."
 )
