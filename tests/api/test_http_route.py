@@ -128,7 +128,7 @@ def test_reads_rewrites_and_mirrors():
             (
                 f"{{{whole}, route: [{{destination: {{host: a}}, headers: {{request: {{set: {{host: c}}}}}}}}]}}",
                 f"7 warning: the authority is set by {where}: the authority that this destination sets has no effect "
-                "(keep one of the two)",
+                f"(set the authority in {where} or in the destination)",
             )
             for whole, where in (
                 ("rewrite: {authority: b}", "`rewrite`"),

@@ -40,7 +40,7 @@ def test_export_to_is_checked():
     assert value(RULE % ("a", "[., sales]")).export_to == (".", "sales")
     assert told(RULE % ("a", "[., shop]")) == ["6 `shop` is listed twice in `exportTo`"]
     assert told(RULE % ("a", "['*', sales]")) == ["6 `*` and `~` cannot be combined with other entries in `exportTo`"]
-    assert told(RULE % ("a", "['~']")) == ["6 `~` is not a namespace (use `.`, `*` or a namespace)"]
+    assert told(RULE % ("a", "['~']")) == ["6 `~` is not a namespace (use a namespace, `.` (this one) or `*` (all))"]
 
 
 def test_names_and_labels_are_checked():
@@ -69,7 +69,7 @@ def test_gateways_are_named_in_full():
     spec = "hosts: [a.com]\ngateways: [edge, istio-ingress/edge, mesh]\nhttp: [{route: [{destination: {host: a}}]}]"
     assert value(istio("VirtualService", spec)).gateways == ("shop/edge", "istio-ingress/edge", "mesh")
     assert told(istio("VirtualService", spec.replace("edge,", "a/b/c,", 1))) == [
-        "6 `a/b/c` is not a gateway (write NAMESPACE/NAME, NAME or mesh)"
+        "6 `a/b/c` is not a reference to a gateway (write NAMESPACE/NAME, NAME or mesh)"
     ]
     assert told(istio("VirtualService", spec.replace("edge,", "edge.ns.svc.cluster.local,", 1))) == [
         "6 warning: `edge.ns.svc.cluster.local` is a deprecated way to name a gateway (write ns/edge)"

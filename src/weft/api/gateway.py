@@ -54,7 +54,9 @@ def _server(server: Fields) -> GatewayServer:
             server.error(("hosts", index), f"`{host}` is a URL, not a host", "leave out the scheme and the path")
             continue
         if slash and namespace not in (".", "*") and not is_dns_label(namespace):
-            server.error(("hosts", index), f"`{namespace}` is not a namespace", "use `.`, `*` or a namespace")
+            server.error(
+                ("hosts", index), f"`{namespace}` is not a namespace", "use a namespace, `.` (this one) or `*` (all)"
+            )
         if not is_host(name, wildcard=True):
             server.error(("hosts", index), f"`{name}` is not a host name")
     return GatewayServer(port=port, hosts=hosts, name=server.text("name", most=253), bind=bind, tls=tls)

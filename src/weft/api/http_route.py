@@ -89,7 +89,7 @@ def _check_authority(item: Fields, route: HttpRoute) -> None:
         for index, entry in enumerate(route.route):
             if _authorities(entry.headers):
                 what = f"the authority is set by {where}: the authority that this destination sets has no effect"
-                item.warning(("route", index, "headers"), what, "keep one of the two")
+                item.warning(("route", index, "headers"), what, f"set the authority in {where} or in the destination")
 
 
 def _authorities(headers: Headers) -> list[str]:

@@ -75,7 +75,9 @@ def export_to(fields: Fields, meta: Meta, *, no_namespace: bool = False) -> tupl
             fields.error(("exportTo", index), f"`{entry}` is listed twice in `exportTo`")
         seen.add(namespace)
         if entry not in (".", "*") and not (no_namespace and entry == "~") and not is_dns_label(entry):
-            fields.error(("exportTo", index), f"`{entry}` is not a namespace", "use `.`, `*` or a namespace")
+            fields.error(
+                ("exportTo", index), f"`{entry}` is not a namespace", "use a namespace, `.` (this one) or `*` (all)"
+            )
     if len(found) > 1 and seen & {"*", "~"}:
         fields.error("exportTo", "`*` and `~` cannot be combined with other entries in `exportTo`")
     return found
@@ -122,7 +124,9 @@ def gateway_names(fields: Fields, meta: Meta) -> tuple[str, ...]:
                 ("gateways", index), f"`{name}` is a deprecated way to name a gateway", f"write {namespace}/{short}"
             )
         else:
-            fields.error(("gateways", index), f"`{name}` is not a gateway", "write NAMESPACE/NAME, NAME or mesh")
+            fields.error(
+                ("gateways", index), f"`{name}` is not a reference to a gateway", "write NAMESPACE/NAME, NAME or mesh"
+            )
     return tuple(names)
 
 

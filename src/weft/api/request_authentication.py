@@ -243,7 +243,9 @@ def _check_headers(rule: Fields, found: JwtRule) -> None:
         if not header:
             continue
         if header in read:
-            rule.error(field, f"`{header}` contains the token, and cannot also be set")
+            rule.error(
+                field, f"the token is read from the header `{header}`, so it cannot be set", "use another header"
+            )
         if header in seen:
             rule.error(field, f"`{header}` is set twice")
         seen.add(header)

@@ -116,6 +116,8 @@ def _export_to(root: Fields, meta: Meta) -> tuple[str, ...]:
     for part in found:
         if part not in (".", "*", "~") and not is_dns_label(part):
             root.error(
-                ("metadata", "annotations", _EXPORT_TO), f"`{part}` is not a namespace", "use `.`, `*`, `~` or names"
+                ("metadata", "annotations", _EXPORT_TO),
+                f"`{part}` is not a namespace",
+                "use namespaces, `.` (this one), `*` (all) or `~` (none)",
             )
     return found

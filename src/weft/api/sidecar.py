@@ -93,7 +93,11 @@ def _check_host(item: Fields, index: int, host: str) -> None:
             ("hosts", index), f"`{host}` must be NAMESPACE/HOST", f"./{host} for this namespace, */{host} for any"
         )
     elif namespace not in (".", "*", "~") and not is_dns_label(namespace):
-        item.error(("hosts", index), f"`{namespace}` is not a namespace", "use `.`, `*`, `~` or a namespace")
+        item.error(
+            ("hosts", index),
+            f"`{namespace}` is not a namespace",
+            "use a namespace, `.` (this one), `*` (all) or `~` (none)",
+        )
     elif not is_host(name, wildcard=True):
         item.error(("hosts", index), f"`{name}` is not a host name")
 

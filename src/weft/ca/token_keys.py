@@ -33,7 +33,7 @@ def read_token_keys(path: Path) -> tuple[TokenKey, ...]:
     except OSError as error:
         raise AuthorityError(f"cannot be read: {error.strerror}", _HINT, file=path) from error
     if len(text) > _MOST_BYTES:
-        raise AuthorityError(f"is larger than {_MOST_BYTES // 1024} KiB", _HINT, file=path)
+        raise AuthorityError(f"the file is larger than {_MOST_BYTES // 1024} KiB", _HINT, file=path)
     try:
         keys = _from_jwks(text) if text.lstrip().startswith(b"{") else _from_pem(text)
     except (
@@ -45,11 +45,11 @@ def read_token_keys(path: Path) -> tuple[TokenKey, ...]:
         UnsupportedAlgorithm,
         jwt.PyJWTError,
     ) as error:
-        raise AuthorityError(f"contains no usable keys: {_brief(error)}", _HINT, file=path) from error
+        raise AuthorityError(f"the file contains no usable keys: {_brief(error)}", _HINT, file=path) from error
     if not keys:
-        raise AuthorityError("contains no public key for tokens", _HINT, file=path)
+        raise AuthorityError("the file contains no public key for tokens", _HINT, file=path)
     if len(keys) > _MOST_KEYS:
-        raise AuthorityError(f"contains more than {_MOST_KEYS} keys", _HINT, file=path)
+        raise AuthorityError(f"the file contains more than {_MOST_KEYS} keys", _HINT, file=path)
     return keys
 
 

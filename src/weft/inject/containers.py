@@ -86,8 +86,8 @@ def proxy(
     finishes: bool,
     gateway: bool = False,
 ) -> dict[str, Any]:
-    """Return the proxy's container. `finishes`: the pod's application ends without being stopped, so that its end need
-    not be delayed for callers."""
+    """Return the proxy's container. `finishes`: the pod's application runs to completion, as in a Job; then the
+    preStop hook does not wait for callers before the proxy ends."""
     ready = {"httpGet": {"path": "/healthz/ready", "port": READINESS_PORT, "scheme": "HTTP"}, "timeoutSeconds": 3}
     lifecycle: dict[str, Any] = {"preStop": {"exec": {"command": _drain(wishes, finishes=finishes, gateway=gateway)}}}
     container: dict[str, Any] = {

@@ -1,5 +1,5 @@
-"""Reads which of a pod's connections are redirected to its proxy from `traffic.sidecar.istio.io/*`, and returns the
-arguments for istio-iptables.
+"""Reads a pod's annotations `traffic.sidecar.istio.io/*`, which choose the connections that are redirected to its
+proxy, and returns the arguments for istio-iptables.
 
 The arguments are the same whether the pod's init container installs the redirect or the node's agent does. Ports,
 ranges and interfaces are checked here, so that no pod is created that could not start.

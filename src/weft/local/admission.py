@@ -68,8 +68,8 @@ class LocalAdmission:
         return msgspec.structs.replace(settings, trust_domain=running)
 
     def _keep_trust_domain(self, changed: frozenset[ObjectKey]) -> None:
-        """Restore the trust domain after the ConfigMap that declared it was deleted: put settings with the running
-        trust domain in the place of that ConfigMap."""
+        """If the deletion of a ConfigMap has changed the trust domain, restore it: put settings with the running
+        trust domain under the key of the deleted ConfigMap, and report the problem. Otherwise do nothing."""
         control, running = self._mesh.control, self.fix_trust_domain()
         settings = control.mesh.settings
         deleted = next((key for key in changed if key.kind == "ConfigMap" and not control.mesh.get(key)), None)

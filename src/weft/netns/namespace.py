@@ -83,7 +83,9 @@ def make(name: str) -> NetworkNamespace:
         _on_own_thread(unshare)
     except OSError as error:
         namespace.path.unlink(missing_ok=True)
-        raise NetworkError(f"cannot be created: {error.strerror}", "run as root", where=str(namespace)) from error
+        raise NetworkError(
+            f"the namespace cannot be created: {error.strerror}", "run as root", where=str(namespace)
+        ) from error
     return namespace
 
 
@@ -94,7 +96,9 @@ def delete(namespace: NetworkNamespace) -> None:
     except OSError as error:
         # EINVAL: the file exists but nothing is mounted on it, as after a crash between two steps of make().
         if error.errno not in (errno.ENOENT, errno.EINVAL):
-            raise NetworkError(f"cannot be deleted: {error.strerror}", "run as root", where=str(namespace)) from error
+            raise NetworkError(
+                f"the namespace cannot be deleted: {error.strerror}", "run as root", where=str(namespace)
+            ) from error
     namespace.path.unlink(missing_ok=True)
     _tidy_directory()
 

@@ -143,9 +143,11 @@ def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
 
 
 def _roots_name(written: ServerTls, trusted: Credential, view: GroupView) -> str:
-    """Return the name of the SDS secret with the CA of client certificates. A CA that belongs to the server's
-    certificate has Istio's name (`NAME-cacert`), whichever Secret contains it. A Secret that is configured as CA
-    needs another name: `NAME-cacert` may be a different CA, which other servers trust."""
+    """Return the name of the SDS secret with the CA certificates that verify clients. If `caCertCredentialName`
+    names a Secret for them, it is that Secret's name with `~authorities`. Otherwise it is Istio's `NAME-cacert`,
+    where NAME is the server's first credential, whether the Secret NAME-cacert or NAME itself contains the CA.
+    The suffixes differ because a Secret X may be named in `caCertCredentialName` while `X-cacert` is a different
+    CA, which other servers trust."""
     if written.authorities_credential is not None:
         return f"{credential_name(trusted.reference, view.namespace)}~authorities"
     return f"{credential_name(written.credentials[0], view.namespace)}{AUTHORITIES}"

@@ -215,7 +215,10 @@ def _settings_of(file: Path) -> Document:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        fail(f"{file} cannot be read: {error}", "it should contain a MeshConfig, such as `trustDomain: cluster.local`")
+        fail(
+            f"{file} cannot be read: {error}",
+            "give a text file with a MeshConfig, such as `trustDomain: cluster.local`",
+        )
     metadata = {"name": NAME, "namespace": Settings().root_namespace}
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mesh": text}}
     (document,) = read_documents(json.dumps(config_map).encode(), str(file)).documents

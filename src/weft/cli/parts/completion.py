@@ -86,7 +86,7 @@ def install(app: click.Command) -> None:
     except OSError as error:
         fail(
             f"{error.filename or file} cannot be written: {error.strerror}",
-            f"print it instead: weft completion {shell}",
+            f"print the script instead: weft completion {shell}",
         )
     click.echo(f"{shell} completion installed in {file}")
     click.echo("it takes effect in new terminals")

@@ -68,8 +68,9 @@ def refuse_two(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, c
 
 
 def _control_place(mesh: str | None) -> Path | None:
-    """Return the directory of the `weft control` to use: `mesh` if that is a path, or the default directory if no mesh
-    runs on this machine. Else None."""
+    """Return the directory of the `weft control` to use, or None if there is none. If `mesh` is given: `mesh` itself
+    if it is a path, None if it is a name. If `mesh` is None: the default directory, if no mesh runs on this
+    machine and a control plane accepts connections there."""
     from weft.cli.reach.choose import running_meshes
     from weft.cli.reach.control_directory import is_place, running_place
 

@@ -42,7 +42,7 @@ def split(word: str, namespace: str, *, known: set[str] | None = None) -> tuple[
     if slash and not kind:
         if known is None or before not in known:
             kinds = "deploy, sts, ds, rs, job, svc, pod"
-            fail(f"`{word}`: there is no kind `{before}`", f"one of {kinds}, such as deploy/{name}", code=2)
+            fail(f"`{word}`: there is no kind `{before}`", f"use one of {kinds}; for example: deploy/{name}", code=2)
         return "", name, before
     first, dot, last = name.rpartition(".")
     if dot and (known is None or last in known):

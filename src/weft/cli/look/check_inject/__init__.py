@@ -1,1 +1,2 @@
-"""`weft check-inject`: the command, and how it decides for files and for the webhooks of a cluster."""
+"""`weft check-inject`: shows whether pods get a proxy. `command.py` is the command, `files.py` decides for the pod
+templates in files, `webhooks.py` by the webhooks of a cluster."""

@@ -44,7 +44,8 @@ class Provenance:
         return self._parts.get(name) or [{"path": "", "at": "", "sources": [], "rules": [_bootstrap()]}]
 
     def beside(self, resources: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the resources with their parts added under the key `why`."""
+        """Return copies of the resources, each with a key `why`: the list of its parts, with the objects and rules
+        behind each part."""
         return [{**each, "why": self.parts(str(each.get("name", "")))} for each in resources]
 
 
