@@ -58,8 +58,8 @@ class ViewStep:
     ) -> list[Views]:
         """Return the views that groups have separately from their viewpoint: of hosts that are translated for each
         group, and of hosts that an on-demand group calls. A group in `moved` (with its new viewpoint) gets the
-        views of all these hosts; any other group only of those that `touched` lists for its viewpoint, or that it
-        newly or no longer calls."""
+        views of all these hosts. Any other group gets only the views of hosts that `touched` lists for its
+        viewpoint, and of hosts that it newly or no longer calls."""
         looks: dict[Group, tuple[Viewpoint, Set[str], frozenset[str]]] = {}
         for group, viewpoint in due.calling.items():
             looks[group] = viewpoint, frozenset(), frozenset()
