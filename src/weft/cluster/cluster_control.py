@@ -205,7 +205,7 @@ class ClusterControl:
                     self._statuses.see(batch.statuses)
                 # A defect in weft; a restart would not help, because the same objects would cause it again.
                 except Exception:
-                    log.exception("a batch of objects was not applied completely; later ones are")
+                    log.exception("a batch of objects was not applied completely; later batches are still applied")
                 if not self._loaded:
                     self._loaded = True
                     log.info("the objects of the cluster are loaded: %d pods", len(self._pods))

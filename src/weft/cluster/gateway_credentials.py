@@ -63,9 +63,10 @@ def _may_name(key: ObjectKey) -> bool:
 
 
 def named(mesh: Mesh, groups: Iterable[Group]) -> tuple[Name, ...]:
-    """Return the Secrets that Gateways and DestinationRules name for these groups of gateway pods; the default
-    namespace is the gateway's. Secrets of served servers come first, the oldest Gateway's before others, then those
-    of DestinationRules. So an object that names many Secrets does not displace those of older objects, even after a
+    """Return the Secrets that Gateways and DestinationRules name for these groups of gateway pods. A Secret named
+    without a namespace is in the gateway's namespace. Secrets of the servers that a gateway serves come first,
+    then those of servers that it leaves out, both with the oldest Gateway's first, then those of
+    DestinationRules. So an object that names many Secrets does not displace those of older objects, even after a
     restart."""
     ordered: list[tuple[tuple[object, ...], Name]] = []
     for group in groups:

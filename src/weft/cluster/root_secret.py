@@ -155,7 +155,11 @@ class RootSecret:
         )
         if not any(name.startswith(ROOTS_ANNOTATION) for each in published.items for name in each.metadata.annotations):
             return None
-        log.warning("the Secret %s/%s is gone, and its root was in use; waiting for it", self._namespace, NAME)
+        log.warning(
+            "the Secret %s/%s with the root in use was deleted; waiting for the leader to restore it",
+            self._namespace,
+            NAME,
+        )
         until = time.monotonic() + RESTORE_SECONDS
         while time.monotonic() < until:
             await asyncio.sleep(_LOOK_SECONDS)

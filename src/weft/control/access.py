@@ -1,7 +1,8 @@
 """Authenticates callers of the control plane by the service account in a certificate or a token of the mesh.
 
-Input: a connection's certificate and a token. Output: a Principal, or a rejection. What a principal may see is decided
-where streams are joined. Rule: if a caller sends both a certificate and a token, they must name the same account.
+Input: a connection's certificate and a token. Output: a Principal, or a rejection. `direct_streams.py` and
+`relays.py` decide what a principal may see. Rule: if a caller sends both a certificate and a token, they must name
+the same account.
 """
 
 from __future__ import annotations

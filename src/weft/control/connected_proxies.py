@@ -49,8 +49,9 @@ class Diagnosis:
         replica: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`said` returns, for each type, the error message about a resource that proxies of a group currently reject.
-        `replica` is the name of this control plane, if there are several. `clock` must be the clock of the streams."""
+        """`said` returns the current errors of a group: for each type, the error message about a resource that its
+        proxies reject. `replica` is the name of this control plane, if there are several. `clock` must be the
+        clock of the streams."""
         self._said = said
         self.replica = replica or "weft"
         self._snapshots, self._server, self._node_server = snapshots, server, node_server

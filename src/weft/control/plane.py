@@ -110,8 +110,8 @@ class ControlPlane:
         values: Iterable[tuple[ObjectKey, tuple[Value, ...]]] = (),
     ) -> None:
         """Apply documents together with values that need no parsing, so that no proxy sees one without the other.
-        `problems` are all current problems of the source itself (such as unreadable files); None keeps those of
-        another source."""
+        `problems` are all current problems of the source itself, such as unreadable files, and replace the
+        previous list; None keeps the previous list, which another source reported."""
         if problems is not None:
             self._problems.put("source", map(coded, problems))
         changes = tuple(changes)
@@ -173,7 +173,7 @@ class ControlPlane:
         return self._problems.all()
 
     def faulty(self) -> Mapping[ObjectKey, tuple[Value, ...]]:
-        """Return the rejected objects, as far as they could be parsed."""
+        """Return the rejected objects, each with the values that could still be parsed from it."""
         return self._intake.refused
 
     def refusals(self) -> tuple[Problem, ...]:
@@ -346,9 +346,9 @@ class ControlPlane:
             self.want(group, names, had)
 
     def want(self, group: Group, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
-        """Record that proxies of a group wait for the clusters `names`, and have the clusters and the listeners of
-        whole ports in `had` from an earlier stream. The group has called these hosts, so the resources must not be
-        removed."""
+        """Record that held calls of a group's proxies wait for the clusters `names`, and that the proxies have the
+        clusters and the listeners `0.0.0.0_PORT` in `had` from an earlier stream. The group keeps the config of
+        the hosts of these clusters, as if it had called them."""
         self._push.want(
             group, (*names, *had), with_hosts=not self._loaded or self._push.is_on_demand(group), soon=not had
         )

@@ -58,7 +58,8 @@ class _Object(msgspec.Struct, frozen=True):
 
 
 class _Made:
-    """The state of one Gateway's objects: the version of the Gateway they were created from, and the next check."""
+    """The state of one Gateway's objects: the version of the Gateway they were created from, and the time of the
+    next check."""
 
     def __init__(self) -> None:
         self.version = ""

@@ -274,7 +274,8 @@ def _told(
 
 
 def _reference(parent: ParentRef) -> dict[str, Any]:
-    """The parentRef as JSON, as the route states it; for the ancestor of a policy, with all fields."""
+    """The parentRef as JSON. The namespace is included only if the route states it; for the ancestor of a policy,
+    always."""
     reference: dict[str, Any] = {"group": GROUP if parent.group is None else parent.group, "kind": parent.kind}
     if parent.namespaced:
         reference["namespace"] = parent.namespace

@@ -78,7 +78,8 @@ def targets(group: Group, registry: Registry) -> Callable[[int], Iterable[int]]:
 
 
 def published(group: Group, registry: Registry) -> tuple[int, ...]:
-    """The ports of a gateway that are also reachable from its machine."""
+    """The ports that the instances of a gateway publish on their machine, so that clients outside the mesh can
+    connect to them."""
     instances = registry.samples(group.namespace, group.labels)
     return tuple(sorted({port for instance in instances for port in instance.published}))
 

@@ -59,7 +59,8 @@ class Rules:
         return frozenset(rule.host for rule in self._written if credential in credentials_of(rule))
 
     def passes_on(self, host: str) -> bool:
-        """Whether some rule sends calls to the original destination address (PASSTHROUGH)."""
+        """Whether some rule for the host, or for a wildcard that covers it, sends calls to the original destination
+        address (PASSTHROUGH)."""
         return any(passes_on(rule) for rule in self._covering(host))
 
     def selects_callers(self, host: str, namespace: str) -> bool:

@@ -140,7 +140,7 @@ def age(gateway: Gateway) -> tuple[str, str, str]:
 
 
 def spoken(server: GatewayServer) -> str:
-    """The transport that all servers of one port must have in common."""
+    """The transport of a server: `tls`, `http` or `tcp`. All servers of one port must have the same."""
     return "tls" if server.encrypted else "http" if server.is_http else "tcp"
 
 
@@ -242,8 +242,9 @@ def _beside(route_name: str, held: Sequence[BoundServer], names: Mapping[str, st
 
 
 def _owner(domain: str, names: Mapping[str, str]) -> str:
-    """The route configuration that owns a name by its most specific host. The server of that configuration may
-    require more of clients, such as a certificate."""
+    """The route configuration of the server whose host covers the domain most specifically; "" if no host does.
+    `names`: the route configuration of each server's host. Only that server may serve the domain, because it may
+    require more of clients than others, such as a certificate."""
     return next((names[pattern] for pattern in patterns(domain) if pattern in names), "")
 
 

@@ -239,8 +239,8 @@ class Mesh:
         return self._touched_by_answers(self._registry.move_slice(before, after))
 
     def _touched_by_answers(self, moved: dict[Service, bool]) -> Touched:
-        """What changes of endpoints touched. `moved`: services with changed endpoints, and whether their standing
-        changed."""
+        """What changes of endpoints touched. `moved`: services with changed endpoints, each with whether its
+        `Standing` changed."""
         hosts = {
             service.host
             for service, standing_changed in moved.items()
@@ -446,7 +446,8 @@ class Mesh:
         return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace, gateway=gateway)
 
     def authorizers(self, group: Group) -> tuple[Authorizer, ...]:
-        """The external authorizers of a group's CUSTOM policies for which there is a service with that port."""
+        """The external authorizers that a group's CUSTOM policies name, without those whose host and port no service
+        has."""
         names = {policy.provider for policy in self.policies(AuthorizationPolicy, group) if policy.provider}
         return tuple(
             provider
@@ -503,7 +504,8 @@ class Mesh:
         return self._gateways.of(group)
 
     def published(self, group: Group) -> tuple[int, ...]:
-        """The ports of a gateway that are also reachable from its machine."""
+        """The ports that the instances of a gateway publish on their machine, so that clients outside the mesh can
+        connect to them."""
         return published(group, self._registry)
 
     def outbound_policy(self, group: Group) -> Outbound:

@@ -87,7 +87,7 @@ class Registry:
 
     def move(self, before: Instance | None, after: Instance | None) -> dict[Service, bool]:
         """Replace an instance. `before` is None for a new instance, `after` for a deleted one. Returns every service
-        whose endpoints or standing may have changed, and whether its standing has."""
+        whose endpoints or `Standing` may have changed, each with whether its `Standing` has."""
         both = tuple(instance for instance in (before, after) if instance is not None)
         naming = {service for instance in both for service in self._naming(instance)}
         concerned = naming.union(service for instance in both for service in self.selecting(instance))
@@ -114,12 +114,13 @@ class Registry:
         }
 
     def profiles(self, namespace: str, labels: Labels) -> frozenset[_Profile]:
-        """The distinct profiles of the instances with these labels. A new instance whose profile is among them
-        changes only the config of its callers."""
+        """The distinct profiles (`_Profile`: ports, account and others) of the instances with these labels. A new
+        instance whose profile is among them changes only the config of its callers, not that of the group's own
+        proxies."""
         return frozenset(self._profiles.get((namespace, labels), ()))
 
     def samples(self, namespace: str, labels: Labels) -> list[Instance]:
-        """One instance with these labels for each distinct profile."""
+        """One instance with these labels for each distinct profile (`_Profile`)."""
         alike = self._alike.get((namespace, labels), {})
         if len(self._profiles.get((namespace, labels), ())) <= 1:
             return list(alike.values())[:1]
@@ -179,8 +180,8 @@ class Registry:
     # EndpointSlices
 
     def move_slice(self, before: EndpointSlice | None, after: EndpointSlice | None) -> dict[Service, bool]:
-        """Replace an EndpointSlice. Like `move`, returns the services of the old and new slice, and whether their
-        standing changed."""
+        """Replace an EndpointSlice. Like `move`, returns the services of the old and new slice, each with whether
+        its `Standing` changed."""
         places = {(each.namespace, each.service) for each in (before, after) if each is not None}
         standings = {service: self.standing(service) for place in places if (service := self._sliced.get(place))}
         if before is not None:

@@ -11,8 +11,8 @@ EVERYWHERE = "*"
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """The parts of the mesh that a change may have affected, in the terms of `control/push/due.py`. Hosts may be
-    wildcards."""
+    """The parts of the mesh that a change may have affected. `control/push/due.py` finds from them which groups and
+    hosts to translate again. Hosts may be wildcards."""
 
     hosts: frozenset[str] = frozenset()  # services, routes or rules with these hosts
     endpoints: frozenset[str] = frozenset()  # only the endpoints of these hosts
@@ -36,7 +36,7 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 def joined(touches: Iterable[Touched]) -> Touched:
-    """The union of all, in linear time: the first read of a cluster causes thousands of changes at once."""
+    """The union of all `touches`, in linear time: the first read of a cluster causes thousands of changes at once."""
     parts = tuple(touches)
     return Touched(
         frozenset().union(*(each.hosts for each in parts)),

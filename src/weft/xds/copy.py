@@ -203,7 +203,7 @@ class Copy:
         return True
 
     def had(self, group: Hashable, resources: Iterable[str]) -> int:
-        """Record that a proxy of `group` has reconnected and has these clusters and listeners of whole ports from
+        """Record that a proxy of `group` has reconnected and has these clusters and listeners `0.0.0.0_PORT` from
         before. Clusters of hosts, and listeners, that the copy of an on-demand group lacks are requested from the
         control plane, which adds them because proxies have them. Returns the number of the request, for `is_answered`,
         or 0 if there is nothing to wait for."""
@@ -238,7 +238,7 @@ class Copy:
 
     def _held(self, group: str) -> dict[str, None]:
         """Return the clusters that calls of the group have waited for, one cluster of each other host that the group
-        calls, and its listeners of whole ports."""
+        calls, and its listeners `0.0.0.0_PORT`."""
         there = self._there(group)
         held = (name for name in there if is_held(CLUSTER, name))
         by_host = {host: name for name in there if (host := cluster_host(name))}

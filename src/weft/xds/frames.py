@@ -93,7 +93,8 @@ class TakenFrame(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
 
 
 class Acceptance(msgspec.Struct, frozen=True, array_like=True):
-    """Some proxy of the group has accepted these versions; None: all resources of the type as of `revision`."""
+    """Some proxy of the group has accepted these `versions`, by name. If `versions` is None, the proxy has accepted
+    all resources of the type as of `revision`."""
 
     group: str
     type_url: str
@@ -200,8 +201,8 @@ def digests(tables: Mapping[str, Iterable[tuple[str, str]]]) -> dict[str, str]:
 
 
 def bounded(proxy: ProxyFrame) -> ProxyFrame:
-    """Return the proxy's status, truncated to the limits above: a compromised node must not fill the control plane's
-    memory."""
+    """Return the proxy's status, truncated to the limits of this module: a compromised node must not fill the
+    control plane's memory."""
     return ProxyFrame(
         proxy.number,
         proxy.node_id[:NAME_LENGTH],
@@ -216,8 +217,8 @@ def bounded(proxy: ProxyFrame) -> ProxyFrame:
 
 
 def _pieces(report: ReportFrame, most: int) -> Iterator[tuple[int, Any]]:
-    """Yield the parts of a report, each with the index of its field. A part is at most as long as `most` or a few names
-    and messages."""
+    """Yield the parts of a report, each with the index of its field in ReportFrame. An Acceptance of more than about
+    `most // 2` bytes is split. Other parts have only a few names and messages."""
     for acceptance in report.acceptances:
         if acceptance.versions is None:
             yield 0, acceptance

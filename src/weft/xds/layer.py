@@ -245,7 +245,7 @@ class LayeredTable(ResourceTable):
         return changed
 
     def is_implied(self, name: str) -> bool:
-        """Whether `until` shows that the layer's resource of this name was accepted."""
+        """Whether the layer's resource of this name is among those that were accepted up to revision `until`."""
         changed = self.shared.changes.get(name)
         if changed is None or changed > self.until or not self.shows(name):
             return False

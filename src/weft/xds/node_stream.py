@@ -70,9 +70,9 @@ class NodeObserver(Protocol):
     def release(self, group: Hashable) -> None: ...
 
     def want(self, group: Hashable, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
-        """Record that proxies of the group wait for clusters `names`, and already have the clusters and the listeners
-        of whole ports in `had`. When this returns, the group contains all of `had` that exist. May be called before
-        `hold`."""
+        """Record that proxies of the group wait for clusters `names`, and already have the clusters and the
+        listeners `0.0.0.0_PORT` in `had`. When this returns, the group contains all of `had` that exist. May be
+        called before `hold`."""
 
     def taken(self, group: Hashable, type_url: str) -> None:
         """Called when a proxy of the group has accepted current resources of this type."""
@@ -420,8 +420,8 @@ class NodeStream:
 
 
 def _everything(hello: Hello) -> tuple[str, ...]:
-    """Return one cluster of each host that the agent lists in its Hello, for any group, and the listeners of whole
-    ports. A group still gets only what it may see."""
+    """Return one cluster of each host that the agent lists in its Hello, for any group, and the listeners
+    `0.0.0.0_PORT`. A group still gets only what it may see."""
     by_host = {host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := cluster_host(name))}
     return (*by_host.values(), *(name for name, _ in hello.bodies.get(LISTENER, ()) if is_whole_port(name)))
 
@@ -470,8 +470,9 @@ class _Joined:
         return by_type
 
     def behind(self, proxy: ProxyFrame, sync: Mapping[str, Sync]) -> dict[str, int]:
-        """Return, for each stale type, the first push that the proxy has not acknowledged. The agent reports it; if the
-        agent has not received that push yet, it is the first change after the proxy's state."""
+        """Return, for each stale type, the first push that the proxy has not acknowledged. The number is the one
+        that the agent reports. An agent that has not received that push reports none: then it is the first change
+        after the revision that the proxy has acknowledged."""
         first_missing = {}
         for type_url, state in sync.items():
             if state is Sync.STALE:

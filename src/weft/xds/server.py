@@ -50,7 +50,7 @@ class StreamObserver(Protocol):
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
         """Called when a client requests clusters `names` for held calls (`types.is_held`), or has the clusters, or the
-        listeners of whole ports, in `had` from an earlier stream. Names that held calls wait for are never reported to
+        listeners `0.0.0.0_PORT`, in `had` from an earlier stream. Names that held calls wait for are never reported to
         the client as missing; the observer may add these clusters to the group. Nothing is sent to the client until the
         returned awaitable is done, because resources that it has may not have arrived here yet."""
 

@@ -91,7 +91,8 @@ class XdsStream:
         self._ended = ""
 
     def receive(self, request: XdsRequest, now: float) -> Acked | Nacked | None:
-        """Process a request. The next `turn` returns the responses to it."""
+        """Process a request. The next `turn` returns the responses to it. Returns Acked or Nacked if the request
+        acknowledges or rejects the unacknowledged response of its type, else None."""
         subscription = self.subscriptions.get(request.type_url)
         first = subscription is None
         if subscription is None:

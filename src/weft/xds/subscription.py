@@ -133,8 +133,9 @@ class Subscription:
             self._see(table)
 
     def pin(self, table: ResourceTable, *, every: bool) -> None:
-        """Owe changes even if a response is unacknowledged, and fix the owed versions until `pinned` is emptied.
-        `every` fixes all other live resources as well."""
+        """Owe changes even if a response is unacknowledged, and store the owed resources in `pinned`: these versions
+        are sent, whatever changes in the table, until `pinned` is emptied. `every` stores all other live
+        resources as well."""
         self._see(table)
         out = self.flight.upserts if self.flight is not None else ()  # owed again if the response is rejected
         self.pinned = {name: table.live.get(name) for name in (*self.owed, *out, *(table.live if every else ()))}
@@ -153,9 +154,11 @@ class Subscription:
         self.revision = table.revision
 
     def withholds(self, resource: Resource, table: ResourceTable) -> bool:
-        """Whether `resource` must not be sent, because this client has rejected a version that another proxy of its
-        group accepted. A version that no proxy accepted is hidden by the table. If such a version is live, it was
-        removed and added again: then it is sent again, and a NACK is reported again."""
+        """Whether `resource` must not be sent to this client. True if the client rejected exactly this version but
+        another proxy of its group accepted it, so that the version stays live. A rejected version that no proxy
+        accepted is normally quarantined by the table. It is live only if the resource was removed and added
+        again, which lifts the quarantine: then this is False, the version is sent once more, and a NACK is
+        reported once more."""
         if self.refused.get(resource.name) != resource.version:
             return False
         accepted = table.accepted.get(resource.name)

@@ -80,7 +80,8 @@ class Compiled:
         return merged((joined, update, self.assign(assignments))), rerouted
 
     def contribute(self, contributions: Mapping[str, Contribution]) -> Update:
-        """Replace the contributions of these hosts; NOTHING removes a host. Returns the resources that differ."""
+        """Replace the contributions of these hosts. A host whose new contribution is `NOTHING` is removed. Returns
+        the resources that differ."""
         return self._replace(contributions)[0]
 
     def _replace(self, contributions: Mapping[str, Contribution]) -> tuple[Update, frozenset[str]]:
@@ -144,7 +145,8 @@ class Compiled:
         return merged((self._changed(update), self._rejoin_all()))
 
     def answer(self, held: Iterable[str]) -> Update:
-        """Return the clusters that release held calls (`translate/hold.py`). A release is never undone."""
+        """Add the clusters with the names `held`: each releases the calls that wait for it (`translate/hold.py`),
+        and is never removed again. Returns the resources that differ."""
         return self._changed({CLUSTER: {name: hold.answer(name) for name in held}})
 
     def assign(self, assignments: Mapping[str, tuple[Built, ...]]) -> Update:
@@ -163,8 +165,9 @@ class Compiled:
         return self._changed(update)
 
     def suspend(self, route: str, accepted: bytes) -> tuple[dict[str, VirtualHost], Update]:
-        """Revert the new virtual hosts of a rejected route configuration to the accepted version, or leave them out,
-        until they change or are resumed. Returns the suspended hosts, and the resources that differ."""
+        """Suspend the virtual hosts in which a rejected route configuration differs from the accepted one: each is
+        replaced by its accepted version, or left out if there is none, until its host changes or `resume` is
+        called. Returns the suspended virtual hosts as they were rejected, and the resources that differ."""
         current = {host: made for host, made in self._hosts_of(route).items() if (route, host) not in self._suspended}
         before = put_back(current.items(), accepted)
         self._suspended |= {(route, host): stand_in for host, stand_in in before.items()}
@@ -220,8 +223,9 @@ class Compiled:
         return bool(self._all_routes(route))
 
     def _has_host_without_listener(self, route: str) -> bool:
-        """Whether a port needs an HTTP listener on all addresses for its routes: some host in them has no listener on
-        its own address, or a host takes part in the routes of every port, or listeners of whole ports are kept."""
+        """Whether a port needs the HTTP listener `0.0.0.0_PORT` for its routes: a host in the routes has no listener
+        on its own address, or some host takes part in the routes of every port, or the group keeps its listeners
+        `0.0.0.0_PORT`."""
         hosts = self._all_routes(route)
         stays = self._outlook.telling.shared or bool(self._all_routes(EVERY_ROUTE))
         return bool(hosts and stays) or any(route not in self._contribution(host).addressed for host in hosts)

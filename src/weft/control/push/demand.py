@@ -58,8 +58,8 @@ class Demand:
         return group.kind is ProxyKind.SIDECAR and self._mesh.on_demand(self._mesh.scope(group)).on
 
     def bring(self, group: Group, brought: Brought) -> bool:
-        """Record, from what proxies of the group have, how another replica served them. Returns whether the group's
-        on-demand state must change."""
+        """Record what the subscriptions of reconnecting proxies reveal about the config that another replica has
+        sent them (`brought`). Returns whether the group's on-demand state must change."""
         telling = self.calls.telling(group)
         if telling is not None and with_brought(telling, brought, ()) is telling:
             return False
@@ -67,9 +67,9 @@ class Demand:
         return telling is not None
 
     def bring_hosts(self, group: Group, viewpoint: Viewpoint, hosts: Iterable[str]) -> bool:
-        """Record that proxies which hold calls reconnected with these hosts. If the routes of the held calls do not
-        lead to some of the hosts, the proxies got those hosts before they were on demand, and have their listeners.
-        Returns whether the group's on-demand state must change."""
+        """Record that proxies which hold calls reconnected with these hosts. A host to which no held call leads was
+        sent before the proxies were on demand: then they also have the listeners `0.0.0.0_PORT` of that time,
+        which the group must keep. Returns whether the group's on-demand state must change."""
         key = viewpoint.key
         called, strange = self.calls.of(group), self._mesh.reach(key.scope) & set(hosts) - self.told(viewpoint)
         if not strange or not called.addresses:

@@ -70,7 +70,9 @@ class DueStep:
         return Due(looks=looks, views={group: view}, moves={group: viewpoint}, held={group: held})
 
     def calls(self, group: Group, addresses: Iterable[Address]) -> Due:
-        """Return what is due after proxies of a group have called these addresses, or hosts by name."""
+        """Return what is due after proxies of a group have called hosts: the hosts that the group calls are viewed
+        again, and its held calls to `addresses` are released. `addresses` is empty if the hosts were called by
+        name."""
         viewpoint = self._viewpoints.of(group)
         return Due(calling={group: viewpoint} if viewpoint is not None else {}, held={group: _held(addresses)})
 
@@ -118,8 +120,9 @@ class DueStep:
         return Look(viewpoint, group, self._all_hosts(viewpoint.key.scope))
 
     def _hosts_there(self, hosts: frozenset[str], at_gateways: frozenset[str], viewpoint: Viewpoint) -> frozenset[str]:
-        """Return the changed hosts that a viewpoint may see. A gateway sees the hosts that its routes name, and these
-        change with the routes."""
+        """Return the hosts to view again from a viewpoint. For gateways these are the changed hosts that their
+        routes name now or named before, and every host that the routes newly or no longer name; `at_gateways` are
+        hosts whose routes changed for gateways only. For other proxies these are all changed hosts (`hosts`)."""
         scope = viewpoint.key.scope
         if scope.servers is None:
             return hosts

@@ -22,7 +22,7 @@ class Gathered(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """Whether a change waits for a push of all changes, for a push of endpoints, or both."""
+    """What an added change waits for: a full push (`changes`), a push of endpoints alone (`endpoints`), or both."""
 
     changes: bool
     endpoints: bool

@@ -202,9 +202,9 @@ class Push:
         return self._demand.is_on(group)
 
     def want(self, group: Group, resources: Iterable[str], *, with_hosts: bool, soon: bool = True) -> None:
-        """Record that proxies of a group have subscribed to these clusters by name: clusters that held calls wait for,
-        and clusters that the proxies had before. Or the proxies had these listeners of whole ports. `with_hosts`:
-        whether the hosts of clusters that the proxies had count as called. `soon` is that of `call`."""
+        """Record the resources that proxies of a group need, by name: clusters that held calls wait for, and
+        clusters and listeners `0.0.0.0_PORT` that the proxies have from an earlier stream. `with_hosts`: whether
+        the hosts of the clusters that they have count as called. `soon`: see `call`."""
         resources = tuple(resources)
         hosts = {host for name in resources if (host := names.called_host(name))} if with_hosts else set()
         held = (name for name in resources if is_held(CLUSTER, name))

@@ -78,8 +78,8 @@ class RecordStep:
 
 
 def staying(update: Update, common: Update) -> Update:
-    """Return the resources of a group's `update` that `common` removes: they move from the shared layer to the
-    group."""
+    """Return the resources that `update` sets for a group and that `common` removes from the shared layer: they move
+    from the layer to the group."""
     moving: Update = {}
     for type_url, resources in update.items():
         going = common.get(type_url, {})

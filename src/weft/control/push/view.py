@@ -56,8 +56,10 @@ class ViewStep:
         moved: Mapping[Group, Viewpoint],
         failed: Failed,
     ) -> list[Views]:
-        """Return what groups see separately from their viewpoint. Viewed are the hosts that were touched for the
-        viewpoint, all such hosts for groups that moved, and the hosts that on-demand groups call."""
+        """Return the views that groups have separately from their viewpoint: of hosts that are translated for each
+        group, and of hosts that an on-demand group calls. A group in `moved` (with its new viewpoint) gets the
+        views of all these hosts. Any other group gets only the views of hosts that `touched` lists for its
+        viewpoint, and of hosts that it newly or no longer calls."""
         looks: dict[Group, tuple[Viewpoint, Set[str], frozenset[str]]] = {}
         for group, viewpoint in due.calling.items():
             looks[group] = viewpoint, frozenset(), frozenset()
@@ -77,8 +79,9 @@ class ViewStep:
         return views
 
     def _of_group(self, group: Group, viewpoint: Viewpoint, hosts: Set[str], touched: frozenset[str]) -> Views:
-        """Return the group's view of `hosts`, and of the hosts that it calls, as far as a change of `touched` concerns
-        them."""
+        """Return the group's views of `hosts`. For an on-demand group, also of those `touched` hosts that it calls,
+        and of hosts that it newly or no longer calls. The view of a host is None if the group does not see it
+        separately from its viewpoint."""
         key, called = viewpoint.key, frozenset[str]()
         if key.telling.every:
             self._demand.forget(group)

@@ -56,7 +56,7 @@ class Look(msgspec.Struct, frozen=True, eq=False):
 
 
 class Moves(msgspec.Struct, frozen=True, eq=False):
-    """What follows when groups get new keys."""
+    """The result of `Viewpoints.move`."""
 
     rekeyed: frozenset[Viewpoint]  # viewpoints that have a new key
     groups: dict[Group, Viewpoint]  # groups that must move, with their new viewpoints, which may have no groups yet
@@ -88,8 +88,8 @@ class Viewpoints:
         return viewpoint
 
     def move(self, keys: Mapping[Group, ViewpointKey]) -> Moves:
-        """Apply new keys of groups. A viewpoint whose groups all have the same new key takes that key. Other groups
-        have to move, which `put` does."""
+        """Apply new keys of groups. If all groups of a viewpoint have the same new key, which no other viewpoint
+        has, the viewpoint takes that key. Other groups have to move, which `put` does."""
         changed: dict[Viewpoint, dict[Group, ViewpointKey]] = defaultdict(dict)
         for group, key in keys.items():
             viewpoint = self._of[group]

@@ -55,7 +55,8 @@ class Derived(msgspec.Struct, frozen=True):
 
     @property
     def values(self) -> tuple[VirtualService | Gateway | DestinationRule, ...]:
-        """The values that the mesh indexes."""
+        """The derived Gateways, VirtualServices and DestinationRules, which the mesh indexes like declared ones;
+        without the outcomes, which are only for the status."""
         return (*self.gateways, *self.routings, *self.rules)
 
 
@@ -336,7 +337,7 @@ def _at_service(
 
 
 def ordered(http: Iterable[tuple[Precedence, HttpRoute]]) -> tuple[HttpRoute, ...]:
-    """The routes of one audience in the order in which they are matched."""
+    """The routes sorted by precedence, which is the order in which they are matched."""
     return tuple(route for _, route in sorted(http, key=lambda pair: pair[0]))
 
 

@@ -184,8 +184,8 @@ def _references(gateway: StandardGateway, listener: Listener, around: Surroundin
 def _authorities(
     gateway: StandardGateway, listener: Listener, around: Surroundings
 ) -> tuple[StatusCondition | None, str]:
-    """The condition that describes a problem with the CA certificates for client certificates, or None; and these CA
-    certificates, as PEM."""
+    """Return None and the CA certificates, as PEM, with which a listener verifies client certificates. If these
+    cannot be used, return the condition with the reason, and "" instead of certificates."""
     check = gateway.check_of(listener)
     bundles = []
     for each in check.authorities if check is not None else ():

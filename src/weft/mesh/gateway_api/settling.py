@@ -25,8 +25,8 @@ class Settling:
         self._held = False
 
     def notice(self, values: Iterable[Value]) -> None:
-        """Mark the parents that these added or removed values affect. Call it both before and after a removal,
-        because references to a removed value are known only before."""
+        """Mark the parents whose result these values affect. The index is searched as it is at the call. So call
+        this before a change, with the values to remove, and after it, with the removed and the added values."""
         self._unsettled.update(parent for value in values for parent in self._attached.changed_by(value))
 
     @contextmanager
