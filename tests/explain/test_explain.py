@@ -82,7 +82,9 @@ def test_unknown_destinations_are_passed_on_or_blocked():
     only = policy("Sidecar", "{outboundTrafficPolicy: {mode: REGISTRY_ONLY}}", "default", "networking.istio.io")
     blocked = _ask(only, host="web", address="192.0.2.1").verdict
     assert (blocked.kind, blocked.status) == (Kind.ANSWERED, 502)
-    assert blocked.why == "no service that it can see has the host web, and it may call no others: REGISTRY_ONLY"
+    assert blocked.why == (
+        "no service visible to the caller has the host web, and its outbound policy REGISTRY_ONLY allows no other hosts"
+    )
     assert _ask(only, host="web", address="192.0.2.1", port=5432).verdict.kind is Kind.CLOSED
 
 

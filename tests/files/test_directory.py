@@ -191,7 +191,7 @@ def test_of_two_files_the_first_by_path_wins_and_the_other_takes_over():
         "a": 1
     }
     assert [str(problem) for problem in directory.problems()] == [
-        f"{name}.yaml:1: Service shop/a: error: Service shop/a is also defined at a.yaml:1, which is used "
+        f"{name}.yaml:1: Service shop/a: error: Service shop/a is also defined at a.yaml:1; that definition is used "
         "(hint: remove one of them)"
         for name in "bc"
     ]
@@ -215,7 +215,7 @@ def test_an_object_that_would_be_refused_takes_no_place_from_one_that_would_not(
     said = [str(problem) for problem in directory.problems()]
     assert said == [
         'a.yaml:4: Service shop/x: spec.ports[0].port: error: `port` must be a whole number, not "eighty"',
-        "a.yaml:1: Service shop/x: error: Service shop/x is also defined at b.yaml:1, which is used (hint: remove one of them)",
+        "a.yaml:1: Service shop/x: error: Service shop/x is also defined at b.yaml:1; that definition is used (hint: remove one of them)",
     ]
     assert changed(directory.apply({"a.yaml": service("x", 80).encode()})) == {"x": 80}
 

@@ -302,7 +302,10 @@ def _act(walk: Walk, resources: EnvoyResources, route: Route, seen: GuardInput) 
             return walk.end(Kind.ANSWERED, why, status=status, detail="direct_response")
         if route.name == _BLOCKED and not sources:
             authority = headers.value(":authority")
-            why = f"no service that it can see has the host {authority}, and it may call no others: REGISTRY_ONLY"
+            why = (
+                f"no service visible to the caller has the host {authority}, and its outbound policy REGISTRY_ONLY "
+                "allows no other hosts"
+            )
             walk.tell(DecisionStage.ROUTE, why, sources)
             return walk.end(Kind.ANSWERED, why, status=status, detail="direct_response")
         walk.tell(DecisionStage.ROUTE, f"the route sends a direct response with status {status}", sources)

@@ -52,8 +52,9 @@ def verdict(found: Verdict) -> str:
 
 
 def _listed(sources: tuple[ObjectSource, ...]) -> str:
-    """The sources as text in brackets. A long list is shortened: only kinds of which a decision has many objects are
-    cut, and every object is listed once before a second rule of it."""
+    """The sources as text in brackets. If there are more than `_MOST_SOURCES`, some Services and
+    AuthorizationPolicies are left out, but no objects of other kinds; each of these objects is listed once before
+    further rules of it."""
     seen: set[tuple[str, str, str]] = set()
     kept: list[tuple[bool, ObjectSource]] = []
     others: list[tuple[bool, ObjectSource]] = []
@@ -71,8 +72,8 @@ def _listed(sources: tuple[ObjectSource, ...]) -> str:
 
 
 def _alike(first: Outcome, other: Outcome, start: int) -> int:
-    """The number of decisions, from `start` on, in which `other` differs from `first` only in names; 0 if it is
-    below `_FEWEST_ALIKE`."""
+    """The number of successive decisions, from `start` on, in which `other` differs from `first` only in names; 0 if
+    it is below `_FEWEST_ALIKE`."""
     count = 0
     for one, another in zip(_nameless(first, start), _nameless(other, start), strict=False):
         if one != another:

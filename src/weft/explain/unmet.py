@@ -132,7 +132,8 @@ def _of_principal(principal: Principal, seen: GuardInput) -> Iterable[Miss]:
 
 
 def _left_out(about: Iterable[Miss]) -> list[Miss]:
-    """Messages that the request has a value that the rule excludes, as in `notMethods`."""
+    """The misses of a negated condition, such as `notMethods`, whose inner condition the request meets: `method POST
+    is excluded`, once for each subject."""
     return [(f"{subject} is excluded", None) for subject in dict.fromkeys(subject for subject, _ in about)]
 
 

@@ -102,8 +102,8 @@ class NoPort(msgspec.Struct, frozen=True):
 
 
 class Unseen(msgspec.Struct, frozen=True):
-    """Why a call does not reach a service as such: the service at the called address is not visible to the caller's
-    proxy."""
+    """Why a call to a service's address is not handled as a call to that service: the service is not visible to the
+    caller's proxy."""
 
     why: str
     sources: tuple[ObjectSource, ...] = ()
@@ -122,11 +122,13 @@ class World(Protocol):
         ...
 
     def no_port(self, address: str, port: int) -> NoPort | None:
-        """The reason, if a service has this address but not this port; else None."""
+        """Why a call to this address and port fails: the service at the address does not have the port. None if it
+        has the port, or if no service has the address."""
         ...
 
     def unseen(self, caller: ExplainedWorkload, address: str, port: int) -> Unseen | None:
-        """The reason, if a service has this address and port but is not visible to the caller's proxy; else None."""
+        """Why the service with this address and port is not visible to the caller's proxy. None if it is visible, if
+        no service has this address and port, or if the caller has no sidecar."""
         ...
 
     def is_shown(self, caller: ExplainedWorkload, address: str, port: int) -> bool:
@@ -138,8 +140,9 @@ class World(Protocol):
         ...
 
     def resolve(self, host: str, caller: ExplainedWorkload, *, by_proxy: bool = False) -> tuple[str, ...]:
-        """The addresses to which a name resolves for the caller's application, or for its proxy (`by_proxy`). The
-        name itself if a proxy resolves it outside the mesh."""
+        """The addresses to which a name resolves for the caller's application, or for its proxy (`by_proxy`); empty
+        if it does not resolve. A proxy resolves names outside the mesh by DNS; for these the result is the name
+        itself."""
         ...
 
     def after_call(self, caller: ExplainedWorkload, address: str) -> EnvoyResources:
@@ -148,7 +151,8 @@ class World(Protocol):
         ...
 
     def on_demand(self, caller: ExplainedWorkload) -> str:
-        """Why the caller's proxy holds calls to destinations for which it has no configuration yet."""
+        """Why the caller's proxy holds calls to destinations for which it has no configuration yet. Called only if
+        it does."""
         ...
 
     def intercepts(self, workload: ExplainedWorkload, address: str, port: int, *, inbound: bool) -> bool:

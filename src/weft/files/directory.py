@@ -3,9 +3,10 @@ no I/O: `watch.py` reads the files and waits for events.
 
 Rules: an invalid document never removes a valid object. An object is deleted only when the file that contained it no
 longer does, and even then in two steps, `apply` and `settle`. So a half-written file, or an object that moves from
-one file to another, deletes nothing. If two files contain the same object, the file with the first path wins. But a
-version that would be rejected does not win over a version that would be accepted, unless a valid version from its
-file is in use. The `reader` decides whether an object is valid and which version of it is in use.
+one file to another, deletes nothing. If several files contain the same object, the version in the file with the
+first path is used. But a version that would be rejected is skipped if another would be accepted, unless the valid
+version in use came from the same file. The `reader` decides whether a version is valid and knows which one is in
+use.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ class Directory:
             yield from self._refusals(document)  # not passed to the reader: its problems are reported only here
             yield Problem(
                 Where(file=document.file, line=document.line, object=str(key)),
-                f"{key} is also defined at {winner.file}:{winner.line}, which is used",
+                f"{key} is also defined at {winner.file}:{winner.line}; that definition is used",
                 "remove one of them",
             )
 

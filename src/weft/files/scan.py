@@ -64,7 +64,7 @@ def look(root: str, shown: str) -> DirectoryScan:
 
 
 def read(root: str, path: str, shown: str) -> Content:
-    """Return a file's content; None if the file was deleted since the scan."""
+    """Return a file's content; None if the file was deleted since the scan, Unreadable if it cannot be read."""
     whole = f"{root}/{path}"
     try:
         with open(whole, "rb", opener=_without_waiting) as file:

@@ -112,7 +112,8 @@ class History:
         self._gathering[key] = Edit(key, first.before if first else _without_keys(before), _without_keys(after))
 
     def seal(self) -> Moment | None:
-        """Add a moment with all changes since the last call, or extend the last moment. Returns that moment; None if
+        """Add a moment with all changes since the last call. Endpoint changes within a minute of a moment that
+        changed only endpoints are added to that moment instead. Returns the new or extended moment; None if
         nothing changed. The first call starts the history."""
         edits = tuple(edit for edit in self._gathering.values() if edit.before != edit.after)
         self._gathering.clear()
@@ -125,8 +126,9 @@ class History:
         return None
 
     def restore(self, begun: float, moments: Iterable[Moment], first: str) -> None:
-        """Add the moments of earlier runs of the control plane, oldest first. `first` is the digest before them. The
-        endpoints at that time are not recorded; the current endpoints are used for these moments."""
+        """Add the moments of earlier runs of the control plane, oldest first. `first` is the digest of all objects
+        before these moments. The endpoints at that time are not recorded; the current endpoints are used for
+        these moments."""
         earlier = 0 < begun < self._begun
         self._begun, self._first = begun, first
         for moment in moments:
@@ -171,8 +173,8 @@ class History:
         return before[-1] if before else self.oldest
 
     def number(self, number: int) -> int:
-        """Return the number of a recorded moment. A negative number counts back from the end, without changes of
-        endpoints only: -1 is the moment before the last change. Raises Forgotten."""
+        """Check that a moment is recorded, and return its number. A negative number counts back from the end, and
+        skips moments that changed only endpoints: -1 is the moment before the last change. Raises Forgotten."""
         wanted = number
         if number < 0:
             numbers = [record.number for record in self._records if not record.of_endpoints]
@@ -296,7 +298,7 @@ def _workload(pod: Instance) -> ObjectKey:
 
 
 def _without_keys(values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Remove private keys: a key may have been replaced because it leaked."""
+    """Return the values without private keys, since a key may have been replaced because it leaked."""
     if not any(isinstance(value, Credential) for value in values):
         return values
     return tuple(value.hidden() if isinstance(value, Credential) else value for value in values)

@@ -158,7 +158,7 @@ class Journal:
             log.warning("%s: %s; the file is kept as %s", self._path, why, aside)
 
     def _renew(self, lines: list[Line], now: Mapping[ObjectKey, Said], before: Beginning) -> Restored:
-        """Rewrite the file with as many moments as the limits allow. Returns what the file contains now."""
+        """Rewrite the file with as many of the newest moments as the limits allow, and return these moments."""
         every = [line for line in lines if isinstance(line, SaidMoment)]
         newest = _bounded(every)
         left_out = every[: len(every) - len(newest)]
@@ -205,9 +205,9 @@ def _short(content: Said) -> Said:
 
 
 def _mended(lines: list[Line | None], now: Mapping[ObjectKey, Said], digest: str) -> list[Line]:
-    """Replace lost lines by one moment with the changes that they must have contained, as far as the lines before and
-    after show them. `now` are the current objects; they are used if `digest`, their digest, is also that of the last
-    moment."""
+    """Replace each gap of unreadable lines (None) by one moment with the changes that these lines must have
+    contained, as far as the lines before and after show them. `now` are the current objects, and `digest` is
+    their digest; if the last moment has the same digest, `now` is known to be the state after it."""
     mended: list[Line] = []
     objects: dict[ObjectKey, Said | None] = {}
     whole = False  # whether `objects` contains all objects of the mesh
@@ -253,7 +253,7 @@ def _lost(
 
 
 def _digest(lines: list[Line]) -> str:
-    """Return the digest after the last moment."""
+    """Return the digest of all objects after the last moment; "" if there is no moment."""
     return next((line.digest for line in reversed(lines) if isinstance(line, SaidMoment)), "")
 
 

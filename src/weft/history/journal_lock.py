@@ -1,5 +1,6 @@
-"""A file lock, so that only one process writes a journal, until the process exits or closes the lock. Rule: if the lock
-file cannot be created, the journal cannot be written either, and the journal logs that."""
+"""A file lock, so that only one process writes a journal, until the process exits or closes the lock. Rule: it is no
+error here if the lock file cannot be created, because the journal cannot be written then either and logs the
+reason."""
 
 from __future__ import annotations
 

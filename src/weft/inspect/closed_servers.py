@@ -76,13 +76,16 @@ def closed(mesh: Mesh, group: Group) -> tuple[Closed, ...]:
 
 
 def unsent(mesh: Mesh, group: Group, rule: DestinationRule, port: int, subset: str = "") -> str:
-    """Why calls fail whose DestinationRule configures TLS with a Secret: it is missing, incomplete or not usable by
-    this group. "" if the calls do not fail for this reason."""
+    """Why calls fail whose DestinationRule names a Secret for TLS: the Secret is missing, incomplete or not usable
+    by this group. "" if the calls do not fail for this reason."""
     tls = effective(rule, port, next((each for each in rule.subsets if each.name == subset), None)).tls
     if tls is None or not tls.credential:
         return ""
     if group.kind is not ProxyKind.GATEWAY and not rule.workload_selector:
-        return f"its DestinationRule uses Secret {tls.credential}, which sidecars do only with a workloadSelector"
+        return (
+            f"its DestinationRule names Secret {tls.credential} but has no workloadSelector, without which sidecars "
+            "use no Secret"
+        )
     place = f"{group.namespace}/{tls.credential}"
     own = mesh.credential(CredentialRef(tls.credential, group.namespace))
     other = mesh.credential(CredentialRef(f"{tls.credential}{AUTHORITIES}", group.namespace))

@@ -72,9 +72,9 @@ class PastDifference(msgspec.Struct, frozen=True):
 
 
 class Flip(msgspec.Struct, frozen=True):
-    """The moment at which the outcome of a request changed to the current outcome. Without a moment, the outcome has
-    been the same `since` the history began, or since its workloads were added. `whole`: there was no mesh or no
-    caller before `since`."""
+    """The moment at which the outcome of a request changed to the current outcome. If `moment` is None, the outcome
+    is unchanged since the time `since`: since the mesh started, since the request's workloads were added, or, if
+    `whole` is False, since the oldest recorded change (earlier changes were dropped)."""
 
     moment: PastMoment | None = None
     before: tuple[str, ...] = ()

@@ -110,8 +110,9 @@ class Stage:
         return None
 
     def no_port(self, address: str, port: int) -> NoPort | None:
-        """The reason, if a Service has the address but not the port. A ServiceEntry does not count: its addresses
-        may be real ones, which may have any port."""
+        """Why a call to this address and port fails: the Service at the address does not have the port. None if it
+        has the port, or if no Service has the address. A ServiceEntry does not count: its addresses may be real
+        ones, which may have any port."""
         for service in self.mesh.services():
             if address in service.addresses and _is_of_service(service) and service.port(port) is None:
                 return NoPort(lacking(service, port), sources(service.origin))

@@ -1,6 +1,6 @@
-"""Probes of an application that kubelet sends to the proxy instead, because under STRICT the application's own port
-accepts only callers of the mesh. Injection writes these probes into the pod; the proxy's own configuration serves
-them."""
+"""Probes that kubelet sends to the proxy instead of the application, because in STRICT mode the application's own
+port accepts only callers of the mesh. The injector writes these probes into the pod; the proxy's own
+configuration serves them."""
 
 from __future__ import annotations
 

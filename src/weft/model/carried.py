@@ -21,7 +21,7 @@ class Carried(msgspec.Struct, frozen=True):
 
     @property
     def plain_http(self) -> bool:
-        """Whether HTTP is handled as HTTP on connections without a client proxy."""
+        """Whether HTTP is proxied as HTTP, not as TCP, on connections that do not come from a client's proxy."""
         return self.first.is_http or self.first is Protocol.UNDECLARED
 
     @property
@@ -30,28 +30,28 @@ class Carried(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> bool:
-        """Whether the port accepts TCP other than HTTP. If the first service declares HTTP, the port does so only if
-        another service declares TCP; a service that declares no protocol is not enough."""
+        """Whether the port accepts TCP other than HTTP. It does, unless the first service declares HTTP and no other
+        service declares TCP; a service that declares no protocol does not count as TCP."""
         return not self.first.is_http or any(not each.is_http and each is not Protocol.UNDECLARED for each in self.said)
 
     @property
     def detected(self) -> bool:
-        """Whether the protocol of connections without a client proxy is detected by their first bytes."""
+        """Whether the first bytes decide between HTTP and TCP on connections that do not come from a client's proxy."""
         return self.plain_http and self.bytes
 
     @property
     def spoken(self) -> Protocol | None:
-        """The HTTP version used to the workload; None if no service declares HTTP."""
+        """The HTTP version in which the proxy calls the workload; None if no service declares HTTP."""
         return next((each for each in self.said if each.is_http), None)
 
     @property
     def as_called(self) -> bool:
-        """Whether the HTTP version of some callers is passed on unchanged, since the service they call declares
-        none."""
+        """Whether a service declares no protocol: requests to that service reach the workload in the HTTP version
+        that the caller uses."""
         return Protocol.UNDECLARED in self.said
 
     @property
     def both_ways(self) -> bool:
-        """Whether the HTTP version of some callers is passed on unchanged (`as_called`), while other callers'
-        services declare a version."""
+        """Whether one service declares no protocol (`as_called`) and another declares an HTTP version, so that both
+        rules for the HTTP version apply at this port."""
         return self.as_called and self.spoken is not None

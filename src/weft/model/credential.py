@@ -31,7 +31,8 @@ class Credential(msgspec.Struct, frozen=True, cache_hash=True):
         return CredentialRef(self.name, self.namespace)
 
     def hidden(self) -> Credential:
-        """A copy without the private key, for readers that only need to know whether there was one."""
+        """A copy with the private key replaced by `HIDDEN`, for readers that only need to know whether there is a
+        key."""
         return msgspec.structs.replace(self, private_key=HIDDEN if self.private_key else b"")
 
     def __repr__(self) -> str:

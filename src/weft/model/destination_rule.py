@@ -187,7 +187,8 @@ class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
         return (*((self.origin,) if self.origin else ()), *self.others)
 
     def origin_of(self, subset: Subset | None = None) -> Origin | None:
-        """The origin of the rule that contains a subset or, without one, the host's traffic policy."""
+        """The origin of the rule that a subset comes from; without `subset`, of the rule that the host's traffic
+        policy comes from. Rules are merged, so this may be another rule's origin."""
         return (subset.origin if subset is not None else self.policy_origin) or self.origin
 
 
@@ -233,7 +234,7 @@ def completed(rule: DestinationRule, attached: DestinationRule) -> DestinationRu
 
 
 def _with_tls_under(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolicy:
-    """The host's policy with the TLS of `under` wherever the policy sets none."""
+    """The host's policy with the TLS of `under` added for the host and for each port where the policy sets none."""
     alone = msgspec.structs.replace(policy, ports=())
     written = dict(policy.ports)
     missing = tuple(
@@ -250,8 +251,8 @@ def _with_tls_under(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolic
 
 
 def _with_tls_at_ports(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolicy:
-    """The policy with the TLS of `under` in port entries without TLS. A port's entry overrides the TLS of its own
-    rule, but not the TLS of a BackendTLSPolicy."""
+    """The policy with the TLS of `under` in port entries without TLS. A port entry overrides the TLS of its own rule
+    even if it sets none, but it must not override the TLS of a BackendTLSPolicy that way."""
     ports = []
     for number, entry in policy.ports:
         theirs = _at_port(under, number) or under
@@ -289,7 +290,8 @@ def credentials_of(rule: DestinationRule | None) -> frozenset[str]:
 
 
 def passes_on(rule: DestinationRule | None) -> bool:
-    """Whether some calls go to the original destination address (PASSTHROUGH)."""
+    """Whether a level of the rule has the load balancer PASSTHROUGH, which sends calls to their original destination
+    address."""
     balancers = (level.load_balancer for level in levels(rule))
     return any(balancer is not None and balancer.simple is SimpleBalancer.PASSTHROUGH for balancer in balancers)
 
@@ -299,8 +301,9 @@ def asks_for_tls(policy: TrafficPolicy) -> bool:
 
 
 def effective(rule: DestinationRule | None, port: int, subset: Subset | None = None) -> TrafficPolicy:
-    """The traffic policy for a port of a host, or of one of its subsets. A port-level entry replaces everything of
-    its own level; a subset's level then overrides the host's level field by field."""
+    """The traffic policy for a port of a host, or of one of its subsets. A subset's policy overrides the host's
+    field by field. A port entry overrides all wider policies, even in fields that it does not set, except in the
+    fields that a port entry cannot have (`WHOLE_LEVEL`)."""
     policy = _at_port(rule.policy if rule else None, port) or TrafficPolicy()
     if subset is None or subset.policy is None:
         return policy
@@ -336,8 +339,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subset | None = None) -> Decided:
-    """The level that decides one field of the policy that `effective` returns. A port's entry overrides the rest of its
-    level, even for fields that it does not set."""
+    """The level that decides one field of the policy that `effective` returns."""
     heard: list[tuple[PolicyLevel, TrafficPolicy]] = []  # the narrowest first
     silenced: list[tuple[PolicyLevel, TrafficPolicy]] = []
     for written, everywhere, at_port in (

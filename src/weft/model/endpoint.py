@@ -34,7 +34,7 @@ def endpoint_of(instance: Instance, port: ServicePort, off: Off | None) -> Endpo
 
 
 def endpoint_at(instance: Instance, addresses: tuple[str, ...], number: int, off: Off | None) -> Endpoint:
-    """The endpoint of an instance at some of its addresses."""
+    """The endpoint of an instance at port `number`, with only `addresses` of the instance's addresses."""
     return Endpoint(
         address=addresses[0],
         port=number,
@@ -68,8 +68,9 @@ def _written_port(written: StaticEndpoint, port: ServicePort) -> int:
 
 
 def _written_tls(written: StaticEndpoint, number: int, off: Off | None) -> bool:
-    """Whether an endpoint of a ServiceEntry is called over the mesh's TLS. As for a WorkloadEntry, its label
-    decides; without the label, whether it has a service account."""
+    """Whether an endpoint listed in a ServiceEntry is called over the mesh's TLS. As for a WorkloadEntry, the label
+    `security.istio.io/tlsMode` decides; without the label, the endpoint is called over TLS if it has a service
+    account."""
     label = dict(written.labels).get(TLS_MODE_LABEL)
     meshed = label == "istio" if label is not None else bool(written.service_account)
     return meshed and not (off is not None and off(written.labels, number))

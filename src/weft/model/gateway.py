@@ -55,7 +55,8 @@ class ServerTls(msgspec.Struct, frozen=True):
 
     @property
     def asks(self) -> bool:
-        """Whether the server requests a client certificate from other CAs than the mesh's."""
+        """Whether the server requests client certificates, which other CAs than the mesh's issue (MUTUAL,
+        OPTIONAL_MUTUAL)."""
         return self.mode in (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
 
 

@@ -60,8 +60,8 @@ class Instance(msgspec.Struct, frozen=True):
         return self.intercepts(number) and _NO_TLS not in self.labels if self.meshed else _OWN_TLS in self.labels
 
     def can_answer(self, resolution: Resolution) -> bool:
-        """Whether the instance can be an endpoint of a service with this resolution: a host name needs DNS, a Unix
-        socket cannot have DNS."""
+        """Whether the instance can be an endpoint of a service with this resolution: an instance with a host name
+        cannot if the resolution is STATIC, and an instance with a Unix socket can only if it is STATIC."""
         if resolution is Resolution.STATIC:
             return not self.named
         return not any(address.startswith("unix://") for address in self.addresses)

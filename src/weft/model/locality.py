@@ -52,7 +52,8 @@ def setting_for(policy: TrafficPolicy, mesh: LocalitySetting) -> LocalitySetting
 
 
 def weighs_places(policy: TrafficPolicy, mesh: LocalitySetting) -> bool:
-    """Whether the proxy uses locality weights before it chooses single endpoints."""
+    """Whether the proxy first chooses a locality by weight, then an endpoint in it (locality-weighted load
+    balancing)."""
     setting = setting_for(policy, mesh)
     return setting is not None and bool(setting.distribute or setting.failover or setting.failover_priority)
 
@@ -60,8 +61,8 @@ def weighs_places(policy: TrafficPolicy, mesh: LocalitySetting) -> bool:
 def whereabouts(
     rule: DestinationRule | None, mesh: LocalitySetting, locality: str, labels: Labels
 ) -> Whereabouts | None:
-    """The part of a caller's locality and labels that the rule for a host uses at any level; None if the rule uses
-    none."""
+    """The caller's locality, and those of its labels that `failoverPriority` compares, for calls to the host of the
+    rule; None if such calls do not depend on the caller's locality."""
     if not asks_where(rule) and not (mesh.enabled and mesh.distribute):
         return None
     named = _named_labels(rule, mesh)

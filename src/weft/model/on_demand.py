@@ -61,7 +61,7 @@ EVERYTHING = Telling()
 
 def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], told: frozenset[str]) -> Telling:
     """The next state of a group after a new judgement. `before` is None for a new group, which has no config.
-    `told`: hosts that the group has and would lose on demand."""
+    `told`: hosts whose config the group has now, and would lose if it got only the hosts that it calls."""
     if before is None:
         return Telling(every=False, held=True, ranges=ranges) if judged.on else EVERYTHING
     if not judged.on:
@@ -76,8 +76,8 @@ def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], t
 
 
 class Brought(StrEnum):
-    """What the subscriptions of reconnecting proxies reveal about their earlier config, to a control plane that has
-    no record of them."""
+    """What a control plane can conclude from the subscriptions of reconnecting proxies about their earlier config,
+    of which it has no record."""
 
     HOLDING = "holding"  # the proxies hold calls, or did
     HOSTS = "hosts"  # the proxies have hosts without a held call, or listeners of whole ports: they had every service
@@ -93,6 +93,6 @@ def with_brought(telling: Telling, brought: Brought | None, ranges: tuple[str, .
 
 
 def overflowing(before: Telling | None) -> Telling:
-    """The state of a group that has called too many hosts: it gets every service and no call is held, so that its
-    on-demand requests end."""
+    """The state of a group that has called too many hosts: it gets every service and its calls are not held, so its
+    proxies request nothing on demand any more."""
     return msgspec.structs.replace(before or EVERYTHING, every=True, ranges=(), kept=frozenset(), too_many=True)

@@ -42,9 +42,10 @@ class PeerModes(msgspec.Struct, frozen=True):
 
 
 def peer_modes(policies: Iterable[PeerAuthentication], root_namespace: str) -> PeerModes:
-    """The effective modes of a workload from the policies that select it, the oldest first within a namespace. The
-    narrower level takes precedence: mesh, namespace, workload, port; within a level the oldest policy. As in
-    Istio, a policy with a selector in the root namespace selects nothing, and only a workload's policy has ports."""
+    """The effective modes of a workload. `policies`: those that select it, the oldest first within a namespace. A
+    port's mode overrides the workload's, which overrides the namespace's, which overrides the mesh's; within a
+    level the oldest policy decides. As in Istio, a policy with a selector in the root namespace selects nothing,
+    and only a workload's policy has ports."""
     levels = _levels(policies, root_namespace)
     mode = TlsMode.PERMISSIVE
     for level in levels:
@@ -62,7 +63,8 @@ def decider(policies: Iterable[PeerAuthentication], root_namespace: str, port: i
 
 
 def _levels(policies: Iterable[PeerAuthentication], root_namespace: str) -> list[PeerAuthentication]:
-    """The deciding policies of the mesh, the namespace and the workload, without levels that have none."""
+    """The policies that decide for the mesh, the namespace and the workload, in this order: the first of each level.
+    A level without a policy is left out."""
     mesh = namespace = workload = None
     for policy in policies:
         if not policy.selector and policy.namespace == root_namespace:

@@ -51,7 +51,8 @@ class Scope(msgspec.Struct, frozen=True, cache_hash=True):
         )
 
     def _shown(self, service: Service) -> tuple[ServicePort, ...]:
-        """The ports of a service that are visible to the workloads, not only to their proxies."""
+        """The ports of a service that the workloads in this scope may call. `ports` adds those that only their
+        proxies call."""
         if not exported(service.export_to, owner=service.namespace, viewer=self.namespace):
             return ()
         if self.imports is None:

@@ -40,8 +40,8 @@ _ACCESS_LOG_FILE = ""  # stands for the mesh's log that has no provider name
 
 
 def settings_for(settings: Settings, telemetries: Iterable[Telemetry], namespace: str, reporter: Reporter) -> Settings:
-    """The settings of a namespace's proxies as client or as server, given the Telemetries that select them (the mesh's
-    first, then by age)."""
+    """The mesh settings with the access logs of a namespace's proxies as client or as server (`reporter`).
+    `telemetries`: those that select the proxies, the mesh's first, then by age."""
     return _settled(settings, _levels(telemetries, settings.root_namespace, namespace), reporter)
 
 

@@ -52,5 +52,5 @@ Admit = Callable[[Value], Value]
 
 
 def as_it_is(value: Value) -> Value:
-    """The `Admit` that changes nothing."""
+    """The `Admit` function that returns a value unchanged."""
     return value

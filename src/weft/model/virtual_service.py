@@ -190,7 +190,8 @@ class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):
 
     @property
     def origins(self) -> tuple[Origin, ...]:
-        """The origins of the VirtualService and its routes, the deciding object first."""
+        """The objects that the VirtualService and its HTTP routes come from, each once, the VirtualService's own
+        first."""
         each = (self.origin, *(route.origin for route in self.http))
         return tuple(dict.fromkeys(origin for origin in each if origin is not None))
 

@@ -142,7 +142,10 @@ def test_a_missing_service_port_is_reported_with_the_existing_ports():
     for to in ("http://old:81/", "https://old:81/"):
         (found,) = told(stage, to)
         assert str(found.where) == "old.yaml:3: Service shop/old"
-        assert (found.what, found.hint) == ("old has no port 81 (it has 80)", "call old:80, or add the port to it")
+        assert (found.what, found.hint) == (
+            "old has no port 81 (it has 80)",
+            "call old:80, or add the port to the Service",
+        )
 
 
 def test_a_stale_proxy_is_reported_whichever_endpoint_is_chosen():

@@ -63,7 +63,7 @@ def test_the_deciding_policy_has_its_line(policies, workloads, by):
     (found,) = said(WEB + policies).findings
     assert found.where.object == by and found.what.startswith(workloads)
     assert found.where.file == "mesh.yaml" and found.where.line > 0
-    assert "decided here" in found.what
+    assert "decided by this PeerAuthentication" in found.what
 
 
 def test_a_port_with_another_mode_is_found():

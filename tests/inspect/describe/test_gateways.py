@@ -77,7 +77,7 @@ servers:
     assert "Gateway edge/public (public.yaml:1): port 443/HTTPS, only at 10.1.0.9" in lines
     assert "   TLS: MUTUAL, TLSV1_3 at least" in lines
     assert [line for line in lines if "Callers" in line] == [
-        "      Callers must present a certificate from Secret edge/shop-cacert, if it is for b.com",
+        "      Callers must present a certificate from Secret edge/shop-cacert, accepted only for b.com",
         "      Callers may present a certificate from /a/ca, except those revoked in /a/crl",
         "      Callers must present a certificate from an unknown CA: connections for these hosts are closed",
     ]

@@ -192,7 +192,7 @@ def test_load_balancing_is_described_by_hash_key_and_locality(mesh):
     assert rule.policy == (
         "load balancer by hash of header x-user",
         "locality failover",
-        "retries at most 10 % and 1",
+        "retries at most 10 % of active requests (always at least 1)",
         "PROXY header V2",
     )
 

@@ -117,7 +117,7 @@ def _of_failure(
         yield from _hidden(stage, service, request, caller)
         if service == called and service.port(request.port) is None:
             ports = ", ".join(f"{service.name}:{port.number}" for port in service.ports)
-            hint = f"call {ports}, or add the port to it" if ports else "add the port to it"
+            hint = f"call {ports}, or add the port to the Service" if ports else "add the port to the Service"
             yield _clue(where_of(service.origin), lacking(service, request.port), hint)
             continue
         yield from _not_ready(stage, service)

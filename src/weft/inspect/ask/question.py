@@ -42,7 +42,7 @@ class BadTime(Exception):
 
 
 class NotThen(Exception):
-    """The caller of a question did not exist at the past moment, or no workload existed then."""
+    """The caller in a question about a past moment did not exist then, or the mesh had no workload then."""
 
     def __init__(self, number: int, missing: NoSuchWorkload, stage: Stage, moments: tuple[int, int]) -> None:
         """`moments`: the numbers of the first and the last recorded moment."""

@@ -106,7 +106,7 @@ def plaintext(facts: Facts, namespace: str = "") -> Section:
             if mode is not TlsMode.STRICT and modes.mode is TlsMode.STRICT:
                 narrowest = _narrowest(facts, place, runner)
                 what = f"port {port} of {place}/{_workload(runner)} accepts plaintext: {mode}, by portLevelMtls"
-                hint = "remove the port there once it gets no plaintext calls"
+                hint = "remove the port from portLevelMtls once it gets no plaintext calls"
                 origin = narrowest.origin if narrowest is not None else None
                 at_ports.append(Problem(where_of(origin, field="spec.portLevelMtls"), what, hint,
                                         Severity.WARNING))  # fmt: skip
@@ -220,8 +220,8 @@ def _accepts(place: str, mode: TlsMode, decider: PeerAuthentication | None, work
         what = f"{listed} {does}: {mode} is the default, and no PeerAuthentication sets another mode"
         hint = f"once there are no plaintext calls, create a STRICT PeerAuthentication for namespace {place}; {see}"
         return Problem(Where(object=f"Namespace {place}"), what, hint, Severity.WARNING)
-    what = f"{listed} of namespace {place} {does}: {mode}, decided here"
-    hint = f"set mode: STRICT there once there are no plaintext calls; {see}"
+    what = f"{listed} of namespace {place} {does}: {mode}, decided by this PeerAuthentication"
+    hint = f"set its mode to STRICT once there are no plaintext calls; {see}"
     return Problem(where_of(decider.origin, field="spec.mtls.mode"), what, hint, Severity.WARNING)
 
 

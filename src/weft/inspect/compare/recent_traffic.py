@@ -110,7 +110,8 @@ class Recent:
 
 
 def shape_of(path: str) -> str:
-    """A path, or a URL, with `*` in place of segments that stand for one thing among many: `/orders/*/items`."""
+    """A path, or a URL, with `*` in place of segments that look like an ID (numbers, hex digits, long words):
+    `/orders/*/items`."""
     scheme, is_url, rest = path.rpartition("://")
     first, *parts = rest.split("/")  # `first` is "", or the host of a URL
     shown = ("*" if _NAMES_A_THING.fullmatch(part) else part for part in parts)

@@ -1,4 +1,5 @@
-"""Write the config that a proxy should have in the format of Envoy's /config_dump, so that both can be compared.
+"""Write the config that a proxy should have in the format of Envoy's /config_dump, so that it can be compared with
+the dump of the proxy itself.
 
 Input: a group. Output: the sections of a dump, as messages or as JSON with Envoy's names. Rule: secrets come from
 the node agents and are not included.

@@ -80,8 +80,8 @@ def not_served(mesh: Mesh, pod: Instance) -> tuple[LeftOutFacts, ...]:
 
 
 def gateway_word(key: str) -> str:
-    """The name of a gateway from its key: NAMESPACE/NAME, followed by the listener for the Gateway API, of which the
-    model has one gateway per listener."""
+    """The name of a gateway for display, from its key: NAMESPACE/NAME, and for a Gateway of the Gateway API also the
+    listener, because the model has a separate gateway for each of its listeners."""
     name, _, listener = key.partition("~")
     return f"{name} (listener {listener})" if listener else name
 
@@ -108,7 +108,7 @@ def served_lines(servers: tuple[ServedFacts, ...]) -> Iterator[str]:
             details = details if shown.there else ["which does not exist: connections for these hosts are closed"]
             yield f"      Presents {shown.name}{''.join(f', {word}' for word in details)}"
         if each.asks:
-            only = f", if it is for {' or '.join(each.callers)}" if each.callers else ""
+            only = f", accepted only for {' or '.join(each.callers)}" if each.callers else ""
             must = "must" if each.tls == ServerTlsMode.MUTUAL else "may"
             yield f"      Callers {must} present a certificate from {each.asks}{only}"
         if each.redirects:
@@ -169,7 +169,7 @@ def _spoken_tls(tls: ServerTls) -> Iterator[str]:
 
 def _asked(mesh: Mesh, bound: BoundServer, namespace: str) -> str:
     """The source of the CA certificates with which a server verifies client certificates: a file, ConfigMaps or a
-    Secret, in this order of precedence. "" if the server has no TLS."""
+    Secret, in this order of precedence. If none of these exists, "an unknown CA: …"; "" if the server has no TLS."""
     tls = bound.server.tls
     if tls is None:
         return ""
@@ -215,8 +215,8 @@ def _shown(mesh: Mesh, bound: BoundServer, namespace: str) -> Iterator[Shown]:
 
 def _routings(mesh: Mesh, bound: BoundServer, namespace: str) -> list[VirtualService]:
     """The VirtualServices bound to the server, as the user wrote them (the gateway's own copies contain only the
-    parts that it uses). If none has routes for the server's protocol, the server is closed, and those without
-    such routes are returned."""
+    parts that it uses). Those without routes for the server's protocol are left out, unless none has such routes:
+    then all are returned."""
     bound_services: dict[str, VirtualService] = {}
     for each in mesh.bound_to(bound.gateway, namespace):
         if any(bound.admits(each, host) or _within(bound, host) for host in each.hosts):

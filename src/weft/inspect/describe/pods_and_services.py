@@ -308,8 +308,8 @@ def objects_about(mesh: Mesh, service: Service, refused: Refused) -> set[str]:
 
 
 def decided(mesh: Mesh, pod: Instance, port: int = 0) -> Where | None:
-    """The PeerAuthentication that decides the mTLS mode at a port of a pod (0: at all other ports); None for the
-    default."""
+    """The PeerAuthentication that decides the mTLS mode at a port of a pod; None for the default. Port 0 stands for
+    all ports without a mode of their own."""
     policies = mesh.policies(PeerAuthentication, group_of(pod))
     found = decider(policies, mesh.settings.root_namespace, port)
     return named(found) if found is not None else None

@@ -93,7 +93,8 @@ def _of_level(level: TrafficPolicy) -> Iterator[str]:
     if level.outlier_detection is not None:
         yield _outliers(level.outlier_detection)
     if level.retry_budget is not None:
-        yield f"retries at most {level.retry_budget.percent:g} % and {level.retry_budget.minimum}"
+        budget = level.retry_budget
+        yield f"retries at most {budget.percent:g} % of active requests (always at least {budget.minimum})"
     if level.proxy_protocol is not None:
         yield f"PROXY header {level.proxy_protocol}"
     if level.tunnel is not None:

@@ -249,8 +249,8 @@ def _near(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
 
 
 def locality(ground: Ground, found: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
-    """The object that configures locality load balancing, and the rule that applies: a DestinationRule, the mesh
-    settings, or else failover between localities."""
+    """The object that decides which localities are preferred, and the rule that applies: a DestinationRule or the
+    mesh settings with a localityLbSetting, or else the DestinationRule whose outlierDetection enables failover."""
     balancer = found.chosen.load_balancer
     if balancer is not None and balancer.locality is not None:
         return found.of(_BALANCER)[0], rules.LOCALITY_BY_RULE

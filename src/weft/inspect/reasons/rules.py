@@ -1,7 +1,7 @@
 """Table of the rules by which weft decides where no object sets a value, or several objects set it. `--why` names
 these rules as reasons for a resource; docs/reference/rules.md is generated from this table.
 
-Rule: a rule's name never changes its meaning.
+Rule: once a rule has a name, the meaning of that name never changes.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ RETRIES_TO_WORKLOAD = DecisionRule(
 )
 DESTINATION_PORT = DecisionRule(
     "destination-port",
-    "The destination names no port: it is the service's only port, or else the port that was called.",
+    "The destination names no port: the service's only port is used or, if it has several, the port that was called.",
     _RESOURCES,
 )
 HASH_FROM_RULE = DecisionRule(
@@ -429,8 +429,8 @@ PROTOCOL_DECLARED = DecisionRule(
 CALLERS_TOLD_APART = DecisionRule(
     "callers-told-apart",
     "Services declare different protocols for the port: the caller's proxy sends the protocol as ALPN; for other "
-    "callers the oldest Service decides, and the first bytes where that one declares HTTP and another something "
-    "else.",
+    "callers the oldest Service's protocol applies or, if it is HTTP and another Service declares TCP, the first "
+    "bytes decide.",
     _REQUEST,
 )
 PROTOCOL_DETECTED = DecisionRule(

@@ -78,8 +78,8 @@ def examine(
 
 
 def _is_read(document: Document) -> bool:
-    """Whether the document's kind is analyzed: kinds that weft reads, related kinds, and unknown kinds. Other kinds
-    of a cluster are ignored."""
+    """Whether the document's kind is analyzed: kinds that weft reads, kinds that concern a mesh or its pods, and
+    unknown kinds. Known kinds of Kubernetes that weft does not use, such as Role or NetworkPolicy, are ignored."""
     kind = document.key.kind
     return kind in KINDS or kind in OF_MESHES or kind in OF_PODS or kind not in NOT_READ
 
