@@ -84,7 +84,7 @@ async def test_only_the_account_that_is_named_gets_in_over_http_and_tcp(mesh):
     assert [await echoes(mesh, caller) for caller in ("client", "stranger", "outsider")] == [True, False, False]
 
 
-async def test_who_is_not_named_does_not_even_hear_a_server_that_speaks_first(mesh):
+async def test_a_denied_caller_does_not_receive_the_greeting_of_a_server_first_protocol(mesh):
     async def hears(caller):
         answer = await mesh.tell(caller, "tcp", host="app", port=3306, wait_first=True, read=0)
         return answer["first"] != ""
@@ -98,7 +98,7 @@ async def test_who_is_not_named_does_not_even_hear_a_server_that_speaks_first(me
     assert [await hears(caller) for caller in ("client", "stranger", "outsider")] == [True, False, False]
 
 
-async def test_a_denied_path_is_denied_to_those_who_may_do_the_rest(mesh):
+async def test_a_denied_path_is_denied_to_callers_that_an_allow_policy_admits(mesh):
     await mesh.try_out(
         policy("allow", rules=[{"from": [{"source": {"serviceAccounts": ["client"]}}]}]),
         policy("deny", action="DENY", rules=[{"to": [{"operation": {"paths": ["/admin*"], "ports": ["8080"]}}]}]),

@@ -131,7 +131,7 @@ async def test_a_regex_that_envoy_cannot_read_is_refused_with_its_line(mesh):
     await problem(mesh, "VirtualService shop/app")
 
 
-async def test_a_route_to_a_subset_that_nobody_defined_is_said(mesh):
+async def test_a_route_to_an_undefined_subset_is_reported(mesh):
     mesh.write("bad.yaml", text(http_service("web"), virtual_service("web", {"route": [to("web", "v9")]})))
     found = await problem(mesh, "v9")
     assert "bad.yaml" in found

@@ -70,7 +70,7 @@ async def ends(whole_mesh):
 
 
 @pytest.mark.parametrize("case", IN_A_MESH, ids=lambda case: case.name)
-async def test_what_is_typed_first_says_what_is_broken_and_where(case, said, ends):
+async def test_the_first_commands_of_an_operator_show_what_is_broken_and_where(case, said, ends):
     for caller, url, end in (line.split() for line in case.gets):
         assert ends[caller][url] == end
     assert not (wrong := missing(case, {typed.command: await said(typed.command) for typed in case.typed})), wrong

@@ -170,7 +170,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("case", RUNNING, ids=lambda case: case.name)
-async def test_what_is_typed_first_says_what_has_broken(case, mesh):
+async def test_the_first_commands_of_an_operator_show_what_broke_while_the_mesh_runs(case, mesh):
     await mesh.ready()
     async with BREAKS[case.name](mesh):
         for caller, url, end in (line.split() for line in case.gets):

@@ -159,7 +159,7 @@ async def test_a_refused_policy_is_found_among_all_that_guard_the_workload(mesh,
         ({"whole": TOO_LARGE, "subset": SMALL + 1}, "  trafficPolicy:"),  # a good change beside the bad one
     ],
 )
-async def test_a_refused_cluster_is_the_part_of_its_destination_rule_that_says_so(mesh, monkeypatch, bad, words):
+async def test_a_rejected_cluster_is_traced_to_the_line_of_its_destination_rule(mesh, monkeypatch, bad, words):
     monkeypatch.setattr(traffic_policy, "LARGEST_RING", TOO_LARGE)
     mesh.write("hash.yaml", rule(**bad))
     await blamed(mesh, f"hash.yaml:{rule().splitlines().index(words) + 1}: DestinationRule shop/app")

@@ -100,7 +100,7 @@ def _without_routes(whole: str) -> list[str]:
     return [each for each in whole.split("---\n")[1:] if "kind: VirtualService" not in each]
 
 
-async def test_the_objects_in_force_are_told_as_they_were_written(mesh):
+async def test_configz_returns_the_objects_in_force_as_they_were_written(mesh):
     listed = parsed(await asyncio.to_thread(fetch_debug, mesh.engine.name, "configz"))
     objects = {(each["kind"], each["metadata"]["name"]): each for each in listed}
     route = objects["VirtualService", "app"]

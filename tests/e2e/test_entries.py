@@ -177,7 +177,7 @@ async def test_endpoints_are_where_they_are_written_to_be(mesh):
 
 @proves("ServiceEntry", "spec.endpoints[].serviceAccount", "spec.subjectAltNames", "spec.location")
 @proves("WorkloadEntry", "spec.serviceAccount")
-async def test_accounts_and_names_say_who_may_answer_inside_of_the_mesh(mesh):
+async def test_service_accounts_and_subject_alt_names_limit_which_endpoints_are_trusted(mesh):
     strict = {
         "apiVersion": "security.istio.io/v1",
         "kind": "PeerAuthentication",
@@ -281,7 +281,7 @@ async def test_addresses_and_ranges_tell_connections_apart(mesh):
 
 @proves("ServiceEntry", "spec.workloadSelector.labels")
 @proves("WorkloadEntry", "spec.address", "spec.labels", "spec.ports", "spec.weight")
-async def test_workload_entries_answer_where_their_labels_are_selected(mesh):
+async def test_workload_entries_are_endpoints_of_the_service_entries_that_select_their_labels(mesh):
     port = {"number": 80, "name": "web", "protocol": "HTTP"}
     entries = [
         istio(
@@ -312,7 +312,7 @@ async def test_workload_entries_answer_where_their_labels_are_selected(mesh):
     assert await answering(mesh, "http://machines.example.com/", 40) == {"one": 8, "two": 32}
 
 
-async def test_a_workload_entry_with_a_name_answers_where_names_are_looked_up(mesh):
+async def test_a_workload_entry_with_a_host_name_is_an_endpoint_only_with_dns_resolution(mesh):
     """Where they are not, it takes nothing away from the others: Envoy would refuse them all for one name."""
     labels = {"labels": {"app": "machine"}}
     machines = [
@@ -472,7 +472,9 @@ async def test_where_the_routes_of_shown_hosts_lead_can_be_called_by_these_alone
 @pytest.mark.parametrize(
     ("declared", "tried"), [("tcp", "HTTP"), ("http", "TCP"), ("grpc", "HTTP"), ("undeclared", "HTTP")]
 )
-async def test_a_sidecar_says_what_its_callers_speak_and_the_service_what_is_spoken_to_it(mesh, declared, tried):
+async def test_the_sidecar_port_sets_the_downstream_protocol_and_the_service_port_the_upstream_protocol(
+    mesh, declared, tried
+):
     """Requests that the caller's proxy reads get its routes' answers; of bytes, nothing is known."""
     called = service("called", {"name": declared, "port": 8080}, selector={"app": "shared"})
     routes = [{"match": [{"uri": {"exact": "/read"}}], "directResponse": {"status": 418}}, {"route": [to("called")]}]
@@ -492,7 +494,7 @@ async def test_a_sidecar_says_what_its_callers_speak_and_the_service_what_is_spo
     "spec.outboundTrafficPolicy.egressProxy.port.number",
     "spec.outboundTrafficPolicy.egressProxy.subset",
 )
-async def test_what_nobody_knows_goes_to_the_proxy_for_it(mesh):
+async def test_traffic_to_unknown_hosts_goes_to_the_egress_proxy(mesh):
     """The proxy's host need not be among those that the Sidecar shows."""
     one, two = ({"address": mesh.pod(name).addresses[0], "labels": {"is": name}} for name in ("one", "two"))
     proxy = entry("proxy", "proxy.example.com", HTTP, TCP, resolution="STATIC", endpoints=[one, two])

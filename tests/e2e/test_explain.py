@@ -28,7 +28,7 @@ NOBODY = {
 @pytest.mark.parametrize(
     ("path", "version"), [("/", "v1"), ("/old/x", "v2"), ("/one", "v2"), ("/one/more", "v1"), ("/v7/x", "v2")]
 )
-async def test_a_request_goes_where_it_is_said_to_go(mesh, path, version):
+async def test_a_request_goes_where_explain_predicts(mesh, path, version):
     url = f"http://app{path}"
     (outcome,) = parsed(await weft("explain", "client", "--to", url, "-o", "json"))["outcomes"]
     assert outcome["verdict"]["kind"] == "delivered"
@@ -46,14 +46,14 @@ async def test_each_decision_is_a_line_with_the_object_that_made_it(mesh):
     assert told[-1].startswith("→ delivered: it reaches app-v2-0.shop")
 
 
-async def test_who_is_not_let_in_is_told_so_and_is_not(mesh):
+async def test_explain_predicts_rejected_and_failed_calls(mesh):
     (outcome,) = parsed(await weft("explain", "client", "--to", "http://ledger:7000/", "-o", "json"))["outcomes"]
     assert outcome["verdict"]["kind"] in ("delivered", "closed")
     told = await weft("explain", "client", "--to", "http://nobody/", "-o", "json")
     assert parsed(told)["outcomes"][0]["verdict"]["kind"] == "failed"
 
 
-async def test_a_forged_token_is_refused_as_it_is_said_to_be(mesh):
+async def test_a_forged_token_is_rejected_as_explain_predicts(mesh):
     spec = {"jwtRules": [{"issuer": tokens.ISSUER, "jwks": tokens.key_set(rsa=tokens.RSA_KEY)}]}
     metadata = {"name": "tokens", "namespace": "shop"}
     checked = {

@@ -123,7 +123,7 @@ async def test_methods_headers_and_queries_decide_in_that_order(mesh):
     "spec.rules[].backendRefs[].group",
     "spec.rules[].backendRefs[].kind",
 )
-async def test_weights_split_and_those_selects_nothing_are_answered_500(mesh):
+async def test_weights_split_requests_and_a_backend_without_endpoints_gets_its_share_of_500s(mesh):
     shares = [backend("app", weight=2), backend("two", weight=1), backend("nobody", weight=1), backend("two", weight=0)]
     await mesh.try_out(http_route("app", {"backendRefs": shares}))
     answers = await mesh.requests("client", "http://app/", 800, parallel=16)
@@ -194,7 +194,7 @@ async def test_consumers_change_nothing_but_their_own_calls_and_ports(mesh):
     assert await who(mesh, at="app.shop:81", client="stranger") == "away"
 
 
-async def test_what_a_virtual_service_says_goes_before_a_route(mesh):
+async def test_a_virtual_service_takes_precedence_over_an_http_route(mesh):
     answer = {"directResponse": {"status": 418}}
     await mesh.try_out(virtual_service("app", answer), http_route("app", rule(path("/"), to="two")))
     assert await who(mesh) == 418
@@ -301,7 +301,7 @@ async def test_headers_are_changed_by_a_rule_and_by_a_backend(mesh, kind):
         ({"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new/"}}, "/r", 302, "http://app/new"),
     ],
 )  # fmt: skip
-async def test_redirects_are_answered_by_the_callers_proxy(mesh, redirect, target, status, location):
+async def test_the_callers_proxy_sends_redirects(mesh, redirect, target, status, location):
     await mesh.try_out(
         http_route("app", {"matches": [path("/r")], "filters": [filter_of("RequestRedirect", **redirect)]})
     )
@@ -431,7 +431,7 @@ async def test_timeouts_and_retries(mesh):
 
 
 @proves("HTTPRoute", "spec.rules[].retry.backoff")
-async def test_a_retry_waits_as_long_as_asked(mesh):
+async def test_a_retry_waits_for_the_configured_backoff(mesh):
     """Each pause is anything up to the interval, which doubles: all three below a tenth of it is one in ten thousand."""
     await tell(mesh.sockets, mesh.pod("app").name, "script", path="/wait", forever={"status": 503})
     retry = {"codes": [503], "attempts": 3, "backoff": "1s"}
@@ -450,7 +450,7 @@ async def test_a_retry_waits_as_long_as_asked(mesh):
     "spec.rules[].filters[].cors.allowCredentials",
     "spec.rules[].filters[].cors.maxAge",
 )
-async def test_browsers_of_other_origins_are_told_what_they_may(mesh):
+async def test_cors_headers_match_the_filter(mesh):
     cors = filter_of(
         "CORS",
         allowOrigins=["https://*.example.com", "https://one.example.org"],
@@ -550,7 +550,7 @@ async def test_of_two_kinds_of_routes_grpcs_is_taken(mesh):
     "spec.rules[].backendRefs[].filters[].requestHeaderModifier.set[].name",
     "spec.rules[].backendRefs[].filters[].requestHeaderModifier.set[].value",
 )
-async def test_calls_are_told_apart_and_changed_as_requests_are(mesh):
+async def test_grpc_routes_match_and_modify_calls_as_http_routes_do(mesh):
     """By plain requests: a call is a POST to /SERVICE/METHOD, and this server says what it saw."""
     changes = [
         filter_of("RequestHeaderModifier", set=[{"name": "x-rule", "value": "yes"}]),
@@ -582,7 +582,7 @@ LOGGED = {
 @proves("HTTPRoute", "spec.rules[].name")
 @proves("GRPCRoute", "spec.rules[].name")
 @pytest.mark.parametrize("kind", ["HTTPRoute", "GRPCRoute"])
-async def test_the_log_tells_by_which_rule_a_request_went(mesh, kind):
+async def test_the_access_log_names_the_route_rule_of_a_request(mesh, kind):
     """The second by its place, as nobody gave it a name."""
     named = {"name": "the-named-one", "matches": [{"headers": [{"name": "x-named", "value": "yes"}]}]}
     rules = [{**named, "backendRefs": [backend()]}, {"backendRefs": [backend()]}]

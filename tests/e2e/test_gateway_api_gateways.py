@@ -226,7 +226,7 @@ async def test_a_headless_service_is_called_at_its_pods_wherever_they_listen(mes
     assert await ask("shop.example.com") == "two"
 
 
-async def test_who_calls_a_gateway_by_http2_is_answered_by_a_port_that_says_nothing_of_its_protocol(mesh):
+async def test_an_http2_request_to_a_gateway_reaches_a_port_without_a_declared_protocol(mesh):
     plain = service("plain", {"port": 80, "targetPort": 8080})
     plain["spec"]["selector"] = {"app": "two"}
     await settled(mesh, gateway(), plain, route("app", to("plain"), hosts=["shop.example.com"]))
@@ -402,7 +402,7 @@ async def test_listeners_end_tls_each_with_its_own_certificate(mesh):
     "spec.tls.frontend.perPort[].tls.validation.caCertificateRefs[].name",
     "spec.tls.frontend.perPort[].tls.validation.caCertificateRefs[].namespace",
 )
-async def test_callers_are_let_in_by_the_certificates_that_the_gateway_asks_for(mesh):
+async def test_a_gateway_admits_only_callers_with_a_certificate_of_the_configured_roots(mesh):
     key = p256()
     other = Signing(ca("another root", key), key, ())
     roots = {
@@ -509,7 +509,7 @@ async def test_bytes_go_where_a_tcp_route_sends_them(mesh, parent):
     "spec.rules[].backendRefs[].kind",
 )
 @pytest.mark.parametrize("strange", STRANGE)
-async def test_bytes_of_strange_parents_and_for_strange_backends_go_to_nobody(mesh, strange):
+async def test_tcp_routes_with_unknown_parents_or_backend_kinds_forward_nothing(mesh, strange):
     usual = {"name": "app", "port": 9000}
     by = route("by", {"backendRefs": [usual]}, kind="TCPRoute", version="v1alpha2", sectionName="tcp", of=strange)
     to_it = route(
@@ -564,7 +564,7 @@ async def test_of_routes_of_two_kinds_the_older_has_the_hostname(mesh):
         (listener("second", 81, "UDP"), "UnsupportedProtocol"),
     ],
 )
-async def test_a_listener_that_cannot_be_is_told_and_the_others_serve(mesh, second, reason):
+async def test_an_invalid_listener_is_reported_in_its_status_and_the_others_serve(mesh, second, reason):
     await settled(mesh, gateway(listener(), second), route("app", to("app"), hosts=["shop.example.com"]))
     await eventually_answers("shop.example.com")
     assert await ask("shop.example.com") == "app"
@@ -572,7 +572,7 @@ async def test_a_listener_that_cannot_be_is_told_and_the_others_serve(mesh, seco
 
 
 @proves("GatewayClass", "spec.controllerName")
-async def test_a_gateway_of_somebody_elses_class_is_left_alone(mesh):
+async def test_a_gateway_of_another_controllers_class_is_ignored(mesh):
     theirs = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": "weft"}}
     theirs["spec"] = {"controllerName": "example.com/other"}
     app = route("app", to("app"), hosts=["shop.example.com"])
@@ -676,7 +676,7 @@ async def test_a_backend_is_believed_by_the_uri_in_its_certificate(mesh, names, 
 
 
 @pytest.mark.parametrize("kind", ["TCPRoute", "TLSRoute"])
-async def test_connections_for_who_is_not_there_are_closed_by_weight(mesh, kind):
+async def test_the_share_of_connections_for_a_missing_backend_is_closed(mesh, kind):
     """And go to nobody else."""
     rule = {"backendRefs": [{"name": "safe", "port": 443}, {"name": "nobody", "port": 443}]}
     hosts = {"hosts": ["safe.example.com"]} if kind == "TLSRoute" else {}
@@ -739,7 +739,7 @@ async def test_tls_is_passed_on_unopened_by_its_name(mesh, parent):
     "spec.rules[].backendRefs[].kind",
 )
 @pytest.mark.parametrize("strange", STRANGE)
-async def test_tls_of_strange_parents_and_for_strange_backends_goes_to_nobody(mesh, strange):
+async def test_tls_routes_with_unknown_parents_or_backend_kinds_forward_nothing(mesh, strange):
     usual = {"name": "safe", "port": 443}
     more = {"kind": "TLSRoute", "version": "v1alpha2", "hosts": ["safe.example.com"]}
     by = route("by", {"backendRefs": [usual]}, sectionName="tls", of=strange, **more)
@@ -755,7 +755,7 @@ async def test_tls_of_strange_parents_and_for_strange_backends_goes_to_nobody(me
     assert [listeners(mesh)[name][1] for name in ("tls", "other")] == [0, 1]
 
 
-async def test_tls_passed_on_to_where_a_policy_asks_for_tls_is_tls_in_tls(mesh):
+async def test_passthrough_to_a_backend_with_a_tls_policy_is_tls_in_tls(mesh):
     """The standard leaves it at that: the policy holds whatever the listener does with TLS. So it is found, and told."""
     rule = {"backendRefs": [{"name": "safe", "port": 443}]}
     passed = route("safe", rule, hosts=["safe.example.com"], kind="TLSRoute", version="v1alpha2")

@@ -86,7 +86,7 @@ async def test_a_port_of_the_machine_leads_through_the_gateway_into_the_mesh(mes
     assert not [each for each in mesh.problems() if "publish" in each]
 
 
-async def test_the_gateway_calls_as_who_it_is_over_the_meshs_tls(mesh):
+async def test_the_gateway_calls_with_its_own_identity_over_mutual_tls(mesh):
     await eventually(served)
     allowed = {
         "selector": {"matchLabels": {"app": "app"}},
@@ -130,7 +130,7 @@ async def test_curl_does_it_too(mesh):
     assert json.loads(done.stdout)["path"] == "/curl"
 
 
-async def test_who_arrives_by_network_cannot_say_who_it_is(mesh):
+async def test_a_proxy_header_from_the_network_is_not_accepted(mesh):
     """A PROXY header counts at the socket alone, which nobody in the mesh reaches."""
     address = mesh.pod("edge").addresses[0]
     assert (await mesh.get("caller", f"http://{address}/", headers={"host": "app.example"}))["status"] == 200
@@ -139,7 +139,7 @@ async def test_who_arrives_by_network_cannot_say_who_it_is(mesh):
     assert "400" in str(said), said
 
 
-async def test_the_gateway_is_a_pod_like_any_other_to_who_looks(mesh):
+async def test_ps_proxy_status_and_proxy_config_show_the_gateway_as_a_pod(mesh):
     pod = mesh.pod("edge")
     await mesh.synced()
     assert (pod.phase, pod.pid) == (PodPhase.READY, 0)
@@ -250,7 +250,7 @@ async def test_a_flood_of_frames_ends_its_connection_and_the_gateway_goes_on(mes
     await eventually(served)
 
 
-async def test_a_flood_of_resets_ends_nobody_elses_request(mesh):
+async def test_a_flood_of_resets_ends_no_request_of_another_caller(mesh):
     """The gateway calls the app for all of them by one connection, and hands the resets on."""
     await eventually(served)
     await mesh.tell("app", "script", path="/slow", forever={"delay": 5})
@@ -276,7 +276,7 @@ async def test_a_flood_of_resets_ends_nobody_elses_request(mesh):
     assert await asyncio.gather(*slow) == [200] * len(slow)
 
 
-async def test_callers_who_stop_reading_hold_up_no_other_caller(mesh):
+async def test_callers_that_stop_reading_do_not_block_other_callers(mesh):
     """The gateway calls the app for all of them by one connection."""
     await eventually(served)
     pod = next(pod for pod in mesh.engine.pods() if pod.plan.workload.name == "edge")
@@ -327,7 +327,7 @@ async def test_a_port_that_is_published_later_opens_and_one_that_is_not_any_more
     await eventually(served)
 
 
-async def test_who_comes_by_ipv6_and_by_tls_arrives_too(mesh):
+async def test_callers_over_ipv6_and_tls_are_served(mesh):
     authority = Authority()
     issued = authority.issue("app.example")
     secret = {
@@ -393,7 +393,7 @@ async def test_nothing_is_left_on_the_machine_when_the_mesh_has_ended():
         await call(port)
 
 
-async def test_the_example_does_what_it_says(tmp_path):
+async def test_the_edge_example_works_as_its_text_describes(tmp_path):
     example = Path(__file__).parents[2] / "examples/edge"
     port = free_port()
 

@@ -102,7 +102,7 @@ async def test_tls_from_outside_ends_at_the_gateway_and_goes_on_by_the_meshs(mes
     assert (found.status, found.headers["location"]) == (301, f"https://{HOST}/a")
 
 
-async def test_a_renewed_secret_is_shown_and_a_bad_one_is_said_and_changes_nothing(mesh):
+async def test_a_renewed_secret_is_served_and_an_invalid_one_is_reported_and_not_used(mesh):
     await eventually(lambda: answers(200))
     fresh = Authority().issue(HOST)
     mesh.write("secret.yaml", text(secret(fresh)))
@@ -120,7 +120,7 @@ async def test_a_renewed_secret_is_shown_and_a_bad_one_is_said_and_changes_nothi
     await eventually(lambda: answers(200))
 
 
-async def test_an_audit_tells_of_a_servers_certificate_that_ends_soon(mesh):
+async def test_the_audit_reports_a_server_certificate_that_expires_soon(mesh):
     late = Authority().issue(HOST, lifetime=timedelta(minutes=5))
     mesh.write("secret.yaml", text(secret(late)))
     await eventually(lambda: answers(200, late))
@@ -180,7 +180,7 @@ def written(key: bytes) -> list[str]:
     return [line, *encoded]
 
 
-async def test_a_policy_at_the_edge_keeps_out_whom_it_names(mesh):
+async def test_a_policy_on_the_gateway_denies_the_paths_it_names(mesh):
     await eventually(lambda: answers(200))
     deny = {
         "selector": {"matchLabels": {"app": "edge"}},
@@ -272,7 +272,7 @@ def egress(address: str) -> tuple[Document, ...]:
     )
 
 
-async def test_the_way_out_leads_through_the_gateway_which_knows_who_calls(mesh):
+async def test_egress_goes_through_the_gateway_which_authorizes_by_caller_identity(mesh):
     await mesh.try_out(*egress(mesh.pod("outer").addresses[0]))
     found = await eventually(lambda: _called(mesh, "caller", 200))
     assert found

@@ -54,7 +54,7 @@ async def back(mesh):
     return (await mesh.get("client", "http://server/back"))["status"] == 200
 
 
-async def test_a_timeout_answers_for_it_and_it_is_called_again_when_it_is_back(mesh):
+async def test_a_request_to_a_vanished_peer_times_out_and_the_peer_is_called_again_when_it_is_back(mesh):
     await mesh.try_out(
         virtual_service("server", {"timeout": "1s", "retries": {"attempts": 0}, "route": [to("server")]}),
     )
@@ -65,7 +65,7 @@ async def test_a_timeout_answers_for_it_and_it_is_called_again_when_it_is_back(m
     await eventually(lambda: back(mesh))
 
 
-async def test_without_a_timeout_it_is_noticed_too_and_nobody_waits_for_a_dead_connection(mesh):
+async def test_without_a_timeout_a_vanished_peer_is_detected_and_the_dead_connection_is_not_reused(mesh):
     """A new connection is tried for ten seconds; the old one would be for a quarter of an hour."""
     assert (await mesh.get("client", "http://server/before"))["status"] == 200
     async with vanished(mesh):

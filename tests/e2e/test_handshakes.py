@@ -218,7 +218,7 @@ def test_refuses_a_caller_with_a_stolen_certificate_and_not_its_key(name, client
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 @pytest.mark.parametrize("client", TLS_CLIENTS)
 @pytest.mark.parametrize("name", ["strict", "permissive"])
-def test_lets_a_caller_of_the_mesh_in_and_logs_who_it_is(name, client, version, mesh, path):
+def test_admits_a_caller_of_the_mesh_and_logs_its_identity(name, client, version, mesh, path):
     outcome, line = mesh.call(client, name, path, mesh.friend, version=version)
     assert outcome.status == 200, outcome
     assert f'"GET {path} HTTP/1.1" 200' in line
@@ -241,7 +241,7 @@ def test_strict_refuses_plaintext(mesh, path):
     assert path not in mesh.tell("strict", "received")
 
 
-def test_permissive_accepts_plaintext_from_nobody(mesh, path):
+def test_permissive_accepts_plaintext_without_a_peer_identity(mesh, path):
     outcome, line = mesh.plaintext("permissive", path)
     assert outcome.status == 200
     assert f'"GET {path} HTTP/1.1" 200' in line

@@ -150,7 +150,7 @@ async def test_loopback_stays_the_applications_own(mesh):
     assert (await outbound_connections(mesh, "web"), await inbound_connections(mesh, "web")) == before
 
 
-async def test_a_destination_nobody_declared_is_passed_through(mesh):
+async def test_an_undeclared_destination_is_passed_through(mesh):
     address = mesh.pod("plain").addresses[0]
     before = await mesh.stat("client", r"^cluster\.PassthroughCluster\.upstream_cx_total$")
     answer = await mesh.tell("client", "tcp", host=address, port=9000, send="hello", half_close=True)
@@ -174,7 +174,7 @@ async def test_an_unknown_host_on_a_known_http_port_is_passed_through(mesh):
     "Sidecar",
     "spec.outboundTrafficPolicy.mode",
 )
-async def test_registry_only_answers_502_to_http_and_closes_tcp(mesh):
+async def test_registry_only_returns_502_to_http_and_closes_tcp(mesh):
     assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200
     (virtual,) = (await mesh.tell("locked", "resolve", name="web.shop"))["v4"]
     assert (await mesh.get("locked", f"http://{virtual}/", headers={"host": "nobody.example"}))["status"] == 502
@@ -260,7 +260,7 @@ class Resolver(asyncio.DatagramProtocol):
         self.transport.sendto(answer.to_wire(), sender)
 
 
-async def test_names_outside_of_the_mesh_are_asked_where_the_machine_asks(mesh, monkeypatch):
+async def test_names_outside_of_the_mesh_are_resolved_by_the_resolvers_of_the_machine(mesh, monkeypatch):
     loop = asyncio.get_running_loop()
     transport, resolver = await loop.create_datagram_endpoint(Resolver, local_addr=("127.0.0.1", 0))
     monkeypatch.setattr(mesh.engine._dns, "_upstreams", lambda: [transport.get_extra_info("sockname")[:2]])

@@ -81,7 +81,7 @@ async def test_it_finds_nothing_that_differs_between_what_was_sent_and_what_envo
         ], done.stderr
 
 
-async def test_by_the_socket_of_the_proxies_it_is_told_nothing(run, mesh):
+async def test_the_socket_of_the_proxies_rejects_istioctl(run, mesh):
     done = await run(
         "proxy-status", "--xds-address", f"unix://{socket_of(mesh.engine.name).with_name('xds.sock')}", "--plaintext"
     )
@@ -100,7 +100,7 @@ async def test_it_reads_every_page(run, owner):
     assert "endpointz" in done.stdout, done.stderr
 
 
-async def test_with_a_certificate_of_the_control_planes_namespace_it_is_told_on_the_port_with_tls(run, tmp_path):
+async def test_the_tls_port_serves_istioctl_only_with_a_certificate_of_the_control_planes_namespace(run, tmp_path):
     placed = Placed()
     plane = ControlPlane(placements=placed, replica="istiod-1")
     attach_debug(plane, "istio-system")

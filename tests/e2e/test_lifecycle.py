@@ -141,7 +141,7 @@ async def test_the_pause_between_restarts_grows(mesh):
     await eventually(lambda: not mesh.pods("crashing"))
 
 
-async def test_a_command_that_cannot_start_says_why(mesh):
+async def test_the_pod_status_shows_why_a_command_cannot_start(mesh):
     mesh.write("missing.yaml", text(workload("missing", control=mesh.sockets, command=["/no/such/program"])))
     await eventually(lambda: mesh.pods("missing") and mesh.pods("missing")[0].phase is PodPhase.BACK_OFF)
     assert "/no/such/program" in mesh.pods("missing")[0].message

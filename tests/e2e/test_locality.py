@@ -90,7 +90,7 @@ async def test_with_outlier_detection_the_own_zone_is_called_and_others_when_it_
     assert set(await answering(mesh)) == set(ZONES)
 
 
-async def test_who_is_near_and_not_well_is_left_until_he_is(mesh):
+async def test_a_near_but_unhealthy_endpoint_is_avoided_until_it_recovers(mesh):
     await mesh.try_out(rule(), virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]}))
     await mesh.tell("zone-a", "script", path="/", forever={"status": 500})
 
@@ -150,7 +150,7 @@ async def test_places_get_the_shares_that_are_written(mesh):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.localityLbSetting.failoverPriority")
-async def test_who_has_more_labels_in_common_is_called_first(mesh):
+async def test_endpoints_with_more_labels_in_common_are_preferred(mesh):
     await mesh.try_out(rule(**near(failoverPriority=["version"])))
     assert set(await answering(mesh, "stranger")) == {"zone-b"}
     assert set(await answering(mesh)) == set(ZONES)  # nobody has the client's own

@@ -87,7 +87,7 @@ async def _by_strangers(mesh):
     return (await mesh.get("stranger", f"http://{mesh.pod('server').addresses[0]}:8080/"))["status"]
 
 
-async def test_two_proxies_show_each_other_who_they_are_without_being_asked(mesh):
+async def test_two_proxies_use_mutual_tls_by_default(mesh):
     assert f"URI={CLIENT}" in caller(await mesh.get("client", "http://server/"))
     assert f"URI={CLIENT}" in caller(await mesh.get("client", "http://raw:8081/"))
     assert await mesh.stat("client", r"outbound.80..server.*ssl\.handshake") > 0
@@ -112,7 +112,7 @@ async def test_those_without_a_proxy_call_and_are_called_in_plaintext(mesh):
     assert caller(await mesh.get("stranger", "http://server/")) == ""
 
 
-async def test_strict_lets_in_only_who_shows_a_certificate_and_every_probe(mesh):
+async def test_strict_admits_only_callers_with_a_certificate_and_every_probe(mesh):
     await mesh.edit({"peer.yaml": peer_authentication("STRICT")})
     assert await certified(mesh)
     await eventually(lambda: _refused(mesh))
@@ -183,7 +183,7 @@ async def test_a_refused_policy_keeps_strangers_out(mesh):
     "DestinationRule",
     "spec.trafficPolicy.tls.mode",
 )
-async def test_a_rule_that_disagrees_with_a_policy_fails_and_is_said(mesh):
+async def test_a_destination_rule_that_contradicts_peer_authentication_fails_and_is_reported(mesh):
     rule = text(destination_rule("server", tls={"mode": "DISABLE"}))
     await mesh.edit({"peer.yaml": peer_authentication("STRICT"), "rule.yaml": rule})
     assert (await mesh.get("client", "http://server/"))["status"] == 503
@@ -191,7 +191,7 @@ async def test_a_rule_that_disagrees_with_a_policy_fails_and_is_said(mesh):
     await mesh.edit({"peer.yaml": None, "rule.yaml": None})
 
 
-async def test_the_proxy_speaks_tls_for_an_application_that_does_not(mesh):
+async def test_the_proxy_originates_tls_for_a_plaintext_application(mesh):
     """The authority's file reaches Envoy by its path, over the aggregated stream."""
     name = "secure.shop.svc.cluster.local"
     for file, status in (("ca.pem", 200), ("other.pem", 503)):
@@ -201,7 +201,7 @@ async def test_the_proxy_speaks_tls_for_an_application_that_does_not(mesh):
     await mesh.edit({"tls.yaml": None})
 
 
-async def test_a_missing_file_trusts_nobody_and_is_said(mesh):
+async def test_a_missing_ca_file_trusts_no_server_and_is_reported(mesh):
     tls = {"mode": "SIMPLE", "caCertificates": "/nowhere/ca.pem"}
     mesh.write("tls.yaml", text(destination_rule("secure", tls=tls)))
     await eventually(lambda: any("/nowhere/ca.pem" in each for each in mesh.problems()))

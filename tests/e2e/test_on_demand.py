@@ -123,7 +123,7 @@ async def test_the_first_post_arrives_and_the_proxy_knew_nothing_before(mesh):
     assert not any(f"{name}.shop.svc" in after for name in OTHERS[1:])
 
 
-async def test_a_server_that_speaks_first_is_heard_in_the_first_call(mesh):
+async def test_the_first_call_receives_the_greeting_of_a_server_first_protocol(mesh):
     call = {"host": address(mesh, "web"), "port": 9001, "send": "hi\n", "half_close": True, "wait_first": True}
     answer = await mesh.tell("twins", "tcp", **call)
     assert answer["first"].startswith("greetings from web"), answer
@@ -145,7 +145,7 @@ async def test_calls_that_come_while_the_first_is_held_find_the_same_service(mes
     assert await passed_on() == before, "to whom it may concern, and unprotected"
 
 
-async def test_who_ends_his_side_with_his_first_bytes_is_answered_in_the_first_call(mesh):
+async def test_a_first_call_that_half_closes_with_its_first_bytes_gets_its_response(mesh):
     """As `nc -N` does. The end is there before the call goes on, and whoever reads it first must not take it for all."""
     port, selector = {"name": "tcp", "port": 9000}, {"app": "web"}
     await mesh.try_out(*(service(f"first-{number}", port, selector=selector) for number in range(60)))
@@ -157,7 +157,7 @@ async def test_who_ends_his_side_with_his_first_bytes_is_answered_in_the_first_c
 
 
 @pytest.mark.parametrize("port", [15001, 15002, 15003])
-async def test_who_calls_the_proxys_own_ports_does_not_send_it_round(mesh, port):
+async def test_a_call_to_the_proxys_own_ports_does_not_loop(mesh, port):
     for host in ("127.0.0.1", "::1"):
         called = await mesh.tell("client", "tcp", host=host, port=port, send="x", timeout=5)
         assert called.get("received", "") == "", called
@@ -182,7 +182,7 @@ with socket.socket() as connection:
 
 
 @pytest.mark.parametrize("mark", [mark for mark, _ in MARKS.values()])
-async def test_who_marks_his_connections_as_the_proxy_does_is_met_as_everybody(mesh, mark):
+async def test_a_caller_that_sets_the_proxys_socket_mark_gets_no_exemption(mesh, mark):
     """Neither is he passed on where nobody may be, nor unprotected past the listener of a service."""
 
     async def call(caller, host, port):
@@ -204,7 +204,7 @@ async def test_who_marks_his_connections_as_the_proxy_does_is_met_as_everybody(m
     assert set((await mesh.stats(mesh.pod("locked").name, r"^cluster\.PassthroughCluster.*cx_total$")).values()) == {0}
 
 
-async def test_who_tries_one_port_after_the_other_is_held_by_one_cluster(mesh):
+async def test_a_port_scan_of_one_address_is_held_by_one_cluster(mesh):
     there = nobody(address(mesh, "web"), 77)
     for port in range(20_000, 20_200):
         assert (await mesh.tell("locked", "tcp", host=there, port=port, send="x", timeout=3))["received"] == ""
@@ -308,7 +308,7 @@ async def test_fifty_first_calls_at_once_are_one_push(mesh):
     assert mesh.control.pushes == before + 1
 
 
-async def test_who_is_held_while_the_group_calls_too_many_goes_on(mesh, monkeypatch):
+async def test_calls_held_while_the_group_exceeds_its_limit_proceed(mesh, monkeypatch):
     found = [f"crowd-{number}" for number in range(6)]
     await mesh.try_out(
         workload("crowd", control=mesh.sockets),
@@ -323,7 +323,7 @@ async def test_who_is_held_while_the_group_calls_too_many_goes_on(mesh, monkeypa
     assert mesh.control.calls.telling(group(mesh, "crowd")).too_many
 
 
-async def test_a_route_leads_to_services_that_nobody_called(mesh):
+async def test_a_route_leads_to_services_that_were_not_called_yet(mesh):
     await mesh.try_out(
         virtual_service("stream", {"route": [{"destination": {"host": "fourth"}}]}),
         virtual_service("fourth", {"headers": {"response": {"set": {"x-by": "fourth"}}},
@@ -335,7 +335,7 @@ async def test_a_route_leads_to_services_that_nobody_called(mesh):
     assert (await mesh.get("twins", "http://fourth/"))["headers"]["x-by"] == "fourth"
 
 
-async def test_a_route_that_is_changed_later_leads_to_services_that_nobody_called(mesh):
+async def test_a_route_changed_later_leads_to_services_that_were_not_called_yet(mesh):
     assert (await mesh.get("client", "http://web/"))["status"] == 200
     assert not any("fourth" in name for name in names(mesh, "client", CLUSTER))
     await mesh.try_out(virtual_service("web", {"route": [{"destination": {"host": "fourth"}}]}))
@@ -358,7 +358,7 @@ async def test_an_address_selects_nothing_is_closed_where_only_services_may_be_c
 
 
 @pytest.mark.parametrize("family", [4, 6])
-async def test_who_is_held_again_at_a_port_that_others_share_goes_on_as_one_who_is_unknown(mesh, family):
+async def test_a_call_held_twice_at_a_shared_port_is_treated_as_unknown(mesh, family):
     """It goes round twice, and no more."""
     there = f"{ip_address(address(mesh, 'web', family)) + 90}"
     elsewhere = istio(
@@ -408,7 +408,7 @@ async def test_what_a_sidecar_names_is_there_before_anybody_calls_and_nothing_el
     assert not any("other" in name for name in names(mesh, "named", CLUSTER))
 
 
-async def test_a_name_that_is_looked_up_is_told_of_before_the_call(mesh):
+async def test_a_dns_lookup_delivers_the_config_of_a_service_before_the_call(mesh):
     assert not any("fourth" in name for name in names(mesh, "locked", CLUSTER))
     await mesh.tell("locked", "resolve", name="fourth.shop")
     await eventually(lambda: any("fourth" in name for name in names(mesh, "locked", CLUSTER)))
@@ -417,7 +417,7 @@ async def test_a_name_that_is_looked_up_is_told_of_before_the_call(mesh):
     assert not any(address(mesh, "fourth") in name for name in await held(mesh, mesh.pod("locked").name))
 
 
-async def test_a_call_that_nobody_made_yet_is_explained_and_ends_as_it_is_explained(mesh):
+async def test_explain_predicts_a_call_that_was_not_made_yet(mesh):
     question = Question("named", f"http://{address(mesh, 'stream')}/", namespace="named")
     content = (mesh.directory / "named.yaml").read_text()
     await mesh.edit({"named.yaml": content.replace("shop/web.shop.svc", "shop/*.svc")})
@@ -430,7 +430,7 @@ async def test_a_call_that_nobody_made_yet_is_explained_and_ends_as_it_is_explai
     assert way.verdict.kind is Kind.DELIVERED
 
 
-async def test_every_resource_of_a_proxy_has_a_reason_and_its_pod_says_how_much_it_knows(mesh):
+async def test_every_resource_of_a_proxy_has_a_reason_and_describe_pod_shows_the_size_of_its_scope(mesh):
     stage = live_stage(mesh.control)
     proxy = stage.find("client")
     for kind in ("listener", "cluster"):
@@ -441,7 +441,7 @@ async def test_every_resource_of_a_proxy_has_a_reason_and_its_pod_says_how_much_
     assert any(line.startswith("On demand: it has ") and "of 6 services" in line for line in lines), lines
 
 
-async def test_proxies_have_what_they_should_have_whoever_of_them_called(mesh):
+async def test_replicas_have_the_same_config_whichever_of_them_called(mesh):
     """Of what others have tried, listeners may still drain, and with them the routes that they look into."""
     for pod in mesh.pods("twins"):
 
@@ -454,7 +454,7 @@ async def test_proxies_have_what_they_should_have_whoever_of_them_called(mesh):
         await eventually(alike)
 
 
-async def test_a_changed_endpoint_reaches_who_has_called_the_service(mesh):
+async def test_a_changed_endpoint_reaches_proxies_that_called_the_service(mesh):
     assert (await mesh.get("client", "http://web/"))["status"] == 200
     content = (mesh.directory / "web.yaml").read_text()
     await mesh.edit({"web.yaml": content.replace("VERSION: v1", "VERSION: v9")})
@@ -488,7 +488,7 @@ async def test_routes_that_come_and_go_leave_open_connections_as_they_are(mesh):
     assert all(after[name] <= before[name] for name in before), (before, after)
 
 
-async def test_without_the_setting_everything_is_told_and_with_it_again_nothing_is_taken(mesh):
+async def test_turning_on_demand_off_sends_the_whole_config_and_turning_it_on_again_removes_nothing(mesh):
     off = {**ON, "metadata": {**ON["metadata"], "annotations": {"weft.dev/on-demand": "false"}}}
     removed = r"^listener_manager\.(listener_removed|total_listeners_draining|total_filter_chains_draining)$"
     before = await mesh.stats(mesh.pod("client").name, removed)

@@ -77,7 +77,7 @@ async def test_a_call_that_is_held_while_the_control_plane_is_away_goes_on_when_
     assert (await held(mesh, mesh.pod("client").name))[virtual] == 1
 
 
-async def test_a_call_that_nobody_answers_is_closed_in_time_and_the_next_one_arrives(relayed):
+async def test_a_first_call_without_a_control_plane_is_closed_in_time_and_the_next_one_succeeds(relayed):
     mesh, line, agent = relayed
     virtual = address(mesh, "third")
     await line.shut()
@@ -90,7 +90,7 @@ async def test_a_call_that_nobody_answers_is_closed_in_time_and_the_next_one_arr
     assert answer["status"] == 200, answer
 
 
-async def test_an_agent_tells_a_control_plane_that_has_forgotten_what_was_called(relayed):
+async def test_an_agent_reports_the_called_services_to_a_restarted_control_plane(relayed):
     """Nothing is taken from proxies, and no call is held again."""
     mesh, line, agent = relayed
     await mesh.get("client", "http://fourth/")  # not held: the name told

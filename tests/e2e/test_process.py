@@ -116,7 +116,7 @@ async def command(run_base):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_mesh_that_is_told_to_end_leaves_nothing(command, number):
+async def test_a_mesh_ended_by_a_signal_leaves_nothing_behind(command, number):
     before = host.network()
     await command.start()
     pods = await command.ready()
@@ -164,7 +164,7 @@ async def test_up_cleans_up_behind_a_mesh_that_was_killed(command):
     assert command.left() == []
 
 
-async def test_a_name_that_is_taken_is_a_clear_error_and_harms_nobody(command):
+async def test_a_taken_name_is_a_clear_error_and_does_not_affect_the_running_mesh(command):
     await command.start()
     await command.ready()
     second = weft("up", str(command.directory), "--name", command.name)
@@ -184,7 +184,7 @@ async def test_a_directory_that_is_missing_is_a_clear_error_and_leaves_nothing(c
     assert command.left() == []
 
 
-async def test_without_root_it_says_what_is_missing(command):
+async def test_without_root_the_error_names_the_missing_capability(command):
     # Without its capabilities; another user might not even reach this interpreter.
     bare = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", *WEFT, "up", str(command.directory)]
     done = subprocess.run(bare, capture_output=True, text=True, timeout=60)
@@ -194,7 +194,7 @@ async def test_without_root_it_says_what_is_missing(command):
     assert "Traceback" not in done.stderr
 
 
-async def test_a_control_plane_whose_port_is_taken_says_so(command):
+async def test_a_control_plane_whose_port_is_taken_reports_the_address(command):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -205,7 +205,7 @@ async def test_a_control_plane_whose_port_is_taken_says_so(command):
     assert "Traceback" not in done.stderr
 
 
-async def test_detached_it_goes_on_and_answers_every_command(command):
+async def test_a_detached_mesh_keeps_running_and_serves_every_command(command):
     done = weft("up", str(command.directory), "--name", command.name, "--detach")
     assert done.returncode == 0, done.stderr
     await command.ready()

@@ -126,7 +126,7 @@ async def test_tcp_bytes_come_back(mesh):
     assert answer["received"] == message + "<end of file seen>"
 
 
-async def test_a_client_that_closes_its_side_still_gets_the_answer(mesh):
+async def test_a_client_that_half_closes_still_gets_the_response(mesh):
     answer = await mesh.tell("client", "tcp", host="server", port=9000, send="hello", half_close=True)
     assert (answer["received"], answer["error"]) == ("hello<end of file seen>", "")
 
@@ -158,7 +158,7 @@ async def timeouts(mesh):
     return await mesh.stat("client", name), await mesh.stat("server", name)
 
 
-async def test_a_declared_protocol_in_which_the_server_speaks_first_waits_for_nobody(mesh):
+async def test_a_declared_server_first_protocol_is_not_delayed(mesh):
     before = await timeouts(mesh)
     answer = await mesh.tell(
         "client", "tcp", host="server", port=7306, wait_first=True, send="hello\n", half_close=True
@@ -168,7 +168,7 @@ async def test_a_declared_protocol_in_which_the_server_speaks_first_waits_for_no
     assert await timeouts(mesh) == before
 
 
-async def test_an_undeclared_protocol_in_which_the_server_speaks_first_works_late(mesh):
+async def test_an_undeclared_server_first_protocol_works_after_the_detection_timeout(mesh):
     before = await timeouts(mesh)
     answer = await mesh.tell("client", "tcp", host="surprise", port=7307, wait_first=True, send="hi\n", half_close=True)
     assert answer["first"] == f"greetings from {mesh.pod('server').name}\n"
@@ -189,7 +189,7 @@ async def test_undeclared_http_is_found_out_by_its_first_bytes(mesh):
     assert await mesh.stat("client", r"^cluster\.outbound\|8081\|\|surprise.*upstream_rq_total$") > 0
 
 
-async def test_undeclared_tcp_in_which_the_client_speaks_first_waits_for_nobody(mesh):
+async def test_undeclared_client_first_tcp_is_not_delayed(mesh):
     before = await timeouts(mesh)
     # Its own side stays open until the answer is there: Envoy drops a connection whose end of file comes while it is
     # still looking at the first bytes. On a declared port nobody looks, and nothing is dropped.

@@ -62,7 +62,7 @@ async def test_the_table_reads_as_istioctls(mesh):
         assert re.split(r" {2,}", line)[1:8] == ["Kubernetes", *["SYNCED"] * 4, "IGNORED", mesh.engine.name]
 
 
-async def test_a_proxy_that_stands_still_is_stale_since_the_push_that_it_does_not_answer(mesh):
+async def test_a_stopped_proxy_is_stale_since_the_first_push_that_it_does_not_acknowledge(mesh):
     before = mesh.control.pushes
     with stopped(mesh, "client"):
         mesh.write("test.yaml", text(http_service("new")))
@@ -137,7 +137,7 @@ async def test_json_and_yaml_hold_the_same(mesh):
     assert json.loads((await mesh.weft("proxy-status", "-o", "json", "-n", "other"))[1]) == []
 
 
-async def test_a_pod_that_is_not_there_is_said(mesh):
+async def test_an_unknown_pod_is_an_error(mesh):
     code, said, words = await mesh.weft("proxy-status", "nobody")
     assert (code, said) == (1, "") and "no workload or pod `nobody`" in words
 

@@ -90,13 +90,13 @@ async def test_a_server_may_refuse_a_body_unseen(mesh):
     assert answer["received"].startswith("HTTP/1.1 417")
 
 
-async def test_http_1_0_is_answered_in_kind(mesh):
+async def test_an_http_1_0_request_gets_a_response(mesh):
     answer = await mesh.tell("client", "raw", host="server", port=80, send=request("GET /old HTTP/1.0", "host: server"))
     assert answer["received"].startswith("HTTP/1.0 200") or answer["received"].startswith("HTTP/1.1 200")
     assert '"path": "/old"' in answer["received"]
 
 
-async def test_http_1_0_keeps_its_connection_where_it_asks_to(mesh):
+async def test_http_1_0_with_keep_alive_keeps_its_connection(mesh):
     kept = ("host: server", "connection: keep-alive")
     both = request("GET /first HTTP/1.0", *kept) + request("GET /second HTTP/1.0", *kept)
     answer = await mesh.tell("client", "raw", host="server", port=80, send=both, until='"path": "/second"')
@@ -122,7 +122,7 @@ async def test_upgrades_carry_bytes_both_ways(mesh, protocol):
     assert answer["received"].endswith("cba"), answer
 
 
-async def test_an_upgrade_that_nobody_knows_is_refused_and_http2_is_not_upgraded_to(mesh):
+async def test_an_unknown_upgrade_is_rejected_and_h2c_is_ignored(mesh):
     unknown = await said(mesh, "GET /upgrade HTTP/1.1", "host: server", "connection: upgrade", "upgrade: else")
     assert unknown.startswith("HTTP/1.1 403"), unknown
     offered = ("connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAAP__")
@@ -155,7 +155,7 @@ async def test_grpc_is_tried_again_by_its_status_where_that_is_written(mesh):
         assert await mesh.tell("server", "grpc_received") - before == tries
 
 
-async def test_grpc_that_answers_is_not_tried_again_by_default(mesh):
+async def test_a_grpc_error_response_is_not_retried_by_default(mesh):
     await mesh.tell("server", "script_grpc", codes=["UNAVAILABLE"])
     assert await mesh.tell("client", "grpc_status", target="server:9090", method="Scripted") == {"UNAVAILABLE": 1}
 
@@ -186,18 +186,18 @@ async def test_grpc_web_becomes_grpc(mesh, who, whom):
 # What goes wrong on the wire.
 
 
-async def test_a_reset_is_told_and_the_next_request_is_well(mesh):
+async def test_an_upstream_reset_is_a_503_and_the_next_request_succeeds(mesh):
     assert (await mesh.get("client", "http://server/reset", method="POST"))["status"] == 503
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
 
-async def test_an_answer_that_ends_too_early_is_an_error_and_not_a_short_answer(mesh):
+async def test_a_truncated_response_is_an_error_and_not_a_short_response(mesh):
     answer = await mesh.get("client", "http://server/too-short")
     assert answer["status"] == 0, answer  # what came is no whole answer
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
 
-async def test_an_answer_that_is_too_long_smuggles_nothing(mesh):
+async def test_a_response_longer_than_its_content_length_smuggles_nothing(mesh):
     for _ in range(3):
         answer = await mesh.get("client", "http://server/too-long")
         assert (answer["status"], answer["body"]) == (200, "four")
@@ -211,7 +211,7 @@ async def test_nonsense_is_a_bad_gateway(mesh):
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
 
-async def test_an_answer_that_http2_cannot_carry_ends_alone(mesh):
+async def test_a_response_that_is_invalid_in_http2_ends_only_its_own_stream(mesh):
     """All of them share one connection between the proxies."""
     before = (await mesh.tell("server", "raw_received")).get("/unread", 0)
     waiting = asyncio.create_task(mesh.requests("client", "http://server/unread", 8, method="POST"))
@@ -226,7 +226,7 @@ async def test_an_answer_that_http2_cannot_carry_ends_alone(mesh):
     assert {each["status"] for each in refused} == {502}
 
 
-async def test_a_request_with_a_wrong_length_disturbs_nobody_else(mesh):
+async def test_a_request_with_a_wrong_length_does_not_affect_other_requests(mesh):
     short = request("POST /short HTTP/1.1", "host: server", "content-length: 100", body="only this")
     answer = await mesh.tell("client", "raw", host="server", port=80, send=short, timeout=1)
     assert answer["received"] == ""
@@ -253,7 +253,7 @@ UNCLEAR = {
 
 @pytest.mark.parametrize("way", ["client", "bare"])
 @pytest.mark.parametrize("lines", UNCLEAR.values(), ids=UNCLEAR)
-async def test_a_request_whose_end_is_unclear_reaches_nobody(mesh, way, lines):
+async def test_a_request_of_ambiguous_length_does_not_reach_the_application(mesh, way, lines):
     """What one side takes for its content, the other may take for a next request (CVE-2024-23326). Refused by the
     caller's proxy, and by the workload's if the caller has none."""
     where = (
@@ -267,7 +267,7 @@ async def test_a_request_whose_end_is_unclear_reaches_nobody(mesh, way, lines):
 
 
 @pytest.mark.parametrize("kind", ["resets", "continuations"])
-async def test_a_flood_of_frames_ends_its_connection_and_disturbs_nobody_else(mesh, kind):
+async def test_a_flood_of_http2_frames_ends_only_its_own_connection(mesh, kind):
     bare = next(each for each in mesh.engine.pods() if each.plan.workload.name == "bare")
     connection = socket_in(bare.namespace)
     await asyncio.get_running_loop().sock_connect(connection, (mesh.pod("server").addresses[0], 8080))
@@ -277,7 +277,7 @@ async def test_a_flood_of_frames_ends_its_connection_and_disturbs_nobody_else(me
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
 
-async def test_an_answer_before_the_content_arrives_and_ends_only_its_own_connection(mesh):
+async def test_a_response_sent_before_the_request_body_arrives_and_ends_only_its_own_connection(mesh):
     for _ in range(3):
         head = request("POST /early HTTP/1.1", "host: server", "content-length: 1000000")
         answer = await mesh.tell("client", "raw", host="server", port=80, send=head, until="too much")
@@ -285,7 +285,7 @@ async def test_an_answer_before_the_content_arrives_and_ends_only_its_own_connec
     assert (await mesh.get("client", "http://server/after", method="POST"))["status"] == 200
 
 
-async def test_an_answer_that_is_reset_half_way_is_an_error_and_is_not_asked_for_again(mesh):
+async def test_a_response_reset_half_way_is_an_error_and_is_not_retried(mesh):
     before = (await mesh.tell("server", "raw_received")).get("/cut", 0)
     answer = await mesh.get("client", "http://server/cut")
     assert answer["status"] == 0, answer  # what came is no whole answer
@@ -293,7 +293,7 @@ async def test_an_answer_that_is_reset_half_way_is_an_error_and_is_not_asked_for
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
 
-async def test_a_slow_reader_gets_everything_and_holds_up_nobody(mesh):
+async def test_a_slow_reader_gets_everything_and_blocks_no_other_request(mesh):
     slow = mesh.tell("client", "slow_download", url=f"http://server:81/bytes/{FIFTY_MEGABYTES}", pause=0.05, pieces=30)
     task = asyncio.create_task(slow)
     answers = await mesh.requests("client", "http://server:81/beside", 50)
@@ -301,7 +301,7 @@ async def test_a_slow_reader_gets_everything_and_holds_up_nobody(mesh):
     assert await task == {"status": 200, "size": FIFTY_MEGABYTES}
 
 
-async def test_readers_who_have_stopped_hold_up_nobody(mesh):
+async def test_stalled_readers_block_no_other_request(mesh):
     """All of them share one connection between the proxies."""
     await mesh.tell("client", "stall", url=f"http://server:81/bytes/{FIFTY_MEGABYTES}", count=5)
     await quiet(mesh, "client", "rx")

@@ -40,7 +40,7 @@ async def test_a_timeout_ends_a_request_that_the_server_got(mesh):
     assert (await mesh.get("client", "http://app/in-time"))["status"] == 200
 
 
-async def test_without_a_timeout_a_slow_answer_arrives(mesh):
+async def test_without_a_timeout_a_slow_response_arrives(mesh):
     await mesh.tell("app", "script", path="/slow", steps=[{"delay": 1.5}])
     answer = await mesh.get("client", "http://app/slow")
     assert answer["status"] == 200
@@ -104,7 +104,7 @@ async def test_a_try_that_takes_too_long_is_made_again(mesh):
     "VirtualService",
     "spec.http[].fault.abort.httpStatus",
 )
-async def test_aborts_are_injected_as_often_as_asked(mesh):
+async def test_aborts_are_injected_at_the_configured_percentage(mesh):
     fault = {"abort": {"httpStatus": 451, "percentage": {"value": 50}}}
     await mesh.try_out(virtual_service("app", {"fault": fault, "route": [to("app")]}))
     before = await mesh.received("app", "/faulty")

@@ -116,7 +116,7 @@ async def test_paths_decide(mesh):
         assert await version(mesh, f"http://app{path}") == "v1", path
 
 
-async def test_who_calls_decides(mesh):
+async def test_source_labels_select_the_route(mesh):
     match = [{"sourceLabels": {"team": "red"}}]
     await mesh.try_out(
         virtual_service("app", {"match": match, "route": [to("app", "v2")]}, {"route": [to("app", "v1")]})
@@ -125,7 +125,7 @@ async def test_who_calls_decides(mesh):
     assert versions(await mesh.requests("stranger", "http://app/", 10)) == {"v1": 10}
 
 
-async def test_a_path_nobody_routes_is_not_found(mesh):
+async def test_a_path_without_a_route_is_a_404(mesh):
     await mesh.try_out(virtual_service("app", {"match": [{"uri": {"prefix": "/known"}}], "route": [to("app", "v1")]}))
     assert (await mesh.get("client", "http://app/known"))["status"] == 200
     assert (await mesh.get("client", "http://app/unknown"))["status"] == 404
@@ -189,7 +189,7 @@ async def test_paths_and_hosts_are_rewritten(mesh):
     assert (body["path"], body["host"]) == ("/other", "app")
 
 
-async def test_redirects_are_answered_by_the_proxy(mesh):
+async def test_the_proxy_sends_redirects(mesh):
     await mesh.try_out(
         virtual_service(
             "app",
@@ -205,7 +205,7 @@ async def test_redirects_are_answered_by_the_proxy(mesh):
     assert await mesh.received("app-v1", "/moved") == 0
 
 
-async def test_direct_responses_are_answered_by_the_proxy(mesh):
+async def test_the_proxy_sends_direct_responses(mesh):
     await mesh.try_out(
         virtual_service(
             "app",

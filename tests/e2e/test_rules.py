@@ -84,7 +84,7 @@ async def by_header(mesh):
     "spec.trafficPolicy.loadBalancer.consistentHash.ringHash.minimumRingSize",
     "spec.trafficPolicy.loadBalancer.consistentHash.maglev.tableSize",
 )
-async def test_who_has_the_same_header_is_sent_to_the_same_pod(mesh):
+async def test_requests_with_the_same_header_go_to_the_same_pod(mesh):
     for table, kind, size in (
         ({"minimumRingSize": 64}, "ring_hash", {"minimum_ring_size": "64"}),
         ({"ringHash": {"minimumRingSize": 2048}}, "ring_hash", {"minimum_ring_size": "2048"}),
@@ -115,7 +115,7 @@ async def scale(mesh, replicas):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.consistentHash.httpQueryParameterName")
-async def test_who_has_the_same_parameter_is_sent_to_the_same_pod(mesh):
+async def test_requests_with_the_same_query_parameter_go_to_the_same_pod(mesh):
     await mesh.try_out(by(httpQueryParameterName="user"))
     pods = {user: await chosen(mesh, user, url=f"http://pool/?user={user}") for user in USERS}
     assert len(set(pods.values())) > 1
@@ -141,7 +141,7 @@ async def test_one_caller_is_sent_to_one_pod_by_http_and_by_tcp(mesh):
     "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[].name",
     "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[].value",
 )
-async def test_who_has_no_cookie_is_given_one_and_stays_where_it_leads(mesh):
+async def test_a_caller_without_the_cookie_gets_one_and_sticks_to_its_pod(mesh):
     attributes = [{"name": "SameSite", "value": "Lax"}, {"name": "Secure"}]
     await mesh.try_out(by(httpCookie={"name": "who", "path": "/", "ttl": "90s", "attributes": attributes}))
     first = await mesh.get("client", "http://pool/")
@@ -154,7 +154,7 @@ async def test_who_has_no_cookie_is_given_one_and_stays_where_it_leads(mesh):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.simple")
-async def test_chance_takes_no_turns_and_avoids_nobody(mesh):
+async def test_random_load_balancing_neither_rotates_nor_avoids_a_slow_pod(mesh):
     await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "RANDOM"}))
     answers = await mesh.requests("client", "http://pool/", 150, parallel=1)
     order = [answer["body"]["pod"] for answer in answers]
@@ -234,7 +234,7 @@ async def test_a_subset_overrides_its_host_and_rules_of_one_host_are_merged(mesh
     "spec.trafficPolicy.connectionPool.http.h2UpgradePolicy",
     "spec.trafficPolicy.connectionPool.http.useClientProtocol",
 )
-async def test_connections_are_used_as_the_pool_says(mesh):
+async def test_the_connection_pool_limits_requests_and_connections(mesh):
     async def connections(word="total"):
         return await mesh.stat("client", POOL_STATS + f"upstream_cx_{word}$")
 
@@ -265,7 +265,7 @@ async def test_connections_are_used_as_the_pool_says(mesh):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.connectionPool.http.h2UpgradePolicy")
-async def test_who_is_outside_of_the_mesh_is_called_by_http2_only_where_the_rule_says_so(mesh):
+async def test_a_server_outside_of_the_mesh_is_called_over_http2_only_if_the_rule_upgrades(mesh):
     """Its server knows only HTTP/1, so that what was asked for is seen in what becomes of the request, too."""
     stats = r"^cluster\.outbound\|91\|\|plain\.shop.*upstream_cx_http2_total$"
     for policy, status in (("DEFAULT", 200), ("UPGRADE", 502)):
@@ -282,7 +282,7 @@ async def test_who_is_outside_of_the_mesh_is_called_by_http2_only_where_the_rule
     "spec.trafficPolicy.connectionPool.tcp.tcpKeepalive.interval",
     "spec.trafficPolicy.connectionPool.tcp.tcpKeepalive.probes",
 )
-async def test_connections_live_as_long_as_the_pool_says(mesh):
+async def test_the_connection_pool_limits_the_lifetime_of_connections(mesh):
     for limit in ("idleTimeout", "maxConnectionDuration"):
         await mesh.try_out(destination_rule("plain", connectionPool={"tcp": {limit: "0.5s"}}))
         answer = await mesh.tell("client", "tcp", host="plain", port=9000, send="hello")
@@ -306,7 +306,7 @@ def _timers(pid, address):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.connectionPool.tcp.connectTimeout")
-async def test_a_server_that_does_not_answer_is_given_up_in_time(mesh):
+async def test_a_connect_timeout_ends_a_call_to_a_silent_server(mesh):
     nobody = mesh.pod("client").addresses[0].rpartition(".")[0] + ".251"
     entry = {
         "hosts": ["silent.example.com"],
@@ -362,7 +362,7 @@ async def test_retries_keep_to_their_budget(mesh):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.proxyProtocol.version")
-async def test_the_proxy_header_tells_the_server_who_called(mesh):
+async def test_the_proxy_header_carries_the_callers_address(mesh):
     own = mesh.pod("client").addresses
     for version, begins in (("V1", tuple(f"PROXY TCP{6 if ':' in each else 4} {each} " for each in own)),
                             ("V2", "\r\n\r\n\0\r\nQUIT\n")):  # fmt: skip

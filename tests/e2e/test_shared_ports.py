@@ -106,18 +106,18 @@ async def called(mesh, shared):
 
 @pytest.mark.parametrize("shared", [each for each in saying(*PREFIXES) if each.values[0].pair != ("grpc", "http")])
 @pytest.mark.parametrize("caller", ["client", "outsider"])
-async def test_an_application_that_speaks_only_http1_answers(mesh, caller, shared):
+async def test_an_application_that_speaks_only_http1_responds(mesh, caller, shared):
     assert await status(mesh, caller, shared) == 200
 
 
 @pytest.mark.parametrize("shared", [each for each in saying("http", "unsaid") if "grpc" not in each.values[0].pair])
-async def test_it_answers_callers_of_a_gateway(mesh, shared):
+async def test_a_request_through_a_gateway_gets_a_response(mesh, shared):
     assert (await mesh.get("outsider", "http://edge/", headers={"Host": f"{shared}.example.com"}))["status"] == 200
 
 
 @pytest.mark.parametrize("shared", saying("tcp", "unsaid"))
 @pytest.mark.parametrize("caller", ["client", "outsider"])
-async def test_bytes_arrive_unless_the_older_keeps_the_port_for_http_and_nobody_declares_them(mesh, caller, shared):
+async def test_bytes_arrive_unless_the_older_service_declares_http_and_the_newer_declares_nothing(mesh, caller, shared):
     kept = shared.pair == ("http", "unsaid")
     assert await echoed(mesh, caller, shared) is not kept
 
@@ -161,7 +161,7 @@ async def test_where_only_the_meshs_tls_comes_in_a_newcomer_ends_no_connection_o
     await mesh.tell("client", "say", name="bytes", send="after.", until="after.")
 
 
-async def test_an_older_service_that_says_tcp_is_never_made_to_wait(mesh):
+async def test_a_port_that_the_older_service_declares_as_tcp_is_not_delayed(mesh):
     """In PERMISSIVE everybody waits whether TLS comes."""
     await mesh.edit(security("PeerAuthentication", {"mtls": {"mode": "DISABLE"}}))
     waited = {}
@@ -209,7 +209,7 @@ async def test_a_policy_for_paths_sees_those_of_http_and_lets_no_bytes_in(mesh, 
 
 @pytest.mark.parametrize("shared", [each for each in saying(*PREFIXES) if "grpc" not in each.values[0].pair])
 @pytest.mark.parametrize("caller", ["client", "outsider"])
-async def test_explain_says_what_happens(mesh, caller, shared):
+async def test_explain_predicts_whether_a_call_is_delivered(mesh, caller, shared):
     for scheme, app in (("http", "http"), ("tcp", "echo")):
         url = f"{scheme}://{shared}:{shared.port(app)}"
         (outcome,) = parsed(await weft("explain", caller, "--to", url, "-o", "json"))["outcomes"]

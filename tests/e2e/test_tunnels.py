@@ -131,7 +131,7 @@ async def test_a_tunnel_to_a_proxy_with_a_sidecar_is_within_the_meshs_tls(mesh, 
     assert await mesh.stat("client", rf"^cluster\.outbound\|{port}\|\|inner\..*\.ssl\.handshake$") > 0
 
 
-async def test_a_tunnel_is_asked_for_by_the_http_that_the_proxys_port_declares(mesh):
+async def test_a_tunnel_is_requested_in_the_http_version_that_the_proxys_port_declares(mesh):
     """HTTP/2 from the first proxy to the last, which ends the tunnel."""
     rule = {"host": "modern", "trafficPolicy": {"tunnel": tunnel(mesh)}}
     await mesh.try_out(*routed({"host": "modern"}), istio("DestinationRule", "modern", rule))
@@ -159,7 +159,7 @@ async def connect(mesh, port, host="inner"):
 
 
 @pytest.mark.parametrize("port", [3128, 3130])  # declared TCP, and not at all
-async def test_an_application_that_is_a_proxy_is_asked_by_connect(mesh, port):
+async def test_a_connect_request_reaches_an_application_that_is_a_proxy(mesh, port):
     answer = await connect(mesh, port)
     assert answer.startswith("HTTP/1.1 200"), answer
     assert answer.endswith("hello")
@@ -167,7 +167,7 @@ async def test_an_application_that_is_a_proxy_is_asked_by_connect(mesh, port):
     assert await mesh.stat("client", rf"^cluster\.outbound\|{port}\|\|inner\..*\.ssl\.handshake$") > 0
 
 
-async def test_where_http_is_declared_nothing_tells_whom_a_connect_is_for(mesh):
+async def test_a_connect_request_on_a_declared_http_port_matches_no_service(mesh):
     """Services share the port, and the request names only where it should lead."""
     before = await mesh.tell("inner", "tunnels")
     assert (await connect(mesh, 3129)).startswith("HTTP/1.1 404")

@@ -97,7 +97,7 @@ async def test_a_match_by_scheme(mesh, kind, right, wrong):
     "spec.http[].match[].queryParams.*.regex",
 )
 @pytest.mark.parametrize(("kind", "value"), [("exact", "yes"), ("prefix", "ye"), ("regex", "y[a-f]s")])
-async def test_a_match_by_what_a_request_says(mesh, kind, value):
+async def test_matches_by_method_authority_and_headers(mesh, kind, value):
     wanted = {kind: value}
     method = {kind: {"yes": "PUT", "ye": "PU", "y[a-f]s": "P[A-Z]T"}[value]}
     authority = {kind: {"yes": "app.shop", "ye": "app.s", "y[a-f]s": r"app\.sh[a-p]+"}[value]}
@@ -140,7 +140,7 @@ async def test_only_what_is_for_the_mesh_counts_in_it(mesh):
 
 
 @proves("VirtualService", "spec.exportTo", "spec.hosts")
-async def test_only_those_to_whom_it_is_exported_see_it(mesh):
+async def test_only_the_namespaces_in_export_to_use_it(mesh):
     await mesh.try_out(virtual_service("app", answer("yes"), exportTo=["."]))
     assert (await mesh.get("client", "http://app/"))["body"] == "yes"
     assert (await mesh.get("stranger", "http://app.shop/"))["body"]["path"] == "/"
@@ -162,7 +162,7 @@ async def test_names_and_counters_of_routes(mesh):
 
 
 @proves("VirtualService", "spec.http[].directResponse.body.bytes")
-async def test_an_answer_given_as_bytes(mesh):
+async def test_a_direct_response_body_given_as_bytes(mesh):
     body = {"bytes": "eWVz"}
     await mesh.try_out(virtual_service("app", {"directResponse": {"status": 203, "body": body}}))
     found = await mesh.get("client", "http://app/")
@@ -266,7 +266,7 @@ async def test_where_a_route_leads(mesh):
     "spec.http[].mirrors[].destination.port.number",
     "spec.http[].mirrors[].percentage.value",
 )
-async def test_copies_go_to_mirrors_as_often_as_asked(mesh):
+async def test_copies_go_to_mirrors_at_the_configured_percentage(mesh):
     there = {"host": "other", "subset": "v1", "port": {"number": 81}}
     half = {"value": 50}
     for name, mirrors, low, high in (
@@ -305,7 +305,7 @@ async def test_copies_go_to_mirrors_as_often_as_asked(mesh):
     "spec.http[].corsPolicy.allowCredentials",
     "spec.http[].corsPolicy.unmatchedPreflights",
 )
-async def test_who_may_share_answers(mesh):
+async def test_cors_headers_match_the_policy(mesh):
     policy = {
         "allowOrigins": [{"exact": "http://a"}, {"prefix": "http://b"}, {"regex": "http://c[0-9]"}],
         "allowMethods": ["GET", "PUT"],
@@ -387,7 +387,7 @@ async def test_a_fault_that_grpc_understands(mesh):
 
 
 @proves("VirtualService", "spec.http[].retries.retryIgnorePreviousHosts")
-async def test_a_retry_goes_to_somebody_else_unless_it_need_not(mesh):
+async def test_a_retry_avoids_the_failed_host_unless_configured_otherwise(mesh):
     bad = mesh.pod("app-v1").name
     await tell(mesh.sockets, bad, "script", path="/half", forever={"status": 503})
     # Half of the first tries fail. Then Envoy looks up to five times for somebody else, or takes anybody. At random: by
@@ -406,7 +406,7 @@ async def test_a_retry_goes_to_somebody_else_unless_it_need_not(mesh):
 
 
 @proves("VirtualService", "spec.http[].retries.backoff")
-async def test_a_retry_waits_as_long_as_asked(mesh):
+async def test_a_retry_waits_for_the_configured_backoff(mesh):
     """Each pause is anything up to the interval, which doubles: all three below a tenth of it is one in ten thousand."""
     for pod in ("app-v1", "app-v2"):
         await mesh.tell(pod, "script", path="/slow", forever={"status": 503})

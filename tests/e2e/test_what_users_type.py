@@ -189,7 +189,7 @@ async def test_json_and_yaml_say_the_same_and_short_is_the_table(mesh, command):
         assert short == await weft("proxy-config", command, POD)
 
 
-async def test_whole_answers_are_envoys_own(mesh):
+async def test_whole_dumps_are_those_of_envoy(mesh):
     assert (
         parsed(await weft("pc", "bootstrap", POD, "-o", "json"))["bootstrap"]
         == ((await section(mesh, "Bootstrap"))["bootstrap"])
@@ -303,7 +303,7 @@ async def test_proxy_status_of_a_proxy_for_which_there_is_nothing(mesh):
         assert every["frontend-0.shop"]["resources"][ROUTE]["state"] == "SYNCED"
 
 
-async def test_check_inject_says_who_has_an_envoy_and_why(mesh):
+async def test_check_inject_shows_which_pods_have_an_envoy_and_why(mesh):
     for name in ("frontend", "outsider"):
         (row,) = parsed(await weft("check-inject", f"{name}-0.shop", "-o", "json"))
         has = True

@@ -57,7 +57,7 @@ async def test_only_the_owner_reaches_the_sockets_of_a_mesh(mesh):
         assert await connected(pod, user, paths) == ["PermissionError"] * 3, user
 
 
-async def test_even_on_the_socket_of_the_proxies_nobody_is_told(mesh):
+async def test_debug_requests_on_the_socket_of_the_proxies_are_denied(mesh):
     """Which each Envoy was handed: what it could ask, were it not itself any more."""
     path = socket_of(mesh.engine.name).with_name("xds.sock")
     async with grpc.aio.insecure_channel(f"unix:{path}") as to:
