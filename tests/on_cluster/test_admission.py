@@ -84,7 +84,7 @@ def printed(mesh, namespace, tmp_path_factory):
     return yaml.safe_load(text)
 
 
-def test_the_webhook_answers_what_kube_inject_prints_byte_for_byte(mesh, namespace, printed):
+def test_the_webhook_patches_a_pod_to_what_kube_inject_prints_byte_for_byte(mesh, namespace, printed):
     """Asked about the very same object, which the API server has not touched: no default, no other plugin."""
     for replica in replicas(mesh.cluster):
         status, answer = post(mesh.cluster, replica, "/inject", json.dumps(review(WEB, namespace)).encode())
@@ -117,7 +117,7 @@ def _comparable(pod):
     return _canonical({"metadata": metadata, "spec": spec})
 
 
-def test_a_pod_that_asks_for_the_impossible_is_refused_with_every_reason(mesh, namespace):
+def test_a_pod_with_invalid_annotations_is_rejected_with_every_reason(mesh, namespace):
     pod = plain_pod(
         annotations={"traffic.sidecar.istio.io/excludeInboundPorts": "80,http", "sidecar.istio.io/proxyCPU": "much"}
     )
@@ -128,7 +128,7 @@ def test_a_pod_that_asks_for_the_impossible_is_refused_with_every_reason(mesh, n
     assert "proxyCPU" in said and "`much` is not an amount" in said
 
 
-def test_what_is_made_no_use_of_is_told_to_whoever_applies_the_pod(mesh, namespace, tmp_path):
+def test_an_unknown_annotation_is_a_warning_on_apply(mesh, namespace, tmp_path):
     pod = plain_pod(annotations={"sidecar.istio.io/proxyCPUs": "1"})
     (tmp_path / "pod.yaml").write_text(yaml.safe_dump(pod))
     said = _complaints(mesh, "apply", "--dry-run=server", f"--namespace={namespace}", "-f", str(tmp_path / "pod.yaml"))
@@ -185,7 +185,7 @@ def beside_another(mesh, namespace, tmp_path_factory):
 
 
 @pytest.mark.parametrize("word", ["a", "z"])
-def test_a_container_of_another_webhook_is_in_the_mesh_whoever_is_asked_first(beside_another, word):
+def test_a_container_of_another_webhook_is_in_the_mesh_in_either_webhook_order(beside_another, word):
     pod = beside_another[word]
     found = containers(pod)
     assert found["added"]["readinessProbe"]["httpGet"]["path"] == "/app-health/added/readyz"
@@ -242,7 +242,7 @@ def _with(document, **changes):
 
 
 @pytest.mark.parametrize("path", ["/inject", "/validate"])
-def test_a_bad_review_gets_a_reason_and_hurts_nobody(mesh, path):
+def test_an_invalid_review_gets_a_reason_and_the_webhook_continues(mesh, path):
     replica = replicas(mesh.cluster)[0]
     for name, (body, status, reason) in _bad_reviews().items():
         said, text = post(mesh.cluster, replica, path, body)
@@ -261,7 +261,7 @@ def test_a_bad_review_gets_a_reason_and_hurts_nobody(mesh, path):
      {"metadata": {}, "spec": {"containers": [{"name": "a", "readinessProbe": [], "env": {}}]}},
      {"metadata": {}, "spec": {"containers": [{"name": "a", "lifecycle": "x", "ports": [1, {"containerPort": "x"}]}]}}],
 )  # fmt: skip
-def test_a_pod_that_no_api_server_would_send_is_answered_too(mesh, pod):
+def test_a_pod_that_no_api_server_would_send_gets_a_response(mesh, pod):
     status, text = post(mesh.cluster, replicas(mesh.cluster)[0], "/inject", json.dumps(review(pod, "any")).encode())
     assert status == 200, text
     answer = json.loads(text)["response"]
@@ -312,7 +312,7 @@ def test_every_served_version_of_a_kind_is_judged(mesh, namespace):
             mesh.cluster.api.request("POST", f"{_services(namespace, version)}?dryRun=All", wrong)
 
 
-def test_what_is_stored_already_is_held_against_nobody_who_does_not_change_it(mesh, namespace):
+def test_a_stored_invalid_object_does_not_block_changes_of_other_fields(mesh, namespace):
     """A label of a revision that there is not lets a wrong one in, as a weft that was away would have."""
     wrong = yaml.safe_load(WRONG.replace("NAMESPACE", namespace))
     wrong["metadata"]["labels"] = {"istio.io/rev": "nobody"}
@@ -329,7 +329,7 @@ def _services(namespace, version="v1"):
     return f"/apis/networking.istio.io/{version}/namespaces/{namespace}/virtualservices"
 
 
-def test_kinds_that_are_not_ours_are_not_asked_about(mesh):
+def test_the_webhooks_cover_only_kinds_of_the_mesh(mesh):
     configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     for configuration in mesh.cluster.api.request("GET", configurations)["items"]:
         for each in configuration["webhooks"]:

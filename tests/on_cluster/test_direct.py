@@ -118,7 +118,7 @@ def test_it_is_served_by_the_token_of_its_pod(greet):
     assert greet(15012, {"type": "tls", "config": ROOTS}, call_creds=TOKEN) == "ok greeter"
 
 
-def test_who_shows_neither_is_told_what_to_show(greet):
+def test_a_client_without_certificate_or_token_gets_an_error_that_names_both(greet):
     said = greet(15012, {"type": "tls", "config": ROOTS})
     assert said.startswith("failed UNAVAILABLE") and "a certificate of the mesh or a bearer token is required" in said
 

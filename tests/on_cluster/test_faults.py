@@ -133,7 +133,7 @@ def test_tokens_that_prove_nothing_are_refused_and_both_sides_say_why(mesh, cont
         assert each not in written
 
 
-def test_who_it_is_not_nobody_can_be(mesh, control, traffic, namespace):
+def test_no_caller_gets_the_certificate_of_another_identity(mesh, control, traffic, namespace):
     """Neither by a request that names another, nor as an agent, nor as the agent of another node."""
     begun, (agent,) = time.monotonic(), names(mesh, AGENT)
     agents, workloads = token(mesh, NAMESPACE, agent.removeprefix("pod/"), "weft-node"), token(mesh, namespace, "spare")
@@ -261,7 +261,7 @@ def has_by_hand(traffic, namespace, name):
     return known in traffic.admin("client", "/clusters")
 
 
-def test_what_vanished_while_nobody_could_watch_is_gone_from_every_proxy(mesh, traffic, namespace):
+def test_objects_deleted_during_an_api_server_outage_are_removed_from_every_proxy(mesh, traffic, namespace):
     """The API server comes back and has forgotten what was in between: 410, and all is listed anew."""
     add_by_hand(mesh, namespace, "vanishing", traffic.addresses["spare"])
 
@@ -280,7 +280,7 @@ def test_what_vanished_while_nobody_could_watch_is_gone_from_every_proxy(mesh, t
     written_by(mesh, CONTROL, "listing again", begun=begun)
 
 
-def test_a_kubelet_that_starts_again_disturbs_nobody_and_still_finds_the_agent(mesh, traffic, namespace):
+def test_a_kubelet_restart_disturbs_no_traffic_and_kubelet_finds_the_agent_again(mesh, traffic, namespace):
     def containers():
         # Pods of the tests before this one may still be on their way out.
         proxies = [traffic.pids(namespace, f"{pod}$", "istio-proxy") for pod in traffic.addresses]

@@ -160,7 +160,7 @@ def test_a_route_of_a_service_splits_its_calls_between_two_versions(place, mesh)
     assert 100 < found["v1"] < 195  # of 3 to 1, by chance
 
 
-def test_a_backend_that_is_not_there_is_told_in_the_status(place, mesh):
+def test_a_missing_backend_is_reported_in_the_status(place, mesh):
     parent = {"group": "", "kind": "Service", "name": "web-v2"}
     mesh.apply(route(place.namespace, "nowhere", parent, {"backendRefs": [{"name": "nobody", "port": 80}]}))
     conditions = {each["type"]: each for each in place.parent("nowhere")["conditions"]}
@@ -192,7 +192,7 @@ def test_a_gateway_without_an_address_gets_proxies_of_its_own(place, mesh):
     ]
 
 
-def test_what_somebody_adds_to_the_proxies_stays_and_ports_follow_the_gateway(place, mesh):
+def test_manual_changes_to_the_gateways_deployment_stay_and_ports_follow_the_gateway(place, mesh):
     mesh.kubectl("scale", f"--namespace={place.namespace}", "deployment/made-weft", "--replicas=2")
     changed = standard_gateway(
         place.namespace, "made", listeners=[HTTP, {"name": "more", "port": 8080, "protocol": "HTTP"}]

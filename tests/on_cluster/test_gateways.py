@@ -145,7 +145,7 @@ def der(pem):
     return ssl.PEM_cert_to_DER_cert(pem.decode().split("-----END CERTIFICATE-----")[0] + "-----END CERTIFICATE-----\n")
 
 
-def test_who_is_outside_comes_in_by_http_and_the_service_knows_the_gateway(place):
+def test_an_outside_http_caller_is_served_and_the_service_sees_the_gateways_identity(place):
     said = until(place.http)
     assert caller_of(said) == f"spiffe://cluster.local/ns/{place.namespace}/sa/edge"
 
@@ -192,7 +192,7 @@ def test_a_gateway_that_is_replaced_loses_no_request(place, mesh):
     assert answers and None not in answers
 
 
-def test_the_gateways_proxy_is_known_to_who_asks(place, mesh):
+def test_proxy_status_lists_the_gateways_proxy(place, mesh):
     (pod,) = get(place.cluster, "pods", place.namespace, selector="app=edge")
     name = pod["metadata"]["name"]
 

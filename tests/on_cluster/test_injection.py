@@ -180,7 +180,7 @@ def test_without_native_sidecars_the_application_still_starts_behind_its_proxy(c
     assert caller_of(fetched(cluster, namespace, "older", f"http://web.{namespace}/")) == me(namespace)
 
 
-def test_the_proxy_knows_who_it_is(cluster, pods, namespace):
+def test_the_proxys_environment_identifies_its_workload(cluster, pods, namespace):
     found = variables(pods["web"])
     owner = f"kubernetes://apis/apps/v1/namespaces/{namespace}/deployments/web"
     assert found["ISTIO_META_OWNER"] == owner
@@ -248,7 +248,7 @@ def test_a_port_that_is_excluded_passes_by_the_proxy(cluster, namespace):
     assert "x-request-id" not in past["headers"]
 
 
-def test_the_resources_that_a_pod_asks_for_its_proxy_are_the_kernels(cluster, pods):
+def test_resource_annotations_of_a_pod_apply_to_its_proxy(cluster, pods):
     assert proxy(pods["tuned"])["resources"] == {
         "requests": {"cpu": "30m", "memory": "70Mi"},
         "limits": {"cpu": "1500m", "memory": "300Mi"},
@@ -259,7 +259,7 @@ def test_the_resources_that_a_pod_asks_for_its_proxy_are_the_kernels(cluster, po
     }
 
 
-def test_a_pods_own_words_about_its_proxy_are_heard(cluster, pods):
+def test_a_pods_own_settings_for_its_proxy_apply(cluster, pods):
     running = environment(cluster, pods["tuned"])
     assert running["TASTE"] == "sweet"
     assert running["ISTIO_META_COLOR"] == "blue"
@@ -270,7 +270,7 @@ def test_a_pods_own_words_about_its_proxy_are_heard(cluster, pods):
     assert [each["name"] for each in pods["tuned"]["spec"]["containers"]] == ["app"]
 
 
-def test_kubelet_gets_the_applications_answers_under_strict(pods):
+def test_kubelet_gets_the_applications_responses_under_strict(pods):
     """HTTP, HTTPS, TCP, gRPC and exec: all asked of this pod, none of which failed."""
     found = statuses(pods["web"])
     assert found["app"]["ready"] and found["rpc"]["ready"] and found["tls"]["ready"]

@@ -19,7 +19,7 @@ def test_installing_again_changes_nothing(mesh):
     assert "26 unchanged" in mesh.install()
 
 
-def test_who_empties_a_machine_gets_one_replica_of_the_control_plane_and_not_the_last(mesh):
+def test_draining_a_node_evicts_one_replica_of_the_control_plane_but_not_the_last(mesh):
     """As `kubectl drain` asks for it: by evictions, which the budget allows or holds back."""
     until(lambda: allowed(mesh) == 1)
     first, last = replicas(mesh.cluster)

@@ -142,7 +142,7 @@ def place(mesh):
         mesh.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def test_who_was_told_of_everything_keeps_it(place):
+def test_a_proxy_that_has_the_whole_config_keeps_it(place):
     assert place.whole <= place.clusters(place.early)
     assert place.get(place.early, UNCALLED[0])[0] == 200
     assert place.held(place.early, UNCALLED[0]) == 0
@@ -164,7 +164,7 @@ def test_the_first_request_arrives_by_mutual_tls(place):
     assert place.held(place.one, "web") == 1
 
 
-def test_a_server_that_speaks_first_is_heard_in_the_first_connection(place):
+def test_the_first_connection_receives_the_greeting_of_a_server_first_protocol(place):
     assert "greeter" not in place.known(place.one)
     name = f"greeter.{place.namespace}"
     words = [f"--namespace={place.namespace}", "exec", place.one, "-c", "app", "--", "python3", "-c", CALL, name]
@@ -184,7 +184,9 @@ AGENT, CONTROL = ("weft-node", "agent"), ("weft-control", "discovery")
 
 
 @pytest.mark.parametrize(("who", "killed"), [("agent", [AGENT]), ("discovery", [CONTROL]), ("both", [AGENT, CONTROL])])
-def test_who_is_killed_takes_nothing_away_and_knows_who_was_called_when_it_is_back(place, who, killed):
+def test_after_a_kill_proxies_keep_their_config_and_the_restarted_component_knows_the_called_services(
+    place, who, killed
+):
     """With both, nobody is left who knows but the proxies."""
     kept, after = f"kept-by-{who}", f"after-{who}"
     assert place.get(place.one, kept)[0] == 200

@@ -99,7 +99,7 @@ def test_a_namespace_goes_to_the_new_revision_and_back_without_a_failed_request(
         until(lambda: drivers(mesh, old, "echo") == {"csi.weft.dev"})
 
 
-def test_a_revision_that_nobody_uses_goes_and_the_other_stays(mesh, canary, namespaces, pods):
+def test_an_unused_revision_is_removed_and_the_other_stays(mesh, canary, namespaces, pods):
     old, new = namespaces
     with pods.undisturbed(but=f"http://echo.{new}/"):
         mesh.kubectl("delete", "namespace", new, "--wait")

@@ -234,7 +234,7 @@ def hook(pod):
     return containers(pod)["istio-proxy"]["lifecycle"]["postStart"]["exec"]["command"]
 
 
-def test_no_pod_takes_the_hook_away_that_asks_for_its_redirect(mesh, restricted):
+def test_no_pod_can_replace_the_hook_that_requests_its_redirect(mesh, restricted):
     pod = restricted_pod()
     pod["metadata"]["generateName"] = "wilful-"
     own = {"name": "istio-proxy", "image": "auto", "lifecycle": {"postStart": {"exec": {"command": ["true"]}}}}
@@ -245,7 +245,7 @@ def test_no_pod_takes_the_hook_away_that_asks_for_its_redirect(mesh, restricted)
     assert hook(tried(mesh.cluster, restricted, pod)) == hook(tried(mesh.cluster, restricted, restricted_pod()))
 
 
-def test_before_a_sidecar_that_is_no_native_one_an_init_container_asks_for_the_redirect(cluster, restricted):
+def test_without_native_sidecars_an_init_container_requests_the_redirect(cluster, restricted):
     """For kubelet starts the application behind it whether or not its hook fails."""
     pod = get(cluster, "pod", restricted, "regular")
     assert [each["name"] for each in pod["spec"]["initContainers"]] == ["istio-validation"]
@@ -318,7 +318,7 @@ def has_started(cluster, namespace, name, container):
     return "waiting" not in found["state"] or found["lastState"]
 
 
-def test_a_pod_whose_agent_does_not_redirect_fails_and_says_why(mesh, cluster, restricted):
+def test_a_pod_whose_agent_does_not_redirect_fails_with_a_reason(mesh, cluster, restricted):
     misled_pod(cluster, restricted, "misled")
 
     def failed():
@@ -334,7 +334,7 @@ def test_a_pod_whose_agent_does_not_redirect_fails_and_says_why(mesh, cluster, r
     mesh.kubectl("delete", "pod", f"--namespace={restricted}", "misled", "--timeout=120s")
 
 
-def test_a_pod_waits_for_an_agent_that_is_away_and_says_so(mesh, cluster, restricted, canary):
+def test_a_pod_waits_for_a_missing_agent_and_its_events_show_it(mesh, cluster, restricted, canary):
     away = {"spec": {"template": {"spec": {"nodeSelector": {"example.com/nowhere": "true"}}}}}
     back = {"spec": {"template": {"spec": {"nodeSelector": {"example.com/nowhere": None}}}}}
     agents = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/weft-node-{canary}"
@@ -386,7 +386,7 @@ def answered(mesh):
     mesh.rolled_out(NAMESPACE, CONTROL)
 
 
-def test_a_pod_is_refused_while_nobody_can_inject_it(cluster, unanswered):
+def test_a_pod_is_rejected_while_the_webhook_is_unavailable(cluster, unanswered):
     wanted = apps.template("web", apps.spec(python("app", SERVE, "8080")))
     cluster.apply(of_kind("apps/v1", "Deployment", unanswered, "web", {"replicas": 1, **wanted}))
 
@@ -400,7 +400,7 @@ def test_a_pod_is_refused_while_nobody_can_inject_it(cluster, unanswered):
     assert "istiod-canary" in refusal(cluster, unanswered, plain_pod())
 
 
-def test_a_pod_that_is_told_not_to_be_injected_needs_no_webhook(cluster, unanswered):
+def test_a_pod_that_opts_out_of_injection_needs_no_webhook(cluster, unanswered):
     pod = apps.pod(unanswered, "alone", python("app", SERVE, "8080"), labels={"sidecar.istio.io/inject": "false"})
     cluster.apply(pod)
     assert get(cluster, "pod", unanswered, "alone")
@@ -441,7 +441,7 @@ def audit(mesh, namespace, *more):
     }
 
 
-def test_a_pod_that_starts_meanwhile_waits_says_why_and_starts_by_itself(mesh, cluster, unanswered):
+def test_a_pod_created_meanwhile_waits_with_a_reason_and_starts_by_itself(mesh, cluster, unanswered):
     """However long it takes: its proxy does not run in vain, to be started again ever more seldom."""
 
     def waits(name):

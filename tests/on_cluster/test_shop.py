@@ -58,7 +58,7 @@ def test_what_is_allowed_is_served_and_what_is_not_is_refused_by_a_policy_with_a
     assert all(" 403 " in line and "ns[shop]-policy[till]-rule[0]" in line for line in lines)
 
 
-def test_plaintext_is_refused_and_the_log_says_why(shop):
+def test_plaintext_is_rejected_and_the_log_shows_why(shop):
     (outsider,) = shop.get("pods", "-l", "app=outsider")["items"]
     assert containers(outsider) == ["app"]
     said = shop.ask("deployment/outsider", "http://payments/pay")
@@ -79,7 +79,7 @@ def test_two_versions_share_the_payments_by_weight(shop):
     assert taken.count("v2") == 100 - taken.count("v1")
 
 
-def test_a_changed_route_holds_without_a_restart_and_says_that_it_is_accepted(shop):
+def test_a_changed_route_applies_without_a_restart_and_its_status_is_accepted(shop):
     before = [each["metadata"]["uid"] for each in shop.get("pods", "-l", "app in (frontend, payments)")["items"]]
     shop.apply(shops.split(0, 100))
 
