@@ -43,7 +43,7 @@ def test_a_directory_or_file_of_the_proxies_user_is_written_to(place):
     assert refusal(place / "access.log") == ""
 
 
-def test_what_cannot_be_written_says_why(place):
+def test_an_unwritable_access_log_is_rejected_with_the_reason(place):
     assert "is a directory" in refusal(place)
     assert "no such file or directory" in refusal(place / "none" / "access.log")
     assert "not an absolute path" in refusal("access.log")

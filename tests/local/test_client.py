@@ -14,7 +14,7 @@ from weft.local.error import LocalError, NoSuchMesh
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("run_base")]
 
 
-def test_a_mesh_that_does_not_run_is_said_so():
+def test_a_mesh_that_does_not_run_is_an_error_with_a_hint():
     for ask in (client.fetch_status, client.fetch_problems):
         with pytest.raises(NoSuchMesh, match="weft up DIR"):
             ask("nobody")

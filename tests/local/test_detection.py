@@ -76,7 +76,7 @@ def test_a_port_that_services_declare_in_two_ways_is_named_if_it_is_looked_into(
     assert "in two ways" not in late(mesh, {INBOUND: 2})[0]
 
 
-def test_a_connection_that_was_dropped_while_it_was_looked_at_is_told_where_the_port_is_undeclared():
+def test_a_connection_dropped_during_protocol_detection_is_reported_for_undeclared_ports():
     mesh = Mesh()
     put(mesh, database())
     (said,) = late(mesh, {}, cuts={("10.96.1.1", 3306): 1, ("0.0.0.0", 80): 9})
@@ -86,7 +86,7 @@ def test_a_connection_that_was_dropped_while_it_was_looked_at_is_told_where_the_
     assert late(mesh, {}, cuts={("10.96.1.1", 3306): 1}) == []
 
 
-def test_connections_that_sent_too_much_to_tell_are_told_until_the_ports_are_declared():
+def test_connections_that_exceed_the_detection_buffer_are_reported_until_the_ports_are_declared():
     mesh, detection = Mesh(), Detection()
 
     def said(unread):

@@ -126,7 +126,7 @@ async def test_a_taken_port_is_a_problem_at_its_line_and_is_published_once_it_is
         assert door.problems() == ()
 
 
-async def test_of_two_who_ask_for_one_port_the_first_has_it(door):
+async def test_the_first_of_two_publications_of_one_port_wins(door):
     port = free_port()
     door.want([published(port, owner="Workload shop/b", address="0.0.0.0"), published(port, owner="Workload shop/a")])
     await door.settled()

@@ -70,7 +70,7 @@ def test_the_last_mesh_takes_the_default_directory_with_it(default_base):
     assert not default_base.exists()
 
 
-def test_a_directory_that_somebody_chose_stays(run_base):
+def test_a_run_directory_chosen_by_the_user_is_kept(run_base):
     acquire(unique(), "/shop").release()
     assert run_base.is_dir()
 
@@ -217,7 +217,7 @@ def test_what_a_mesh_in_the_background_printed_goes_with_it(run_base, by):
     assert list(run_base.iterdir()) == []
 
 
-def test_says_to_be_root_where_the_directory_may_not_be_made(tmp_path, monkeypatch):
+def test_the_error_suggests_root_if_the_directory_cannot_be_created(tmp_path, monkeypatch):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o755)
     tmp_path.chmod(0o755)
