@@ -48,7 +48,7 @@ def test_reads_what_other_kinds_of_keys_have_signed(key, algorithm):
 
 
 @pytest.mark.parametrize("none", ["none", "None", "NONE", "nOnE", "", "none\0"])
-def test_refuses_a_token_that_says_it_needs_no_signature(none):
+def test_rejects_an_unsigned_token_with_algorithm_none(none):
     header = forging.encode({"alg": none, "kid": "one"})
     body = forging.encode(CLAIMS)
     assert reason(f"{header}.{body}.") is TokenReason.MALFORMED

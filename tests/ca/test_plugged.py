@@ -23,7 +23,7 @@ def refused(directory) -> AuthorityError:
     return error.value
 
 
-def test_a_root_of_somebody_elses_signs_itself(tmp_path):
+def test_a_plugged_in_root_signs_without_a_chain(tmp_path):
     making.plug_in(tmp_path, certificate=ROOT, key=ROOT_KEY)
     plugged = read_plugged(tmp_path, NOW)
     assert plugged.roots == (certificate_pem(ROOT),)
@@ -188,7 +188,7 @@ def test_files_that_have_gone_change_nothing(tmp_path):
     assert kept.bundle() == (certificate_pem(ROOT),)
 
 
-def test_says_how_a_plugged_in_ca_is_rotated(tmp_path):
+def test_the_error_explains_how_a_plugged_in_ca_is_rotated(tmp_path):
     making.plug_in(tmp_path, certificate=ROOT, key=ROOT_KEY)
     for rotate in (lambda kept: kept.rotate(NOW, 0.0), lambda kept: kept.switch(NOW)):
         with pytest.raises(AuthorityError, match="weft does not rotate its roots") as error:

@@ -94,7 +94,7 @@ def test_only_the_leader_moves_on(leader, follower, clock):
     assert leader.state.phase is RotationPhase.FADING
 
 
-def test_time_in_which_nobody_announced_the_new_root_does_not_count(leader, follower, clock):
+def test_time_without_a_leader_does_not_count_towards_propagation(leader, follower, clock):
     leader.rotate(clock(), 600.0)
     leader.follow()
     clock.now += 10 * DAY

@@ -55,7 +55,7 @@ def reason(checker, token) -> TokenReason:
     return refused.value.reason
 
 
-async def test_a_token_of_the_issuer_speaks_for_its_pod(clock):
+async def test_a_token_of_the_issuer_identifies_its_pod(clock):
     issuer = TokenIssuer(clock=clock)
     token = issuer.issue(making.CALLER, lifetime=timedelta(hours=1))
     caller = await issuer.checker().check(token)
@@ -120,7 +120,7 @@ def test_what_was_revoked_is_remembered_for_as_long_as_a_token_could_be_shown(cl
         Caller("a:b", "c", "p", "u"),
     ],
 )
-def test_no_token_is_issued_that_nobody_would_take(caller):
+def test_no_token_is_issued_that_every_checker_would_reject(caller):
     with pytest.raises(ValueError, match=r"pod|every checker"):
         TokenIssuer().issue(caller)
 
@@ -230,11 +230,11 @@ def test_the_leeway_is_bounded():
         SignedTokens([], issuer=ISSUER, audience="")
 
 
-def test_without_keys_nobody_is_trusted(clock):
+def test_without_keys_every_token_is_rejected(clock):
     assert reason(SignedTokens([], issuer=ISSUER, clock=clock), sign(claims(clock))) is TokenReason.ALGORITHM
 
 
-def test_who_was_refused_after_a_good_signature_is_known(checker, clock):
+def test_a_rejection_after_a_valid_signature_names_the_caller(checker, clock):
     with pytest.raises(TokenRefused) as refused:
         checker.check_now(sign(claims(clock, exp=int(clock.now) - 100)))
     assert refused.value.caller == Caller("shop", "web", "web-1", "2", float(int(clock.now) - 100))

@@ -83,7 +83,7 @@ def test_what_signs_no_more_or_not_yet_may_end(tmp_path):
     assert status.problems(datetime.now(UTC)) == ()
 
 
-def test_an_expired_signer_is_not_said_to_sign():
+def test_the_status_shows_that_an_expired_signer_cannot_sign():
     status = Authority.in_memory(making.DOMAIN).status()
     root = msgspec.structs.replace(status.certificates[0], expires=datetime.now(UTC))
     assert "the CA cannot sign" in msgspec.structs.replace(status, certificates=(root,)).next_step
@@ -95,7 +95,7 @@ def test_files_that_are_not_used_are_a_problem():
     assert "the changed CA files are invalid; the old ones stay in use: ca-key.pem: is gone" in str(problem)
 
 
-def test_says_when_there_is_none(tmp_path):
+def test_a_directory_without_a_ca_is_an_error(tmp_path):
     with pytest.raises(AuthorityError, match="there is no CA"):
         read_status(tmp_path)
 
