@@ -79,7 +79,7 @@ async def test_what_envoy_refuses_is_an_error_with_its_words(ready_envoy):
         (b'{"stats": [{"histograms": {"computed_quantiles": [{"name": "x"}]}}]}', "unknown form"),
     ],
 )
-async def test_strange_answers_are_errors_and_nothing_else(body, message):
+async def test_invalid_responses_are_envoy_errors(body, message):
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))

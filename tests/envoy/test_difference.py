@@ -120,7 +120,7 @@ def test_another_weight_is_a_difference(has):
     assert [(place.sent, place.has) for place in found.places] == [(1, 7)]
 
 
-def test_what_envoy_says_of_it_stands_beside_it(has):
+def test_the_state_that_envoy_reports_is_the_note_of_a_difference(has):
     listener = has["configs"][2]["dynamic_listeners"][0]
     listener["active_state"]["listener"]["filters"] = []
     listener["error_state"] = {"details": "no such filter"}

@@ -66,6 +66,6 @@ def test_filters_join(wanted, count):
     assert len(clusters(DUMP, wanted)) == count
 
 
-def test_who_made_each_row_stands_behind_it():
+def test_the_why_column_shows_the_reason_for_each_row():
     made = table([{"name": "outbound|80||a"}], why=lambda name, at: f"{name}@{at}")
     assert (made.columns[-1], made.rows[0][-1]) == ("WHY", "outbound|80||a@")

@@ -68,7 +68,7 @@ def test_a_dump_of_something_else_is_refused_with_what_to_take():
     assert "/clusters?format=json" in refused.value.problem.hint
 
 
-def test_what_was_told_has_localities():
+def test_assigned_endpoints_have_localities():
     def assignment(name, *addresses):
         endpoints = [
             {
@@ -111,7 +111,7 @@ def test_what_was_told_has_localities():
     assert is_told(found) and not is_told(DUMP) and not is_told(dump(ClustersConfigDump={}))
 
 
-def test_who_made_each_row_is_asked_by_its_address():
+def test_the_reason_for_a_row_is_looked_up_by_its_address():
     shown = table(clusters(read(json.dumps(SAID).encode())), why=lambda name, at: f"{name}@{at}")
     assert shown.columns == (*COLUMNS, "WHY")
     assert all(row[-1] == f"{row[3]}@{row[0]}" for row in shown.rows)

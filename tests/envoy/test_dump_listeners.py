@@ -136,7 +136,7 @@ def test_tolerates_what_it_does_not_know():
     assert table(listeners(dump(ListenersConfigDump={"dynamic_listeners": odd}))).rows == (("", "0", "ALL", "HTTP"),)
 
 
-def test_who_made_each_row_is_asked_by_where_its_chain_is_whatever_the_order_of_rows():
+def test_the_reason_for_a_row_is_looked_up_by_the_index_of_its_filter_chain():
     body = listener("l", "0.0.0.0", 80, chain(TCP, cluster="a"), chain(TCP, cluster="b"))["active_state"]["listener"]
     body["default_filter_chain"] = chain(TCP, cluster="c")
     shown = table([body], why=lambda name, at: f"{name}@{at}")

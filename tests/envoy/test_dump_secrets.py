@@ -91,7 +91,7 @@ def test_no_form_of_nonsense_is_an_error():
         assert rows(entry("default", tls_certificate={"certificate_chain": odd}))[0][3] == "false"
 
 
-def test_who_made_each_row_stands_behind_it():
+def test_the_why_column_shows_the_reason_for_each_row():
     section = {"dynamic_active_secrets": [{"name": "default", "secret": {"tls_certificate": {}}}]}
     made = table(section, now=NOW, why=lambda name, at: f"{name}@{at}")
     assert (made.columns[-1], [row[-1] for row in made.rows]) == ("WHY", ["default@"])
