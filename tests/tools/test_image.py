@@ -26,7 +26,7 @@ def fill(tree, *, order=("a.txt", "b.txt"), umask=0o022, time=1_000_000_000):
         os.umask(before)
 
 
-def test_the_same_files_are_the_same_layer_whoever_wrote_them_and_when(tmp_path):
+def test_the_same_files_make_the_same_layer_whatever_their_order_umask_and_time(tmp_path):
     one = layer.cached(tmp_path / "one", "x", "key", fill)
     other = layer.cached(
         tmp_path / "two", "x", "key", lambda tree: fill(tree, order=("b.txt", "a.txt"), umask=0o077, time=5)
@@ -102,7 +102,7 @@ def test_the_cache_forgets_what_was_not_used_for_longest(tmp_path):
         ("thing/", None),
     ],
 )
-def test_a_wheels_file_is_put_where_python_finds_it_unless_nobody_reads_it(name, place):
+def test_a_wheels_file_is_placed_where_python_finds_it_unless_it_is_unused(name, place):
     assert packages._place(name) == place
 
 

@@ -77,7 +77,7 @@ def files(tree):
                 yield path, "/" + str(path.relative_to(tree))
 
 
-def test_it_says_who_it_is_and_runs_as_nobody_special(unpacked):
+def test_the_image_has_its_entrypoint_and_runs_as_an_unprivileged_user(unpacked):
     _, configuration = unpacked
     wanted = configuration["config"]
     assert wanted["User"] == "1337:1337"
@@ -162,7 +162,7 @@ print(len(found))
     assert int(run(tree, "python3", "-I", "-c", script)) > 100
 
 
-def test_all_bytecode_is_there_and_never_asks_for_its_source(tree):
+def test_all_bytecode_is_present_and_does_not_check_its_source(tree):
     script = """
 import importlib.util, marshal, pathlib
 for directory in ("/usr/lib/python3.11", "/usr/local"):

@@ -9,7 +9,7 @@ import pytest
 from tools.ports import free_port
 
 
-def test_the_kernel_gives_it_to_nobody_else():
+def test_the_port_is_outside_of_the_ephemeral_range():
     first, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     assert all(1024 < free_port() < first for _ in range(50))
 
@@ -20,7 +20,7 @@ def test_it_is_given_once():
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
-def test_one_that_somebody_has_is_passed_over(kind):
+def test_a_port_in_use_is_skipped(kind):
     before = free_port()
     with socket.socket(socket.AF_INET, kind) as taken:
         taken.bind(("127.0.0.1", before + 1))

@@ -21,12 +21,12 @@ def test_there_are_as_many_as_were_promised_and_most_point_at_a_line():
 
 
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
-def test_every_mark_is_asked_for(case):
+def test_every_mark_is_expected_in_an_output(case):
     asked = " ".join(words for typed in case.typed for words in typed.words)
     assert all(mark in asked for mark in case.marks), case.marks
 
 
-def test_an_answer_is_found_by_its_words_and_its_line():
+def test_an_output_is_matched_by_its_words_and_its_line():
     (case,) = [each for each in EVERY if each.name == "host-typo"]
     line = case.marks["HERE"]
     pattern = case.pattern("HERE: VirtualService …[WFT0104]")

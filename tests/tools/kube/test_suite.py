@@ -24,7 +24,7 @@ def python(program, *arguments):
     return [sys.executable, "-c", program, *map(str, arguments)]
 
 
-def test_they_run_at_once_and_are_heard_one_after_the_other(tmp_path, capfd):
+def test_both_halves_run_at_once_and_their_output_is_printed_in_order(tmp_path, capfd):
     first, second = tmp_path / "first", tmp_path / "second"
     assert run(python(MEET, first, second), python(MEET, second, first)) == 0
     assert capfd.readouterr().out.splitlines() == ["first has met the other", "second has met the other"]
@@ -51,7 +51,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
-def test_who_stops_it_stops_both_and_both_clean_up(tmp_path, how):
+def test_stopping_the_suite_stops_both_halves_and_both_clean_up(tmp_path, how):
     first, second = tmp_path / "first", tmp_path / "second"
     whole = f"""
 import sys
