@@ -62,7 +62,7 @@ def test_a_mistyped_option_is_a_usage_error():
     assert "--detach" in result.stderr
 
 
-def test_a_value_that_a_flag_does_not_take_is_answered_with_those_that_it_takes():
+def test_an_invalid_value_of_a_flag_gets_the_list_of_valid_ones():
     result = run("analyze", "--failure-threshold", "bogus")
     assert result.exit_code == 2
     assert result.stderr.startswith(

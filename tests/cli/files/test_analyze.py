@@ -54,7 +54,7 @@ def test_a_finding_has_its_file_line_code_and_hint_and_the_exit_code_is_1(wrong)
     assert "4 objects, 0 errors, 1 warning, 0 info" in result.stderr
 
 
-def test_verbose_tells_what_the_check_is_about(wrong):
+def test_verbose_describes_the_check(wrong):
     line, more = run(wrong, "-v").stdout.splitlines()
     assert line == run(wrong, "--verbose=false").stdout.strip()
     assert more == f"  {CHECKS['WFT0104'].title}. {CHECKS['WFT0104'].more}"

@@ -207,7 +207,7 @@ def wait_for(condition, seconds=20):
 
 
 @pytest.mark.root
-def test_a_running_mesh_is_compared_by_its_last_good_state_and_its_audit_tells_what_is_refused(
+def test_a_running_mesh_is_compared_by_its_last_good_state_and_its_audit_reports_rejected_objects(
     weft, mesh, mesh_directory, tmp_path
 ):
     route = ROUTE.replace("metadata: {name: web,", "metadata: {name: kept,")

@@ -97,7 +97,7 @@ def test_the_current_directory_is_the_default(tmp_path, monkeypatch):
     assert run().exit_code == 0
 
 
-def test_what_is_not_there_or_holds_nothing_is_no_answer(tmp_path):
+def test_a_missing_file_or_an_empty_directory_is_a_usage_error(tmp_path):
     missing = run(tmp_path / "no.yaml")
     assert missing.exit_code == 2
     assert "does not exist" in missing.stderr

@@ -136,7 +136,7 @@ def test_describing_commands_takes_no_rich(alone):
     ],
     ids=str,
 )
-def test_a_shell_that_asks_nonsense_hears_nothing(alone, variables):
+def test_invalid_completion_requests_print_nothing(alone, variables):
     assert asked(alone, **variables).stdout.strip() == ""
 
 

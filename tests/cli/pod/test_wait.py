@@ -36,7 +36,7 @@ def asked(monkeypatch, *answers):
     return questions
 
 
-def test_asks_for_the_redirect_before_it_waits(monkeypatch):
+def test_requests_the_redirect_before_it_waits(monkeypatch):
     questions = asked(monkeypatch, 0)
     ready = []
     monkeypatch.setattr("weft.envoy.drain.wait_until_ready", lambda *, most: ready.append((most, len(questions))) or "")

@@ -80,7 +80,7 @@ def test_puts_problems_at_the_bottom_with_their_place_and_hint():
     )
 
 
-def test_shows_only_the_first_problems_and_says_so():
+def test_shows_only_the_first_problems_and_the_number_of_others():
     lines = rendered(problem_list([PROBLEM] * 5, most=2), width=200)
     assert lines[2:] == ["and 3 more: weft status"]
 
@@ -90,7 +90,7 @@ def test_a_message_may_hold_what_looks_like_markup():
     assert line.endswith("[red]not markup[/red] [1, 2]")
 
 
-def test_ps_lists_each_pod_and_wide_adds_what_is_rarely_asked():
+def test_ps_lists_each_pod_and_wide_adds_more_columns():
     pods = [mesh(workload("a", pod("a", since=100.0, proxy_memory=15_500_000, exit_code=137)))]
     short = rendered(pod_table(pods, wide=False, now=190.0))
     assert short[1].split() == ["a-0", "Ready", "SYNCED", "0", "90s", "4711", "10.0.0.7"]

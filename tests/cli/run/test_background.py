@@ -31,7 +31,7 @@ spec: {command: [sleep, '600'], readiness: {tcp: {port: 9}}}
 """
 
 
-def test_returns_once_all_pods_are_ready_and_says_what_happened_meanwhile(weft, mesh_directory):
+def test_returns_once_all_pods_are_ready_and_prints_the_progress(weft, mesh_directory):
     name = f"back-{os.getpid()}"
     try:
         result = weft("up", mesh_directory, "--name", name, "--detach")
