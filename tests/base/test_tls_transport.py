@@ -174,7 +174,7 @@ async def test_a_client_that_does_not_read_stops_the_writer(meeting):
     writer.close()
 
 
-async def test_closing_sends_what_was_written_and_says_goodbye(meeting):
+async def test_closing_sends_what_was_written_and_close_notify(meeting):
     protocol = Recorder()
     transport, reader, _ = await meeting.connected(protocol)
     transport.write(LARGE)
@@ -208,7 +208,7 @@ async def test_a_client_that_never_shakes_hands_is_sent_away(meeting):
 
 
 @pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello"])
-async def test_a_client_that_speaks_no_tls_is_sent_away(meeting, words):
+async def test_a_client_that_does_not_speak_tls_is_disconnected(meeting, words):
     accepting = asyncio.create_task(meeting.accept(Recorder()))
     reader, writer = await asyncio.open_connection(*meeting.address)
     writer.write(words)
