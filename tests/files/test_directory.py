@@ -148,7 +148,7 @@ def test_what_a_file_held_until_just_now_stays_if_it_comes_back_broken(between, 
     assert changed(settle(directory)) == {"b": None}
 
 
-def test_a_broken_object_that_says_its_name_keeps_only_itself():
+def test_a_broken_object_with_a_name_keeps_only_its_own_last_good_state():
     directory = Directory()
     directory.apply({"a.yaml": content(service("a"), service("b"))})
     directory.apply({"a.yaml": content(service("a") + "spec: {}\n")})
@@ -241,7 +241,7 @@ class Taken:
         return changes
 
 
-def test_what_was_good_before_stays_in_force_whatever_a_copy_says():
+def test_the_last_good_state_stays_in_force_despite_a_duplicate():
     directory = Taken()
     directory.apply({"a.yaml": service("x", 80).encode()})
     directory.apply({"b.yaml": service("x", 81).encode()})

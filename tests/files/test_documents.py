@@ -102,7 +102,7 @@ def test_a_duplicate_key_breaks_only_its_own_object():
         ("a:\n\tb: 1\n", "2 a tab is used for indentation (YAML indents with spaces only)"),
     ],
 )
-def test_says_what_keeps_an_object_from_being_identified(text, problem):
+def test_reports_what_keeps_an_object_from_being_identified(text, problem):
     reading = read(text)
     assert told(reading) == [problem]
     assert reading.unidentified
@@ -145,7 +145,7 @@ def test_json_has_lines_too():
     assert told(read('{"a": 1,\n}', "a.json"))[0].startswith("2 this is not JSON")
 
 
-def test_what_is_no_text_is_told_where():
+def test_content_that_is_not_text_is_reported_with_its_line():
     assert told(read(b"a: b\n\xff\xff: c\n")) == ["2 this is not UTF-8 text (save the file as UTF-8)"]
     assert "control characters" in told(read(b"a: \x00\x01\n"))[0]
 

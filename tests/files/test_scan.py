@@ -60,7 +60,7 @@ def test_no_directory_is_an_error(tmp_path):
         look(str(tmp_path / "file"), "mesh")
 
 
-def test_reads_what_is_there_and_tells_what_is_not(tmp_path):
+def test_reads_files_and_reports_unreadable_ones(tmp_path):
     root = str(tmp_path)
     (tmp_path / "a.yaml").write_bytes(b"x")
     (tmp_path / "nowhere.yaml").symlink_to("none")

@@ -59,7 +59,7 @@ async def mesh(tmp_path, monkeypatch):
         yield mesh
 
 
-async def test_a_directory_that_is_not_there_is_said_at_once(tmp_path):
+async def test_a_missing_directory_is_an_error_at_once(tmp_path):
     with pytest.raises(DirectoryMissing, match="mkdir -p"):
         await anext(watch(tmp_path / "none"))
     (tmp_path / "file").write_text("")
