@@ -79,12 +79,12 @@ def test_shakes_hands_anew_each_time(port, client, root):
     assert (answer["handshakes"], answer["resumed"]) == (5, 0)
 
 
-def test_resumes_the_first_session_where_told(port, client, root):
+def test_resumes_the_first_session_if_configured(port, client, root):
     answer = client.ask(order(port, root.credentials("client"), resumed=True))
     assert (answer["handshakes"], answer["resumed"]) == (5, 5)
 
 
-def test_connects_without_tls_where_told(port, client, root):
+def test_connects_without_tls_if_configured(port, client, root):
     answer = client.ask(order(port, root.credentials("client"), tls=False))
     assert (answer["handshakes"], answer["resumed"]) == (5, 0)
 
