@@ -148,7 +148,7 @@ async def test_without_a_token_a_new_pod_waits_and_a_published_one_runs_on(runni
     assert os.path.samestat((running.kubelet.volume(web).path / SDS_SOCKET).stat(), made)
 
 
-async def test_an_invalid_message_is_answered_and_affects_no_other_call(running):
+async def test_an_invalid_message_gets_a_status_and_affects_no_other_call(running):
     path = running.kubelet.kubelet.plugin(IDENTITY_DRIVER) / "csi.sock"
     async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
         with refused(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a valid NodePublishVolumeRequest"):

@@ -35,7 +35,7 @@ def test_an_unpublish_request():
     assert (request.volume_id, request.target_path) == ("csi-1", "/target")
 
 
-def test_what_kubelet_is_answered():
+def test_messages_sent_to_kubelet_are_encoded_as_in_csi():
     assert messages.PluginInfoResponse(name="n", vendor_version="1").SerializeToString() == text(1, b"n") + text(
         2, b"1"
     )

@@ -187,7 +187,9 @@ async def test_arguments_that_make_no_sense_change_nothing(redirects, network, v
 @pytest.mark.parametrize(
     "line", [b"\n", b"[]\n", b'{"arguments": "-p"}\n', b"x" * 100_000, b'{"arguments": ["-c", "eth0\\n-A OUTPUT"]}\n']
 )
-async def test_an_invalid_request_is_answered_and_the_next_one_served(redirects, network, volume, line, monkeypatch):
+async def test_an_invalid_request_gets_an_error_and_the_next_one_is_served(
+    redirects, network, volume, line, monkeypatch
+):
     """The caller is a process of the proxy's user, in the pod."""
 
     program = f"""

@@ -46,7 +46,7 @@ async def test_the_request_is_retried_if_the_agent_breaks_off(tmp_path):
     assert len(asked) == 3
 
 
-async def test_an_agent_that_never_answers_is_a_failure(tmp_path):
+async def test_an_agent_that_never_responds_is_a_failure(tmp_path):
     async with agent(tmp_path / "redirect", *[b""] * 100):
         with pytest.raises(RedirectFailed, match="without a response"):
             await asyncio.to_thread(ask, tmp_path / "redirect", (), timeout=0.5)

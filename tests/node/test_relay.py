@@ -348,7 +348,7 @@ async def test_the_next_agent_requests_an_envoys_on_demand_clusters_before_it_se
         assert await envoy.ask() == (200, "web")
 
 
-async def test_an_envoy_gets_the_current_config_if_the_control_plane_does_not_answer_about_on_demand_clusters(
+async def test_an_envoy_gets_the_current_config_if_the_control_plane_does_not_respond_about_on_demand_clusters(
     machine, monkeypatch
 ):
     """The control plane does not answer requests of on-demand clusters. While there is none, the Envoy keeps what it
