@@ -100,7 +100,7 @@ def test_an_invalid_value_is_rejected_with_its_annotation(annotation, value, wor
     assert words in problem.what
 
 
-def test_all_that_is_wrong_is_said_at_once():
+def test_all_errors_are_reported_at_once():
     with pytest.raises(InjectionRefused) as refusal:
         wishes()(
             {f"{SIDECAR}proxyCPU": "x", f"{SIDECAR}logLevel": "y", "traffic.sidecar.istio.io/excludeInboundPorts": "z"}

@@ -125,13 +125,13 @@ def test_a_node_that_redirects_needs_no_init_container_beside_a_native_sidecar()
     assert (status(native)["initContainers"], status(native)["containers"]) == (["istio-proxy"], None)
 
 
-def test_behind_any_other_sidecar_the_application_would_start_without_a_redirect_so_an_init_container_asks_for_it():
+def test_without_native_sidecars_an_init_container_requests_the_redirect_before_the_application_starts():
     other = injected(pod(), BY_NODE, native=False)
     assert (names(other, "initContainers"), names(other)) == (["istio-validation"], ["istio-proxy", "web"])
     assert hook(other) == ["weft", "wait"]
 
 
-def test_the_proxys_hook_asks_for_the_redirect_that_an_init_container_would_set_up():
+def test_the_proxys_hook_requests_the_redirect_that_an_init_container_would_set_up():
     wanted = pod(annotations={"traffic.sidecar.istio.io/excludeOutboundPorts": "3306"})
     by_init = container(injected(wanted), "istio-init")["args"]
     assert hook(injected(wanted, BY_NODE)) == ["weft", "wait", "--redirect", *by_init[1:]]

@@ -18,7 +18,7 @@ def web(**fields):
     return {"name": "web", "ports": [{"name": "http", "containerPort": 8080}], **fields}
 
 
-def test_kubelet_asks_the_proxy_with_the_same_patience():
+def test_kubelet_probes_the_proxy_with_the_same_timing():
     timing = {"initialDelaySeconds": 3, "timeoutSeconds": 2, "periodSeconds": 7, "failureThreshold": 9}
     probe = {
         "httpGet": {"path": "/ready?a=b#c", "port": "http", "httpHeaders": [{"name": "X", "value": "y"}]},

@@ -66,7 +66,7 @@ def test_no_bytes_do_more_than_that(body):
         decode(body)
 
 
-def test_an_answer_carries_the_patch_in_base64():
+def test_a_response_carries_the_patch_in_base64():
     operations = ({"op": "add", "path": "/a", "value": "ü"},)
     response = json.loads(encode("1", AdmissionResponse(allowed=True, patch=operations)))["response"]
     assert (response["uid"], response["allowed"], response["patchType"]) == ("1", True, "JSONPatch")
