@@ -89,7 +89,7 @@ async def test_workloads_without_a_proxy_and_policies_that_select_no_workload_ar
     assert sections["namespaces"]["told"][0].startswith("shop: 3 of 4 pods with a proxy")
 
 
-async def test_certificates_and_memory_are_as_envoy_and_the_kernel_say(mesh):
+async def test_certificates_and_memory_are_those_that_envoy_and_the_kernel_report(mesh):
     _, sections, report = await audited(mesh)
     ends = []
     for name in ("client", "open", "closed"):

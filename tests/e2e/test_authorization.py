@@ -127,7 +127,7 @@ async def test_an_authorizer_beyond_the_sidecars_horizon_decides(mesh):
     assert await mesh.received("checker", "/check/free") == 0
 
 
-async def test_a_policy_that_was_never_good_shuts_the_door_until_it_is_mended(mesh):
+async def test_a_policy_that_was_never_valid_denies_everything_until_it_is_fixed(mesh):
     await mesh.try_out(policy(rules=[{"form": []}]))
     await becomes(mesh, 403, "client")
     assert any("unknown field `form`" in problem for problem in mesh.problems())

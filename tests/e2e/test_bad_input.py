@@ -113,12 +113,12 @@ async def test_a_half_written_file_changes_nothing_until_it_is_whole(mesh):
         pytest.param("[" * 100_000, id="a deep nest"),
     ],
 )
-async def test_what_is_no_object_is_a_problem_with_its_file(mesh, content):
+async def test_a_document_that_is_not_an_object_is_a_problem_with_its_file(mesh, content):
     mesh.write("bad.yaml", content)
     await problem(mesh, "bad.yaml")
 
 
-async def test_a_bomb_of_aliases_is_refused_quickly(mesh):
+async def test_a_yaml_alias_bomb_is_rejected_quickly(mesh):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     mesh.write("bad.yaml", "\n".join(lines))
@@ -137,7 +137,7 @@ async def test_a_route_to_an_undefined_subset_is_reported(mesh):
     assert "bad.yaml" in found
 
 
-async def test_an_unreadable_thing_in_the_directory_is_no_reason_to_stop(mesh):
+async def test_an_unreadable_entry_of_the_directory_does_not_stop_the_mesh(mesh):
     (mesh.directory / "dangling.yaml").symlink_to("/nowhere/at/all.yaml")
     os.mkfifo(mesh.directory / "fifo.yaml")
     (mesh.directory / "directory.yaml").mkdir()
@@ -155,7 +155,7 @@ async def test_problems_go_with_their_cause(mesh):
     await eventually(lambda: mesh.problems() == [])
 
 
-async def test_a_storm_of_bad_saves_does_not_wear_the_mesh_out(mesh):
+async def test_many_invalid_saves_do_not_overload_the_mesh(mesh):
     rng = random.Random(11)
     await mesh.tell("client", "load_start", name="storm", url="http://app/", parallel=2)
     for _ in range(100):

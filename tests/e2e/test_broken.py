@@ -77,7 +77,7 @@ async def test_the_first_commands_of_an_operator_show_what_is_broken_and_where(c
 
 
 @pytest.mark.parametrize("case", IN_FILES, ids=lambda case: case.name)
-async def test_what_is_only_written_is_judged_before_it_runs(case, tmp_path):
+async def test_files_are_checked_before_the_mesh_runs(case, tmp_path):
     for path in (MESHES / "base.yaml", MESHES / "files" / f"{case.name}.yaml"):
         shutil.copy(path, tmp_path)
     assert not (wrong := missing(case, {each.command: await weft(each.command, tmp_path) for each in case.typed})), (

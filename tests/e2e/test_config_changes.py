@@ -110,7 +110,7 @@ async def test_a_route_change_sends_only_routes(mesh):
     assert len(before) >= 2
 
 
-async def test_a_service_added_later_is_there_for_everybody(mesh):
+async def test_a_service_added_later_can_be_called_by_every_workload(mesh):
     await mesh.edit({"late.yaml": text(http_service("late") | {"spec": {
         "selector": {"app": "other"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}})})  # fmt: skip
 
@@ -169,7 +169,7 @@ async def _is_back(mesh, name):
     return name in await clusters(mesh, "client")
 
 
-async def test_the_directory_may_go_and_come_back(mesh):
+async def test_the_directory_may_be_removed_and_created_again(mesh):
     away = mesh.directory.with_name(mesh.directory.name + "-away")
     await mesh.tell("client", "load_start", name="gone", url="http://app/", parallel=2)
     mesh.directory.rename(away)
@@ -220,7 +220,7 @@ def with_text(value, old, new):
     return value
 
 
-async def test_what_envoy_refuses_becomes_a_problem_that_names_the_object(mesh):
+async def test_a_resource_that_envoy_rejects_is_a_problem_that_names_the_object(mesh):
     match = [{"uri": {"regex": "/keyword.*"}}]
     route = virtual_service("app", {"match": match, "route": [to("app", "v2")]}, {"route": [to("app", "v1")]})
     await mesh.edit({"route.yaml": text(route)})

@@ -117,9 +117,7 @@ async def _has_no_trial(mesh, name):
     return "weft-trial" not in json.dumps(await looking.envoy(mesh, name, "/config_dump"))
 
 
-async def test_a_refused_route_is_found_in_the_delegate_that_it_is_written_in_and_all_commands_say_so(
-    mesh, monkeypatch
-):
+async def test_a_rejected_route_is_traced_to_its_delegate_and_all_commands_show_it(mesh, monkeypatch):
     monkeypatch.setattr(Fields, "request_text", Fields.text)
     mesh.write("leaf.yaml", leaf("/else\nwhere"))
     line = line_of(mesh, "leaf.yaml", "name: moved")
@@ -137,7 +135,7 @@ async def test_a_refused_route_is_found_in_the_delegate_that_it_is_written_in_an
     assert "rejected" not in await weft(mesh, "why", "client", "route", "80")
 
 
-async def test_a_refused_policy_is_found_among_all_that_guard_the_workload(mesh, monkeypatch):
+async def test_a_rejected_policy_is_found_among_all_policies_of_the_workload(mesh, monkeypatch):
     monkeypatch.setattr(authorization_policy, "is_header", bool)
     mesh.write("two.yaml", text(policy("two", "x-c", "bad\nd", "x-e")))
     place = f"two.yaml:{line_of(mesh, 'two.yaml', 'headers[bad') - 1}: AuthorizationPolicy shop/two"

@@ -265,7 +265,7 @@ async def test_names_are_looked_up_by_the_proxy(mesh):
 
 
 @proves("ServiceEntry", "spec.addresses")
-async def test_addresses_and_ranges_tell_connections_apart(mesh):
+async def test_addresses_and_ranges_distinguish_connections(mesh):
     await mesh.try_out(
         entry("vip", "vip.example.com", TCP, addresses=["192.0.2.10"], resolution="STATIC",
               endpoints=[{"address": mesh.pod("one").addresses[0]}]),
@@ -431,7 +431,7 @@ async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
 
 
 @proves("Sidecar", "spec.egress[].hosts")
-async def test_where_the_routes_of_shown_hosts_lead_can_be_called_by_these_alone(mesh):
+async def test_destinations_of_routes_of_visible_hosts_are_reachable_only_through_these_routes(mesh):
     one, two = ({"resolution": "STATIC", "endpoints": [{"address": mesh.pod(name).addresses[0]}]} for name in HIDDEN)
     scope = istio(
         "Sidecar",

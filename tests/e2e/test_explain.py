@@ -46,7 +46,7 @@ async def test_each_decision_is_a_line_with_the_object_that_made_it(mesh):
     assert told[-1].startswith("→ delivered: it reaches app-v2-0.shop")
 
 
-async def test_explain_predicts_rejected_and_failed_calls(mesh):
+async def test_explain_predicts_the_outcome_for_a_tcp_port_and_for_an_unknown_host(mesh):
     (outcome,) = parsed(await weft("explain", "client", "--to", "http://ledger:7000/", "-o", "json"))["outcomes"]
     assert outcome["verdict"]["kind"] in ("delivered", "closed")
     told = await weft("explain", "client", "--to", "http://nobody/", "-o", "json")

@@ -527,7 +527,7 @@ async def test_calls_go_to_services_alone(mesh, reference):
     assert await who(mesh, "/e2e.Echo/Said", method="POST") == 500
 
 
-async def test_of_two_kinds_of_routes_grpcs_is_taken(mesh):
+async def test_a_grpc_route_takes_precedence_over_an_http_route(mesh):
     await mesh.try_out(
         grpc_route({"backendRefs": [backend("two", 9090)]}), http_route("app", rule(path("/"), to="app"))
     )

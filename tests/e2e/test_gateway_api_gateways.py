@@ -208,7 +208,7 @@ def listeners(mesh):
     "spec.listeners[].protocol",
 )
 @proves("HTTPRoute", "spec.hostnames")
-async def test_a_route_is_met_at_its_hostnames(mesh):
+async def test_a_route_serves_its_hostnames(mesh):
     await settled(mesh, gateway(), route("app", to("app"), to("two", path="/two"), hosts=["shop.example.com"]))
     await eventually_answers("shop.example.com")
     assert await ask("shop.example.com", "/two/x") == "two"
@@ -529,7 +529,7 @@ async def test_tcp_routes_with_unknown_parents_or_backend_kinds_forward_nothing(
     "spec.parentRefs[].port", "spec.rules[].backendRefs[].namespace",
 )  # fmt: skip
 @pytest.mark.parametrize("parent", [{"sectionName": "http"}, {"port": 80}])
-async def test_calls_are_met_at_their_hostnames(mesh, parent):
+async def test_grpc_routes_serve_their_hostnames(mesh, parent):
     rule = {"backendRefs": [{"name": "app", "namespace": "shop", "port": 80}]}
     calls = route("calls", rule, hosts=["calls.example.com"], kind="GRPCRoute", namespace="far", **parent)
     both = gateway(listener(**ANYBODY), listener("other", 9000, **ANYBODY))
@@ -540,7 +540,7 @@ async def test_calls_are_met_at_their_hostnames(mesh, parent):
     assert await ask("calls.example.com", "/e2e.Echo/Said", TCP) == 404
 
 
-async def test_of_routes_of_two_kinds_the_older_has_the_hostname(mesh):
+async def test_the_older_of_two_route_kinds_gets_the_hostname(mesh):
     calls = standard(
         "GRPCRoute",
         "calls",
@@ -650,7 +650,7 @@ def believing(server="safe.example.com", section="", names=(), service="safe", *
         ({"caCertificateRefs": [], "wellKnownCACertificates": "System"}, 503),
     ],
 )
-async def test_a_backend_is_called_over_tls_and_believed_by_its_name(mesh, policy, answer):
+async def test_a_backend_is_called_over_tls_and_verified_by_its_hostname(mesh, policy, answer):
     whom = {**BY_ROOTS, **policy}
     whom = {name: value for name, value in whom.items() if value != []}
     await settled(mesh, gateway(), route("safe", to("safe"), hosts=["shop.example.com"]), ROOTS, believing(**whom))
@@ -668,7 +668,7 @@ async def test_a_backend_is_called_over_tls_and_believed_by_its_name(mesh, polic
         ([], 503),
     ],
 )
-async def test_a_backend_is_believed_by_the_uri_in_its_certificate(mesh, names, answer):
+async def test_a_backend_is_verified_by_the_uri_in_its_certificate(mesh, names, answer):
     policy = believing("known.example.com", names=names, service="known", **BY_ROOTS)
     await settled(mesh, gateway(), route("known", to("known"), hosts=["shop.example.com"]), ROOTS, policy)
     await eventually_answers("shop.example.com")
@@ -711,7 +711,7 @@ async def test_the_share_of_connections_for_a_missing_backend_is_closed(mesh, ki
     "spec.rules[].backendRefs[].namespace",
 )
 @pytest.mark.parametrize("parent", [{"sectionName": "tls"}, {"port": 8443}])
-async def test_tls_is_passed_on_unopened_by_its_name(mesh, parent):
+async def test_tls_passthrough_routes_by_server_name(mesh, parent):
     backends = [{"name": name, "namespace": "shop", "port": port} for name, port in (("safe", 443), ("app", 80))]
     backends[1]["weight"] = 0
     where = {"kind": "TLSRoute", "version": "v1alpha2", "namespace": "far", **parent}
@@ -777,7 +777,7 @@ async def test_passthrough_to_a_backend_with_a_tls_policy_is_tls_in_tls(mesh):
     assert "BackendTLSPolicy shop/safe: spec: warning [WFT0224]: TLS for port 443 of safe." in await told()
 
 
-async def test_tls_that_is_ended_goes_on_as_bytes(mesh):
+async def test_terminated_tls_is_forwarded_as_tcp(mesh):
     tls = {"certificateRefs": [{"name": "shop-example"}]}
     rule = {"backendRefs": [{"name": "app", "port": 80}]}
     bytes_on = route("bytes", rule, kind="TCPRoute", version="v1alpha2")

@@ -121,7 +121,7 @@ async def test_policies_see_the_callers_own_address_and_the_gateways_port(mesh, 
     assert (await call())[0] == status
 
 
-async def test_curl_does_it_too(mesh):
+async def test_curl_reaches_the_app_through_the_gateway(mesh):
     await eventually(served)
     url = f"http://app.example:{PORT}/curl"
     asked = ["curl", "-s", "--fail", "--resolve", f"app.example:{PORT}:127.0.0.1", url]
@@ -191,7 +191,7 @@ async def test_replicas_share_a_port_and_one_that_ends_loses_no_request(mesh):
     assert statuses and set(statuses) == {200}
 
 
-async def test_callers_from_outside_have_so_much_and_no_more(mesh):
+async def test_the_gateway_limits_streams_windows_and_header_time_of_outside_callers(mesh):
     await eventually(served)
     told = await settings_by_http2("127.0.0.1", PORT)
     assert (told[MAX_CONCURRENT_STREAMS], told[INITIAL_WINDOW_SIZE]) == (100, 64 << 10)
@@ -202,7 +202,7 @@ async def test_callers_from_outside_have_so_much_and_no_more(mesh):
     writer.close()
 
 
-async def test_a_gateway_takes_so_many_connections_and_goes_on_when_some_have_ended(monkeypatch):
+async def test_a_gateway_limits_its_connections_and_accepts_again_when_some_have_ended(monkeypatch):
     monkeypatch.setattr(bootstrap, "_MOST_CONNECTIONS", 10)
     port = free_port()
 

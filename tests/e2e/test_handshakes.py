@@ -388,7 +388,7 @@ def test_no_private_key_is_in_any_file_dump_or_process_of_the_mesh(mesh, searche
     assert searched.places > 100
 
 
-def test_the_search_would_have_found_one(mesh, run_base, searched):
+def test_the_search_finds_a_private_key_if_there_is_one(mesh, run_base, searched):
     key = ec.generate_private_key(ec.SECP256R1())
     planted = run_base / mesh.name / "pods" / "planted"
     for encoding, kind in ((Encoding.PEM, "PEM"), (Encoding.DER, "P-256 in DER")):

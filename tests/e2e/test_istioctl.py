@@ -85,12 +85,12 @@ async def test_tables_are_the_same(both, command, workload):
         "endpoints --status healthy --cluster outbound|80||app.shop.svc.cluster.local",
     ],
 )
-async def test_filters_choose_the_same(both, words):
+async def test_filters_select_the_same_rows_as_istioctl(both, words):
     file = "client-clusters.json" if words.startswith("endpoints") else "client.json"
     same(*await both(*words.split(), file=file))
 
 
-async def test_rows_that_have_an_order_have_the_same(both):
+async def test_ordered_rows_have_the_order_of_istioctl(both):
     theirs, ours = await both("clusters", file="client.json")
     assert [row[:4] for row in rows(ours)] == [row[:4] for row in rows(theirs)]
 
@@ -107,7 +107,7 @@ async def test_versions_are_the_same(both):
     assert [line.split() for line in ours.splitlines()] == [line.split() for line in theirs.splitlines()]
 
 
-async def test_all_of_it_is_the_same(both):
+async def test_all_tables_are_the_same_as_those_of_istioctl(both):
     """Section by section: tables are apart by empty lines."""
     theirs, ours = (
         [part for part in each.split("\n\n") if part.strip()] for each in await both("all", file="client.json")

@@ -67,7 +67,7 @@ async def scale(mesh, name, replicas):
     await mesh.ready()
 
 
-async def test_without_a_rule_everybody_is_called(mesh):
+async def test_without_a_rule_every_endpoint_is_called(mesh):
     assert set(await answering(mesh)) == set(ZONES)
 
 
@@ -140,7 +140,7 @@ async def test_failover_leads_to_one_region_first(mesh):
     "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[].from",
     "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[].to",
 )
-async def test_places_get_the_shares_that_are_written(mesh):
+async def test_localities_get_their_configured_shares(mesh):
     shares = {"eu/eu-a/*": 70, "eu/eu-b/*": 20, "us/*": 10}
     await mesh.try_out(destination_rule("app", **near(distribute=[{"from": "eu/*", "to": shares}])))
     seen = await answering(mesh, count=400)
@@ -159,7 +159,7 @@ async def test_endpoints_with_more_labels_in_common_are_preferred(mesh):
     assert set(await answering(mesh)) == {"abroad", "far"}
 
 
-async def test_the_mesh_may_say_it_for_every_host(mesh):
+async def test_the_mesh_config_can_set_locality_for_every_host(mesh):
     setting = "localityLbSetting: {distribute: [{from: eu, to: {ap: 100}}]}"
     config = {
         "apiVersion": "v1",

@@ -93,7 +93,7 @@ async def test_two_proxies_use_mutual_tls_by_default(mesh):
     assert await mesh.stat("client", r"outbound.80..server.*ssl\.handshake") > 0
 
 
-async def test_a_headless_service_is_called_over_tls_while_everyone_behind_it_takes_it(mesh):
+async def test_a_headless_service_is_called_over_tls_while_all_its_pods_accept_it(mesh):
     assert f"URI={CLIENT}" in caller(await mesh.get("client", "http://direct:8080/"))
     one = peer_authentication("PERMISSIVE", "server", selector={"matchLabels": {"app": "server"}})
     await mesh.edit({"peer.yaml": one.replace("PERMISSIVE", "DISABLE")})
@@ -212,7 +212,7 @@ async def test_a_missing_ca_file_trusts_no_server_and_is_reported(mesh):
     await mesh.edit({"tls.yaml": None})
 
 
-async def test_nothing_of_a_key_is_in_what_a_proxy_shows(mesh):
+async def test_no_private_key_is_in_the_admin_output_of_a_proxy(mesh):
     answer = await mesh.tell("client", "http", url="http://127.0.0.1:15000/config_dump?include_eds")
     assert answer[0]["status"] == 200
     shown = str(answer[0]["body"])

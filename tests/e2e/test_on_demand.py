@@ -111,7 +111,7 @@ def names(mesh, workload, type_url):
     return set(mesh.control._snapshots.resources(group(mesh, workload), type_url))
 
 
-async def test_the_first_post_arrives_and_the_proxy_knew_nothing_before(mesh):
+async def test_the_first_post_arrives_though_the_proxy_did_not_have_the_service(mesh):
     before = await dump(mesh, "client")
     assert not any(f"{name}.shop.svc" in before for name in OTHERS)
     answer = await mesh.get("client", f"http://{address(mesh, 'web')}/first", method="POST", body="some bytes")
@@ -130,7 +130,7 @@ async def test_the_first_call_receives_the_greeting_of_a_server_first_protocol(m
     assert address(mesh, "web") in await held(mesh, mesh.pod("twins").name)
 
 
-async def test_calls_that_come_while_the_first_is_held_find_the_same_service(mesh):
+async def test_calls_during_a_held_first_call_reach_the_same_service(mesh):
     """The listener that takes them looks into routes that others share: these must be there before it."""
     await mesh.try_out(*(http_service(f"rush-{n}") | {"spec": http_service("web")["spec"]} for n in range(12)))
 
@@ -213,7 +213,7 @@ async def test_a_port_scan_of_one_address_is_held_by_one_cluster(mesh):
     assert [each["name"] for each in clusters if there in each["name"]] == [f"hold|15001|{there}"]
 
 
-async def test_a_first_call_is_logged_once_and_as_every_other(mesh):
+async def test_a_first_call_is_logged_once_like_any_other(mesh):
     await mesh.try_out(http_service("logged") | {"spec": http_service("web")["spec"]}, LOGGED)
     virtual, (first, second) = address(mesh, "logged"), ("/of-all-the-first", "/of-all-the-second")
     for path in (first, second):
@@ -234,7 +234,7 @@ async def test_a_first_call_is_logged_once_and_as_every_other(mesh):
 
 
 @pytest.mark.parametrize(("family", "program"), [(4, "iptables"), (6, "ip6tables")])
-async def test_where_the_pods_rules_do_not_know_the_mark_no_held_call_leaves_it(mesh, family, program):
+async def test_without_iptables_rules_for_the_mark_no_held_call_leaves_the_pod(mesh, family, program):
     """It would go unprotected: the mesh's bridge knows the way to the service. Nobody's rules are so; but if."""
     late = http_service(f"late-{family}") | {"spec": http_service("web")["spec"]}
     await mesh.try_out({**late, "spec": {**late["spec"], "ports": [{"name": "tcp", "port": 9000}]}})
@@ -278,7 +278,7 @@ async def test_only_the_first_connection_is_held(mesh):
     assert (await held(mesh, mesh.pod("client").name))[virtual] == 1
 
 
-async def test_an_undeclared_port_is_found_out_in_the_first_call_too(mesh):
+async def test_protocol_detection_works_in_the_first_call(mesh):
     answer = await mesh.get("locked", f"http://{address(mesh, 'web')}:7000/undeclared", method="POST", body="x")
     assert (answer["status"], answer["body"]["peer"]) == (200, "127.0.0.6")
 
@@ -290,7 +290,7 @@ async def test_the_first_call_over_ipv6_arrives(mesh):
     assert (await held(mesh, mesh.pod("client").name))[virtual] == 1
 
 
-async def test_what_one_replica_calls_all_of_them_know(mesh):
+async def test_a_service_called_by_one_replica_is_sent_to_all_replicas(mesh):
     one, two = mesh.pods("twins")
     virtual = address(mesh, "third")
     await tell(mesh.sockets, one.name, "http", url=f"http://{virtual}/")
@@ -346,7 +346,7 @@ async def test_a_route_changed_later_leads_to_services_that_were_not_called_yet(
     assert (await mesh.get("client", "http://web/"))["status"] == 200
 
 
-async def test_an_address_selects_nothing_is_closed_where_only_services_may_be_called(mesh):
+async def test_with_registry_only_a_call_to_an_unassigned_address_is_closed(mesh):
     assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200
     there = nobody(address(mesh, "web"), 7)
     for port in (80, 9000):
@@ -382,7 +382,7 @@ async def rounds(mesh, workload, called):
     return tuple([(await held(mesh, pod, came_to)).get(called, 0) for came_to in (15001, 15002)])
 
 
-async def test_a_service_that_takes_an_address_selects_nothing_is_called_there(mesh):
+async def test_a_service_that_gets_a_previously_unassigned_address_is_called_there(mesh):
     """The address has been called, and is not asked for again."""
     there = nobody(address(mesh, "web"), 8)
     passed = r"^cluster\.PassthroughCluster\.upstream_cx_total$"
@@ -397,7 +397,7 @@ async def test_a_service_that_takes_an_address_selects_nothing_is_called_there(m
     assert (await mesh.tell("client", "tcp", **call))["received"] == ""
 
 
-async def test_what_a_sidecar_names_is_there_before_anybody_calls_and_nothing_else_ever(mesh):
+async def test_hosts_of_a_sidecar_are_sent_before_the_first_call_and_no_others_ever(mesh):
     assert {name for name in names(mesh, "named", CLUSTER) if "outbound|80" in name} == {
         "outbound|80||web.shop.svc.cluster.local"
     }

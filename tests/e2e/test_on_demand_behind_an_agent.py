@@ -51,7 +51,7 @@ async def relayed(tmp_path_factory):
             yield mesh, line[0], agent
 
 
-async def test_the_first_post_and_the_first_word_of_a_server_arrive(relayed):
+async def test_the_first_post_and_the_greeting_of_a_server_first_protocol_arrive(relayed):
     mesh, _, agent = relayed
     assert agent.upstream.connected
     answer = await mesh.get("client", f"http://{address(mesh, 'web')}/first", method="POST", body="some bytes")
@@ -62,7 +62,7 @@ async def test_the_first_post_and_the_first_word_of_a_server_arrive(relayed):
     assert answer["first"].startswith("greetings from web"), answer
 
 
-async def test_a_call_that_is_held_while_the_control_plane_is_away_goes_on_when_it_is_back(relayed):
+async def test_a_call_held_during_an_outage_of_the_control_plane_proceeds_when_it_is_back(relayed):
     mesh, line, agent = relayed
     virtual = address(mesh, "other")
     await line.shut()
@@ -106,7 +106,7 @@ async def test_an_agent_reports_the_called_services_to_a_restarted_control_plane
     assert await mesh.stats(mesh.pod("client").name, CHANGES) == before
 
 
-async def test_nothing_is_taken_from_a_proxy_whose_pod_gets_another_label(relayed, monkeypatch):
+async def test_a_proxy_whose_pod_gets_another_label_keeps_its_resources(relayed, monkeypatch):
     """It is of another group then, whose proxies have called nobody."""
     mesh, _, agent = relayed
     pod, target = mesh.pod("client").name, address(mesh, "web")
@@ -129,7 +129,7 @@ async def test_nothing_is_taken_from_a_proxy_whose_pod_gets_another_label(relaye
     assert await held(mesh, pod) == went_on
 
 
-async def test_nothing_is_taken_from_proxies_when_a_new_agent_meets_a_control_plane_that_knows_of_no_call(relayed):
+async def test_proxies_keep_their_resources_when_both_the_agent_and_the_control_plane_restarted(relayed):
     """Neither agent nor control plane has what the proxy has: it is asked, before it is told anything."""
     mesh, line, agent = relayed
     pod = mesh.pod("client").name
@@ -196,7 +196,7 @@ async def messages(mesh, count):
     return (await mesh.tell("client", "steady_seen"))["messages"].get("tcp", 0) >= count
 
 
-async def test_a_control_plane_that_is_killed_learns_from_the_proxies_what_they_have_called():
+async def test_a_restarted_control_plane_learns_the_called_services_from_the_proxies():
     """In processes of their own; these proxies call it themselves."""
     async with separate_mesh() as mesh:
         web = service("web", {"name": "http", "port": 80, "targetPort": 8080}, clusterIP="10.96.0.7")

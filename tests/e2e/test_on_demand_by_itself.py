@@ -76,7 +76,7 @@ async def carries(mesh, of, *connections):
     assert await mesh.stat("web", r"^listener_manager\.total_filter_chains_draining$") == 0
 
 
-async def test_connections_stay_open_while_it_comes_and_goes_and_comes(mesh):
+async def test_connections_stay_open_while_on_demand_is_turned_on_and_off(mesh):
     assert not judged(mesh).on and len(hosts(mesh, "client")) == MANY + 1
     assert "virtualOutboundAgain" not in names(mesh, "client", LISTENER)
     web = address(mesh, "web")

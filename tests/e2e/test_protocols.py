@@ -90,7 +90,7 @@ async def test_proxies_speak_http2_between_them(mesh):
     assert await mesh.stat("client", cluster + ".*upstream_cx_http1_total$") == 0
 
 
-async def test_http2_by_prior_knowledge_is_understood_and_the_app_is_spoken_to_as_it_declares(mesh):
+async def test_http2_with_prior_knowledge_is_accepted_and_the_app_gets_its_declared_protocol(mesh):
     asked = ["curl", "-s", "--http2-prior-knowledge", "-w", " %{http_version} %{http_code}", "http://server/h2c"]
     answer = await mesh.tell("client", "run", argv=asked)
     assert answer["stdout"].endswith(" 2 200"), answer
@@ -176,14 +176,14 @@ async def test_an_undeclared_server_first_protocol_works_after_the_detection_tim
     assert sum(await timeouts(mesh)) > sum(before)
 
 
-async def test_an_undeclared_protocol_that_waited_becomes_a_problem_that_names_the_port(mesh):
+async def test_an_undeclared_protocol_delayed_by_detection_is_a_problem_that_names_the_port(mesh):
     await mesh.tell("client", "tcp", host="surprise", port=7307, wait_first=True, send="hi\n", half_close=True)
     found = await eventually(lambda: [problem for problem in mesh.problems() if "7307" in problem])
     assert "warning" in found[0]
     assert "appProtocol" in found[0]
 
 
-async def test_undeclared_http_is_found_out_by_its_first_bytes(mesh):
+async def test_undeclared_http_is_detected_by_its_first_bytes(mesh):
     answer = await mesh.get("client", "http://surprise:8081/found-out")
     assert (answer["status"], answer["body"]["path"]) == (200, "/found-out")
     assert await mesh.stat("client", r"^cluster\.outbound\|8081\|\|surprise.*upstream_rq_total$") > 0
@@ -220,7 +220,7 @@ async def test_undeclared_tcp_that_is_dropped_for_its_half_close_becomes_a_probl
     assert "appProtocol" in found[0]
 
 
-async def test_undeclared_tcp_that_sends_too_much_to_tell_becomes_a_problem(mesh):
+async def test_undeclared_tcp_that_exceeds_the_detection_buffer_is_a_problem(mesh):
     with contextlib.suppress(Exception):
         await mesh.tell("client", "tcp", host="surprise", port=9002, send="x" * 100_000, read=1)
     found = await eventually(lambda: [problem for problem in mesh.problems() if "64 KiB" in problem])

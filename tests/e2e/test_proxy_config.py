@@ -45,11 +45,11 @@ async def test_clusters_are_all_that_envoy_has(mesh):
         (["--port", "1"], set()),
     ],
 )
-async def test_clusters_can_be_chosen(mesh, filters, expected):
+async def test_clusters_can_be_filtered(mesh, filters, expected):
     assert {tuple(row[:3]) for row in cells(await weft("pc", "c", "client", *filters))} == expected
 
 
-async def test_whole_clusters_are_envoys_own_words(mesh):
+async def test_whole_clusters_are_those_of_envoys_dump(mesh):
     wanted = f"outbound|80|v1|{HOST}"
     dump = await envoy(mesh, "client", "/config_dump")
     truth = [
@@ -75,7 +75,7 @@ async def test_listeners_are_all_that_envoy_listens_on(mesh):
     assert any(row[1:] == ["15006", "Trans: raw_buffer; Addr: *:8080", "Inline Route: /*, /*"] for row in shown)
 
 
-async def test_listeners_can_be_chosen(mesh):
+async def test_listeners_can_be_filtered(mesh):
     assert {row[1] for row in cells(await weft("pc", "l", "client", "--port", "7000"))} == {"7000"}
     brief = cells(await weft("pc", "l", "client", "--type", "TCP", "--brief"))
     assert brief and {row[2] for row in brief} == {"TCP"}
@@ -184,6 +184,6 @@ async def test_a_file_shows_what_its_proxy_showed(mesh, tmp_path):
 @pytest.mark.parametrize(
     "word", ["app-v1-0", "app-v1-0.shop", "deploy/app-v1", "app-v1", "shop/app-v1", "app-v1 -n shop"]
 )
-async def test_a_proxy_goes_by_every_name(mesh, word):
+async def test_a_proxy_is_found_by_each_form_of_its_name(mesh, word):
     shown = await weft("pc", "c", *word.split(), "--direction", "inbound")
     assert [row[1] for row in cells(shown)] == ["8080"]

@@ -89,7 +89,7 @@ async def test_what_envoy_has_is_what_was_sent(mesh):
         assert (code, said) == (0, "Clusters Match\nListeners Match\nRoutes Match\nEndpoints Match\n"), words
 
 
-async def test_what_envoy_has_not_taken_yet_is_shown_resource_by_resource(mesh):
+async def test_resources_that_envoy_does_not_have_yet_are_listed(mesh):
     """Asked at once, while Envoy is held back by the kernel between two looks."""
     pod = mesh.engine.find_pod("client")
     has = await pod.proxy.admin.read("/config_dump", {"include_eds": "true"})
@@ -111,7 +111,7 @@ async def test_what_envoy_has_not_taken_yet_is_shown_resource_by_resource(mesh):
     assert (await mesh.weft("proxy-status", "client-0.shop"))[0] == 0
 
 
-async def test_what_a_proxy_refuses_is_an_error_until_it_is_mended(mesh):
+async def test_a_rejected_resource_is_an_error_until_it_is_fixed(mesh):
     key = ObjectKey("VirtualService", NAMESPACE, "app")
     good = mesh.control.mesh.get(key)
     # RE2 knows no lookahead, so this gets past everything that does not ask RE2 itself.

@@ -141,7 +141,7 @@ async def test_very_large_chunked_bodies(mesh):
     assert (answer["status"], answer["body"]["size"]) == (200, FIFTY_MEGABYTES)
 
 
-async def test_grpc_is_tried_again_by_its_status_where_that_is_written(mesh):
+async def test_grpc_is_retried_by_status_if_configured(mesh):
     retries = {"attempts": 2, "retryOn": "unavailable,resource-exhausted"}
     await mesh.try_out(virtual_service("server", {"retries": retries, "route": [to("server")]}))
     for codes, status, tries in (
@@ -206,7 +206,7 @@ async def test_a_response_longer_than_its_content_length_smuggles_nothing(mesh):
         assert "x-smuggled" not in after["headers"]
 
 
-async def test_nonsense_is_a_bad_gateway(mesh):
+async def test_an_invalid_upstream_response_is_a_502(mesh):
     assert (await mesh.get("client", "http://server/nonsense", method="POST"))["status"] in (502, 503)
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 

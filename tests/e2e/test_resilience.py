@@ -59,14 +59,14 @@ async def test_retries_are_made_and_counted_at_the_server(mesh):
     "spec.http[].retries.attempts",
     "spec.http[].retries.retryOn",
 )
-async def test_retries_end_after_as_many_attempts(mesh):
+async def test_retries_stop_after_the_configured_attempts(mesh):
     await mesh.try_out(virtual_service("app", {"retries": {"attempts": 2, "retryOn": "5xx"}, "route": [to("app")]}))
     await mesh.tell("app", "script", path="/never", forever={"status": 500})
     assert (await mesh.get("client", "http://app/never"))["status"] == 500
     assert await mesh.received("app", "/never") == 3
 
 
-async def test_no_retry_where_none_is_wanted(mesh):
+async def test_no_retry_with_zero_attempts(mesh):
     await mesh.try_out(virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]}))
     await mesh.tell("app", "script", path="/once", forever={"status": 503})
     assert (await mesh.get("client", "http://app/once"))["status"] == 503
@@ -88,7 +88,7 @@ async def test_status_codes_can_be_named_for_retries(mesh):
     "VirtualService",
     "spec.http[].retries.perTryTimeout",
 )
-async def test_a_try_that_takes_too_long_is_made_again(mesh):
+async def test_a_try_that_exceeds_its_timeout_is_retried(mesh):
     await mesh.try_out(
         virtual_service(
             "app",
@@ -224,7 +224,7 @@ async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests_unt
     "spec.trafficPolicy.outlierDetection.maxEjectionPercent",
 )
 @pytest.mark.parametrize(("most", "ejected"), [(40, 1), (100, 3)])
-async def test_of_pods_that_all_fail_no_more_are_ejected_than_may_be(mesh, most, ejected):
+async def test_ejection_respects_the_maximum_percentage_when_all_pods_fail(mesh, most, ejected):
     outlier = {"consecutive5xxErrors": 1, "interval": "0.2s", "baseEjectionTime": "60s", "maxEjectionPercent": most}
     await mesh.try_out(
         destination_rule("pool", outlierDetection=outlier, loadBalancer={"simple": "ROUND_ROBIN"}),
@@ -244,7 +244,7 @@ async def test_of_pods_that_all_fail_no_more_are_ejected_than_may_be(mesh, most,
         await tell(mesh.sockets, pod.name, "script", path="/all")
 
 
-async def test_a_request_that_the_server_may_have_acted_on_is_not_made_twice(mesh):
+async def test_a_request_that_reached_the_server_is_not_retried(mesh):
     """By default only what surely did not arrive is tried again."""
     await mesh.tell("app", "script", path="/reset", forever={"reset": True})
     assert (await mesh.get("client", "http://app/reset", method="POST"))["status"] == 503

@@ -96,7 +96,7 @@ async def test_requests_with_the_same_header_go_to_the_same_pod(mesh):
         assert (had["lb_policy"], had[f"{kind}_lb_config"]) == (kind.upper(), size)
 
 
-async def test_when_a_pod_goes_most_others_stay_where_they_were(mesh):
+async def test_when_a_pod_is_removed_most_hashes_keep_their_pod(mesh):
     await mesh.try_out(by(httpHeaderName="x-user"))
     before = await by_header(mesh)
     await scale(mesh, 2)
@@ -178,7 +178,7 @@ async def test_passthrough_goes_to_the_very_address_that_was_called(mesh):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.portLevelSettings[]")
-async def test_a_ports_entry_stands_for_its_whole_level(mesh):
+async def test_port_level_settings_replace_all_settings_of_the_host(mesh):
     ports = [{"port": {"number": 81}, "loadBalancer": {"consistentHash": {"useSourceIp": True}}}]
     await mesh.try_out(
         destination_rule(
@@ -377,7 +377,7 @@ async def test_the_proxy_header_carries_the_callers_address(mesh):
     "spec.trafficPolicy.outlierDetection.consecutiveGatewayErrors",
     "spec.trafficPolicy.outlierDetection.minHealthPercent",
 )
-async def test_gateway_errors_eject_and_a_least_health_keeps_everybody(mesh):
+async def test_gateway_errors_eject_unless_the_minimum_health_percent_prevents_it(mesh):
     bad = mesh.pods("pool")[0].name
     outlier = {"consecutive5xxErrors": 0, "consecutiveGatewayErrors": 2, "interval": "0.2s", "maxEjectionPercent": 50}
     once = virtual_service("pool", {"retries": {"attempts": 0}, "route": [to("pool")]})
@@ -426,7 +426,7 @@ async def test_a_server_that_cannot_be_reached_is_ejected(mesh):
     "spec.trafficPolicy.loadBalancer.warmup.aggression",
     "spec.trafficPolicy.loadBalancer.warmupDurationSecs",
 )
-async def test_a_new_pod_begins_with_a_small_share_unless_the_least_is_all_or_warming_up_is_aggressive(mesh):
+async def test_a_new_pod_starts_with_a_small_share_unless_its_minimum_is_100_percent_or_the_aggression_high(mesh):
     for warmup, gets_less in (
         ({"warmup": {"duration": "20s"}}, True),
         ({"warmup": {"duration": "20s", "minimumPercent": 100}}, False),

@@ -123,7 +123,7 @@ async def test_bytes_arrive_unless_the_older_service_declares_http_and_the_newer
 
 
 @pytest.mark.parametrize("shared", [*saying("tcp", "unsaid", "grpc"), pytest.param(EVERY[-1], id=str(EVERY[-1]))])
-async def test_grpc_passes_a_service_that_does_not_say_http1(mesh, shared):
+async def test_grpc_passes_a_service_that_does_not_declare_http1(mesh, shared):
     """And one that does, if an older one says gRPC."""
     if shared.pair == ("http", "grpc"):  # the older one decides, unless it is asked to leave that to callers
         assert await called(mesh, shared) != {"OK": 1}
@@ -134,7 +134,7 @@ async def test_grpc_passes_a_service_that_does_not_say_http1(mesh, shared):
 
 
 @pytest.mark.parametrize("shared", [each for each in saying("tcp", "http") if "grpc" not in each.values[0].pair])
-async def test_all_of_it_holds_where_only_the_meshs_tls_comes_in(mesh, shared):
+async def test_shared_ports_work_with_strict_mtls(mesh, shared):
     await mesh.edit(security("PeerAuthentication", {"mtls": {"mode": "STRICT"}}))
     for each in (Shared(shared.pair, newer=False), Shared(shared.pair, newer=True)):
         assert await status(mesh, "client", each) == 200
@@ -144,7 +144,7 @@ async def test_all_of_it_holds_where_only_the_meshs_tls_comes_in(mesh, shared):
             assert await called(mesh, each) == {"OK": 1}
 
 
-async def test_where_only_the_meshs_tls_comes_in_a_newcomer_ends_no_connection_of_the_older(mesh):
+async def test_with_strict_mtls_a_newer_service_ends_no_connection_of_the_older(mesh):
     strict = security("PeerAuthentication", {"mtls": {"mode": "STRICT"}}, app="alone")
     await mesh.edit(strict)
 
@@ -176,7 +176,7 @@ async def test_a_port_that_the_older_service_declares_as_tcp_is_not_delayed(mesh
 
 
 @pytest.mark.parametrize("older", ["tcp", "unsaid"])
-async def test_in_plaintext_the_older_decides_about_callers_with_a_proxy_too(mesh, older):
+async def test_without_mtls_the_older_service_decides_the_protocol_for_callers_with_a_proxy(mesh, older):
     """The HTTP/2 that their proxies make of HTTP arrives as it is."""
     shared = Shared((older, "http"), newer=True)
     plaintext = security("PeerAuthentication", {"mtls": {"mode": "DISABLE"}})

@@ -111,7 +111,7 @@ async def test_matches_by_method_authority_and_headers(mesh, kind, value):
 
 
 @proves("VirtualService", "spec.http[].match[].ignoreUriCase")
-async def test_a_match_that_knows_no_case(mesh):
+async def test_a_match_that_ignores_case(mesh):
     match = {"uri": {"prefix": "/Path"}, "ignoreUriCase": True}
     assert await said(mesh, match, of("/pATH/x"), of("/other")) == [True, False]
     assert await said(mesh, {"uri": {"prefix": "/Path"}}, of("/pATH/x")) == [False]
@@ -130,7 +130,7 @@ async def test_a_match_by_caller(mesh):
 
 
 @proves("VirtualService", "spec.http[].match[].gateways", "spec.gateways")
-async def test_only_what_is_for_the_mesh_counts_in_it(mesh):
+async def test_only_virtual_services_of_the_mesh_gateway_apply_inside_the_mesh(mesh):
     assert await said(mesh, {"gateways": ["mesh"]}, of()) == [True]
     assert await said(mesh, {"gateways": ["edge"]}, of()) == [False]
     await mesh.try_out(virtual_service("app", answer("yes"), gateways=["edge"]))
@@ -148,7 +148,7 @@ async def test_only_the_namespaces_in_export_to_use_it(mesh):
 
 
 @proves("VirtualService", "spec.http[].name", "spec.http[].match[].name", "spec.http[].match[].statPrefix")
-async def test_names_and_counters_of_routes(mesh):
+async def test_routes_have_names_and_stat_prefixes(mesh):
     route = {
         "name": "outer",
         "match": [{"name": "inner", "statPrefix": "watched", "uri": {"prefix": "/named"}}],
@@ -247,7 +247,7 @@ async def test_headers_of_a_destination(mesh):
     "spec.http[].route[].destination.subset",
     "spec.http[].route[].destination.port.number",
 )
-async def test_where_a_route_leads(mesh):
+async def test_a_route_leads_to_host_subset_and_port(mesh):
     destination = {"host": "other", "subset": "v1", "port": {"number": 81}}
     await mesh.try_out(virtual_service("app", {"route": [{"destination": destination}]}))
     before = await mesh.stat("client", r"^cluster\.outbound\|81\|v1\|other.*upstream_rq_total$")
@@ -342,7 +342,7 @@ async def test_cors_headers_match_the_policy(mesh):
 
 
 @proves("VirtualService", "spec.http[].delegate.name", "spec.http[].delegate.namespace")
-async def test_another_one_decides_part_of_it(mesh):
+async def test_a_delegate_handles_part_of_the_paths(mesh):
     await mesh.try_out(
         virtual_service(
             "app",
@@ -363,7 +363,7 @@ async def test_another_one_decides_part_of_it(mesh):
 
 
 @proves("VirtualService", "spec.exportTo")
-async def test_only_one_that_is_exported_there_decides_part_of_it(mesh):
+async def test_only_a_delegate_exported_to_the_roots_namespace_is_used(mesh):
     """It is the namespace of who hands over that counts, and not the caller's."""
     root = virtual_service("app", {"delegate": {"name": "part", "namespace": "far"}}, answer("root"))
     for export_to, word in ((["."], "root"), (["shop"], "part"), (["far", "shop"], "part"), (["*"], "part")):
@@ -378,7 +378,7 @@ async def test_only_one_that_is_exported_there_decides_part_of_it(mesh):
     "spec.http[].fault.abort.grpcStatus",
     "spec.http[].fault.abort.percentage.value",
 )
-async def test_a_fault_that_grpc_understands(mesh):
+async def test_a_fault_with_a_grpc_status(mesh):
     fault = {"abort": {"grpcStatus": "RESOURCE_EXHAUSTED", "percentage": {"value": 100}}}
     await mesh.try_out(virtual_service("app", {"fault": fault, "route": [to("app")]}))
     headers = {"content-type": "application/grpc"}

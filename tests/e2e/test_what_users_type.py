@@ -209,7 +209,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize("command", NAMED)
-async def test_a_proxy_goes_by_every_form_of_its_name(mesh, command):
+async def test_a_proxy_is_found_by_every_form_of_its_name(mesh, command):
     """Every form in each of the first and last, and in the others two of them, by turns: a process takes its time."""
     turn = NAMED.index(command)
     forms = FORMS if turn % (len(NAMED) - 1) == 0 else (FORMS[turn % len(FORMS)], FORMS[(turn + 1) % len(FORMS)])
@@ -240,7 +240,7 @@ async def test_a_name_that_is_in_two_namespaces_is_not_guessed(mesh):
     assert (await weft("describe", "svc", "frontend", "-n", "shop")).startswith("Service: shop/frontend ")
 
 
-async def test_levels_of_the_log_go_up_and_back(mesh):
+async def test_log_levels_are_raised_and_reset(mesh):
     async def levels():
         into = [
             "nsenter",
@@ -268,7 +268,7 @@ async def test_levels_of_the_log_go_up_and_back(mesh):
     assert "hint:" in await weft("proxy-config", "log", POD, "--level", "rbac:loud", code=1)
 
 
-async def test_a_file_is_as_good_as_its_proxy(mesh, tmp_path):
+async def test_a_dump_file_shows_the_same_as_its_proxy(mesh, tmp_path):
     """As a person with curl keeps it, long before somebody looks."""
     dump = tmp_path / "dump.json"
     dump.write_text(json.dumps(await envoy(mesh, "/config_dump?include_eds=true")))
@@ -283,7 +283,7 @@ async def test_a_file_is_as_good_as_its_proxy(mesh, tmp_path):
     assert "hint:" in await weft("pc", "log", "--file", str(dump), "--level", "debug", code=2)
 
 
-async def test_proxy_status_of_a_proxy_for_which_there_is_nothing(mesh):
+async def test_proxy_status_of_a_proxy_that_requests_unknown_routes(mesh):
     """One that asks for routes of which there are none; beside the demo's, which have all that they asked for."""
     async with grpc.aio.insecure_channel(f"unix:{socket_of(mesh.engine.name).with_name('xds.sock')}") as to:
         ask = to.stream_stream(STREAM, request_serializer=DiscoveryRequest.SerializeToString)
