@@ -269,7 +269,7 @@ def test_a_pod_that_no_api_server_would_send_gets_a_response(mesh, pod):
     assert "internal error of weft" not in text
 
 
-def test_what_is_no_pod_is_let_through(mesh):
+def test_objects_other_than_pods_are_admitted(mesh):
     kind = {"group": "apps", "version": "v1", "kind": "Deployment"}
     asked = review({"metadata": {"name": "web"}}, "any", kind=kind)
     status, text = post(mesh.cluster, replicas(mesh.cluster)[0], "/inject", json.dumps(asked).encode())
@@ -293,7 +293,7 @@ spec:
 """
 
 
-def test_a_wrong_resource_is_refused_with_the_words_of_weft_validate(mesh, namespace, tmp_path):
+def test_an_invalid_resource_is_rejected_with_the_errors_of_weft_validate(mesh, namespace, tmp_path):
     wrong = yaml.safe_load(WRONG.replace("NAMESPACE", namespace))
     (tmp_path / "split.yaml").write_text(yaml.safe_dump(wrong))
     told = mesh.weft("validate", str(tmp_path / "split.yaml"), check=False)
@@ -305,7 +305,7 @@ def test_a_wrong_resource_is_refused_with_the_words_of_weft_validate(mesh, names
     assert what in said, (what, said)
 
 
-def test_every_served_version_of_a_kind_is_judged(mesh, namespace):
+def test_every_served_version_of_a_kind_is_validated(mesh, namespace):
     for version in ("v1", "v1beta1", "v1alpha3"):
         wrong = yaml.safe_load(WRONG.replace("NAMESPACE", namespace).replace("istio.io/v1", f"istio.io/{version}"))
         with pytest.raises(RequestFailed, match="is not a regular expression"):

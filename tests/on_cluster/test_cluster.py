@@ -108,7 +108,7 @@ def test_logs_are_kept(pods):
     assert pods.kubectl("-n", NAMESPACE, "logs", "web", "-c", "beside").strip() == "beside starts"
 
 
-def test_a_projected_token_is_believed_for_its_audience_only(pods):
+def test_a_projected_token_is_accepted_for_its_audience_only(pods):
     token = run(pods, "cat", "/var/run/secrets/tokens/token")
 
     def review(audience):
@@ -191,7 +191,7 @@ def mutated(cluster):
     return cluster.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", body).get("data", {}).get("hook")
 
 
-def test_the_machine_is_left_alone(pods, machine_before):
+def test_the_machine_outside_of_the_cluster_is_not_changed(pods, machine_before):
     looked, mounted = machine_before
     assert machine.look() == looked
     assert not machine.leaked(mounted, pods.holder.pid())

@@ -101,20 +101,20 @@ def certificate():
     return {"certificate_file": "/dev/shm/chain.pem", "private_key_file": "/dev/shm/key.pem"}
 
 
-def test_grpcs_own_client_is_served_without_tls_where_that_was_chosen(greet):
+def test_grpcs_own_client_is_served_without_tls_if_configured(greet):
     until(lambda: greet(15010, {"type": "insecure"}) == "ok greeter")
 
 
-def test_and_nowhere_else(greet):
+def test_without_the_setting_the_port_without_tls_is_closed(greet):
     said = greet(15010, {"type": "insecure"}, revision="")
     assert said.startswith("failed UNAVAILABLE") and "Connection refused" in said
 
 
-def test_it_is_served_by_the_certificate_of_its_pod(greet):
+def test_grpcs_own_client_is_served_with_the_certificate_of_its_pod(greet):
     assert greet(15012, {"type": "tls", "config": {**ROOTS, **certificate()}}, certified=True) == "ok greeter"
 
 
-def test_it_is_served_by_the_token_of_its_pod(greet):
+def test_grpcs_own_client_is_served_with_the_token_of_its_pod(greet):
     assert greet(15012, {"type": "tls", "config": ROOTS}, call_creds=TOKEN) == "ok greeter"
 
 
@@ -123,7 +123,7 @@ def test_a_client_without_certificate_or_token_gets_an_error_that_names_both(gre
     assert said.startswith("failed UNAVAILABLE") and "a certificate of the mesh or a bearer token is required" in said
 
 
-def test_a_certificate_serves_no_pod_that_there_is_not(greet, namespace):
+def test_a_certificate_is_not_accepted_for_a_pod_that_does_not_exist(greet, namespace):
     said = greet(15012, {"type": "tls", "config": {**ROOTS, **certificate()}}, pod="nobody", certified=True)
     assert (
         said.startswith("failed UNAVAILABLE") and f"pod {namespace}/nobody is not known to this control plane" in said

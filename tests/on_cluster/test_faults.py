@@ -101,7 +101,7 @@ def leader(mesh):
     return json.loads(lease)["spec"].get("holderIdentity", "")
 
 
-def test_tokens_that_prove_nothing_are_refused_and_both_sides_say_why(mesh, control, namespace, held):
+def test_invalid_tokens_are_rejected_and_both_sides_log_the_reason(mesh, control, namespace, held):
     begun, good = time.monotonic(), token(mesh, namespace, held)
     tokens = {
         "good": good,
@@ -177,9 +177,7 @@ def test_no_caller_gets_the_certificate_of_another_identity(mesh, control, traff
     written_by(mesh, CONTROL, *said.values(), begun=begun)
 
 
-def test_the_roots_of_webhooks_and_the_root_itself_come_back_when_they_are_taken_away(
-    mesh, control, traffic, namespace
-):
+def test_deleted_webhook_roots_and_the_deleted_root_are_restored(mesh, control, traffic, namespace):
     kinds = {"mutating": "istio-sidecar-injector", "validating": f"istio-validator-{NAMESPACE}"}
 
     def bundles(kind):
@@ -202,7 +200,7 @@ def test_the_roots_of_webhooks_and_the_root_itself_come_back_when_they_are_taken
     assert roots(mesh) == control["roots"]
 
 
-def test_each_replica_of_the_control_plane_may_die(mesh, traffic):
+def test_the_death_of_any_control_plane_replica_disturbs_no_traffic(mesh, traffic):
     first = leader(mesh)
     (other,) = [each for each in names(mesh, CONTROL) if each != f"pod/{first}"]
     with traffic.undisturbed(least=100):
@@ -215,7 +213,7 @@ def test_each_replica_of_the_control_plane_may_die(mesh, traffic):
         mesh.rolled_out(NAMESPACE, "deployment/weft-control")
 
 
-def test_while_no_control_plane_is_there_pods_wait_and_traffic_does_not(mesh, traffic, namespace):
+def test_without_a_control_plane_new_pods_wait_and_traffic_continues(mesh, traffic, namespace):
     with traffic.undisturbed(least=100):
         # Killed, they would be there again in a moment; those that follow must first be made.
         traffic.kill(NAMESPACE, "weft-control", "discovery")
@@ -305,7 +303,7 @@ def api_server_returns(mesh):
 
 
 @pytest.mark.usefixtures("api_server_returns")
-def test_an_api_server_that_is_away_for_a_minute_takes_nothing_from_anybody(mesh, control, traffic, namespace):
+def test_an_api_server_outage_of_a_minute_removes_nothing_from_any_proxy(mesh, control, traffic, namespace):
     (agent,) = json.loads(mesh.kubectl("get", "pods", f"--namespace={NAMESPACE}", f"-l={AGENT}", "-o", "json"))["items"]
     address, spare = agent["status"]["podIP"], traffic.pod("spare")["metadata"]["uid"]
     asked = {"token": token(mesh, namespace, "spare"), "identity": identity_of(namespace)}
@@ -358,7 +356,7 @@ def failing(traffic, address):
         return None
 
 
-def test_an_agent_that_is_killed_is_followed_by_one_that_has_all_that_it_had(mesh, traffic, namespace):
+def test_a_restarted_agent_has_all_the_state_of_the_killed_one(mesh, traffic, namespace):
     serials = {name: traffic.serial(name) for name in traffic.addresses}
     with traffic.undisturbed(least=100):
         agent = traffic.kill(NAMESPACE, "weft-node", "agent")

@@ -119,7 +119,7 @@ def test_a_gateway_of_the_standard_is_served_by_pods_with_its_name(place, mesh):
 
 
 @proves("Gateway.gateway.networking.k8s.io", "spec.addresses[].type", "spec.addresses[].value")
-def test_the_gateway_and_its_route_say_that_they_are_served(place):
+def test_the_status_of_the_gateway_and_its_route_is_accepted_and_programmed(place):
     def programmed():
         found = place.status("gateways", "edge")
         assert told(found.get("conditions", ()))["Programmed"] == "True"

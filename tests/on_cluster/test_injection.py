@@ -141,7 +141,7 @@ def me(namespace):
     return f"spiffe://cluster.local/ns/{namespace}/sa/default"
 
 
-def test_the_redirect_comes_first_then_the_proxy_then_the_applications_own(pods):
+def test_the_redirect_container_starts_first_then_the_proxy_then_the_applications_init_containers(pods):
     pod = pods["tuned"]
     assert [each["name"] for each in pod["spec"]["initContainers"]] == ["istio-init", "istio-proxy", "before"]
     assert proxy(pod)["restartPolicy"] == "Always"
@@ -211,7 +211,7 @@ def test_the_init_containers_arguments_are_istios(pods):
     assert init["resources"]["limits"] and init["resources"]["requests"]
 
 
-def test_only_the_init_container_can_do_more_than_nothing(cluster, pods):
+def test_only_the_init_container_has_capabilities(cluster, pods):
     for container in ("istio-proxy", "app"):
         number = apps.process(cluster, pods["tuned"], container)
         text = cluster.holder.run("cat", f"/proc/{number}/status").stdout

@@ -8,7 +8,7 @@ from on_cluster.admission import replicas
 from on_cluster.mesh import NAMESPACE, until
 
 
-def test_what_was_installed_runs(mesh):
+def test_the_installed_components_run(mesh):
     ready = mesh.kubectl(
         "get", "pods", f"--namespace={NAMESPACE}", "-o", "jsonpath={.items[*].status.containerStatuses[*].ready}"
     )

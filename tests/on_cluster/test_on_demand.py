@@ -172,7 +172,7 @@ def test_the_first_connection_receives_the_greeting_of_a_server_first_protocol(p
     assert place.held(place.one, "greeter") == 1
 
 
-def test_what_one_replica_calls_the_other_knows(place):
+def test_a_service_called_by_one_replica_is_sent_to_the_other(place):
     assert "shared" not in place.known(place.two)
     assert place.get(place.one, "shared")[0] == 200
     until(lambda: "shared" in place.known(place.two))
@@ -206,7 +206,7 @@ def test_after_a_kill_proxies_keep_their_config_and_the_restarted_component_know
         assert (place.get(pod, kept)[0], place.held(pod, kept)) == (200, int(pod == place.one))
 
 
-def test_without_the_setting_everything_is_known_and_with_it_again_nothing_is_taken_away(place):
+def test_turning_on_demand_off_sends_all_services_and_turning_it_on_again_removes_none(place):
     assert place.get(place.one, "web")[0] == 200
     place.switch("false")
     for pod in (place.one, place.two):

@@ -136,7 +136,7 @@ def listed(mesh, labels):
         raise
 
 
-def test_all_of_it_goes_and_comes_again(mesh):
+def test_the_whole_installation_can_be_removed_and_installed_again(mesh):
     """The last of all tests on this cluster: it takes the mesh from everybody."""
     namespace = mesh.namespace("last")
     mesh.kubectl("delete", "namespace", f"--selector={TEST},kubernetes.io/metadata.name!={namespace}", "--wait")

@@ -163,7 +163,7 @@ def test_the_truth_table_holds_on_a_real_api_server(case, answers):
     assert (answers[case.name] == case.revision) is case.injected, answers[case.name] or "nobody injected"
 
 
-def test_the_webhooks_selectors_are_those_that_the_decision_goes_by(cluster, canary):
+def test_the_selectors_of_the_webhooks_match_the_injection_decision(cluster, canary):
     """Two places say them, because neither may know the other: here they meet."""
     for revision, name in (("default", "istio-sidecar-injector"), (canary, f"istio-sidecar-injector-{canary}")):
         asked = {
@@ -220,7 +220,7 @@ def test_a_restricted_namespace_refuses_the_init_container_by_its_name(mesh):
     assert "istio-proxy" not in said and '"app"' not in said
 
 
-def test_a_restricted_namespace_lets_a_pod_in_whose_node_redirects(mesh, restricted, canary):
+def test_a_restricted_namespace_admits_a_pod_redirected_by_its_node(mesh, restricted, canary):
     pod = tried(mesh.cluster, restricted, restricted_pod())
     assert injected_by(pod) == canary
     found = containers(pod)
@@ -406,7 +406,7 @@ def test_a_pod_that_opts_out_of_injection_needs_no_webhook(cluster, unanswered):
     assert get(cluster, "pod", unanswered, "alone")
 
 
-def test_where_it_was_chosen_a_pod_runs_without_a_proxy(mesh, cluster, unanswered, canary):
+def test_with_failure_policy_ignore_a_pod_starts_without_a_proxy(mesh, cluster, unanswered, canary):
     """And is plain to see: no status, no proxy, no label of a meshed pod; and an audit names it, at once and later."""
     set_failure_policy(cluster, canary, "Ignore")
     try:

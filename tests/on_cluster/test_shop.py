@@ -101,7 +101,7 @@ def test_a_changed_route_applies_without_a_restart_and_its_status_is_accepted(sh
     shop.apply(shops.split(50, 50))
 
 
-def test_a_wrong_route_is_refused_with_the_words_of_weft_validate(shop, tmp_path):
+def test_an_invalid_route_is_rejected_with_the_errors_of_weft_validate(shop, tmp_path):
     match = {"uri": {"regex": "/pay("}}  # nothing that a schema could see
     wrong = shops.virtual_service("payments", {"match": [match], "route": [{"destination": {"host": "payments"}}]})
     (tmp_path / "wrong.yaml").write_text(json.dumps(wrong))
@@ -114,7 +114,7 @@ def test_a_wrong_route_is_refused_with_the_words_of_weft_validate(shop, tmp_path
     assert shop.get("virtualservice", "payments")["metadata"]["generation"] == generation
 
 
-def test_calls_that_fail_are_made_again(shop):
+def test_failed_calls_are_retried(shop):
     cluster = "outbound|80||catalog.shop.svc.cluster.local"
     again = {"attempts": 5, "retryOn": "5xx"}
     shop.apply(shops.virtual_service("catalog", {"retries": again, "route": [{"destination": {"host": "catalog"}}]}))
