@@ -51,7 +51,7 @@ def test_an_unwritable_access_log_is_rejected_with_the_reason(place):
     assert f"the proxies' user, UID 1337, may not enter {place}/closed" in refusal(place / "closed" / "access.log")
 
 
-def test_of_providers_only_those_that_can_be_written_are_left():
+def test_access_log_providers_with_unwritable_files_are_removed():
     good, bad = FileLog("/dev/null"), FileLog("/root/access.log")
     providers = (LogProvider("good", good), LogProvider("bad", bad), LogProvider("elsewhere"))
     settings, problems = writable(Settings(logs=(bad, good), log_providers=providers))

@@ -68,7 +68,7 @@ def test_an_address_set_by_the_user_is_kept_and_not_given_out_again():
     [{"headless": True}, {"resolution": Resolution.NONE, "external": True}, {"host": "*.example.com"}],
     ids=["headless", "no resolution", "wildcard"],
 )
-def test_gives_no_address_where_none_can_be_used(fields):
+def test_external_and_headless_services_get_no_address(fields):
     assert Addresses().admit(service("x", **fields)).addresses == ()
 
 

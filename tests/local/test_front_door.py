@@ -89,7 +89,7 @@ async def test_a_caller_of_the_machine_comes_to_the_gateway_with_its_own_address
     assert door.problems() == ()
 
 
-async def test_pods_come_and_go_behind_an_open_door(door, tmp_path):
+async def test_pods_are_added_and_removed_behind_an_open_port(door, tmp_path):
     port = free_port()
     async with Gateway(tmp_path / "doors/1/s"), Gateway(tmp_path / "doors/2/s"):
         door.want([published(port, "1/s")])
@@ -134,7 +134,7 @@ async def test_the_first_of_two_publications_of_one_port_wins(door):
     assert f"port {port} of 0.0.0.0 is already published by Workload shop/a" in str(problem)
 
 
-async def test_an_address_that_the_machine_has_not_is_a_problem(door):
+async def test_an_address_that_the_machine_does_not_have_is_a_problem(door):
     door.want([published(free_port(), address="192.0.2.7")])
     await door.settled()
     (problem,) = door.problems()
@@ -142,7 +142,7 @@ async def test_an_address_that_the_machine_has_not_is_a_problem(door):
     assert door.pid == 0  # no port can be published
 
 
-async def test_its_envoy_comes_back_and_ends_with_the_last_door(door, tmp_path):
+async def test_its_envoy_is_restarted_and_ends_with_the_last_publication(door, tmp_path):
     port = free_port()
     async with Gateway(tmp_path / "doors/1/s"):
         door.want([published(port, "1/s")])

@@ -93,7 +93,7 @@ def test_responses_of_the_proxy_and_of_an_upstream_share_a_row_and_reset_separat
     assert edge.requests == 1100
 
 
-def test_a_caller_that_may_not_is_denied_which_is_no_failure_of_the_called():
+def test_a_denied_request_is_not_counted_as_a_failure_of_the_destination():
     def name(stat):
         return {"name": f"cluster.outbound|80|v1|{PAYMENTS.host};.{stat}", "value": 0}
 
