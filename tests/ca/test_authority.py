@@ -78,7 +78,7 @@ def test_a_certificate_has_the_requested_lifetime_up_to_the_maximum(clock, asked
 
 
 @pytest.mark.parametrize("asked", [timedelta(0), timedelta(seconds=-5), timedelta(microseconds=1), timedelta.min])
-def test_a_life_that_is_none_is_refused(asked):
+def test_an_invalid_lifetime_is_rejected(asked):
     with pytest.raises(CsrRefused) as refused:
         Authority.in_memory(making.DOMAIN).sign(making.csr(), making.WEB, asked)
     assert refused.value.reason is CsrReason.LIFETIME
@@ -279,7 +279,7 @@ async def test_bundles_come_as_they_change():
     assert not authority._subscribers
 
 
-async def test_what_is_due_is_done_while_it_runs(tmp_path):
+async def test_rotation_steps_are_taken_when_they_are_due(tmp_path):
     terms = Terms(lifetime=timedelta(seconds=1), skew=timedelta(0))
     authority = Authority.in_memory(making.DOMAIN, terms)
     running = asyncio.create_task(authority.run())

@@ -179,7 +179,7 @@ async def test_responses_that_do_not_match_the_request_are_rejected(lied_to):
             await client.create("token", making.csr())
 
 
-async def test_roots_that_are_none_are_passed_over(lied_to):
+async def test_invalid_roots_are_ignored(lied_to):
     client, answers = lied_to
     good = Authority.in_memory(making.DOMAIN).bundle()
     answers += [b"\xff", b"", messages.TrustBundle(roots=["nonsense"]).SerializeToString()]

@@ -117,7 +117,7 @@ def _pkcs1():
     ],
     ids=["empty", "text", "DER", "empty PEM", "two", "a certificate", "long length", "nested", "huge"],
 )
-def test_refuses_what_is_no_request(csr, why):
+def test_rejects_anything_but_a_csr(csr, why):
     assert reason(csr) is why
 
 
@@ -152,7 +152,7 @@ def test_a_changed_request_is_refused_and_crashes_nothing(der, data):
 @given(st.binary(max_size=600))
 @example(b"-----BEGIN CERTIFICATE REQUEST-----\n\xff\xfe\n-----END CERTIFICATE REQUEST-----\n")
 @example(b"-----BEGIN CERTIFICATE REQUEST-----")
-def test_noise_is_refused_and_crashes_nothing(noise):
+def test_random_bytes_are_rejected_without_a_crash(noise):
     with pytest.raises(CsrRefused):
         read_public_key(noise)
     with pytest.raises(CsrRefused):

@@ -46,7 +46,7 @@ def test_the_root_above_the_signer_is_the_first_of_several(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["ca-cert.pem", "ca-key.pem"])
-def test_one_file_is_enough_to_say_that_a_ca_was_plugged_in(tmp_path, name):
+def test_one_file_is_enough_to_detect_a_plugged_in_ca(tmp_path, name):
     assert not is_plugged_in(tmp_path)
     making.plug_in(tmp_path, certificate=ROOT, key=ROOT_KEY)
     (tmp_path / name).unlink()
@@ -88,7 +88,7 @@ def test_every_step_up_to_the_root_is_needed(tmp_path):
         ({"signs": False}, "may not sign certificates: its key usage lacks keyCertSign"),
     ],
 )
-def test_what_cannot_sign_is_refused(tmp_path, how, why):
+def test_a_certificate_that_cannot_sign_is_rejected(tmp_path, how, why):
     bad = making.ca("bad", SIGNER_KEY, by=ROOT, by_key=ROOT_KEY, **how)
     making.plug_in(tmp_path, certificate=bad, key=SIGNER_KEY, roots=[ROOT])
     assert why in str(refused(tmp_path))

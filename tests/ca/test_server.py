@@ -82,12 +82,12 @@ async def test_rejections_have_grpc_status_codes_and_reasons(served, channel):
 
 
 @pytest.mark.parametrize("scheme", ["", "Basic {}", "Bearer", "Token {}", "{}"])
-async def test_a_token_comes_as_a_bearers(served, channel, scheme):
+async def test_a_token_is_sent_as_a_bearer_token(served, channel, scheme):
     metadata = (("authorization", scheme.format(served.token())),) if scheme else ()
     assert (await refused(channel, "", metadata=metadata))[1] == "token-missing"
 
 
-async def test_of_two_tokens_none_is_taken(served, channel):
+async def test_two_tokens_in_one_request_are_rejected(served, channel):
     metadata = tuple(("authorization", f"Bearer {served.token()}") for _ in range(2))
     assert (await refused(channel, "", metadata=metadata))[1] == "token-missing"
 

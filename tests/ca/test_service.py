@@ -84,7 +84,7 @@ async def test_repeated_rejections_of_a_caller_are_logged_once_a_minute(caplog):
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=200), st.binary(max_size=300), st.none() | st.timedeltas())
-def test_noise_from_the_network_is_refused_and_crashes_nothing(token, csr, lifetime):
+def test_random_bytes_from_the_network_are_rejected_without_a_crash(token, csr, lifetime):
     issuer = TokenIssuer()
     service = CertificateService(Authority.in_memory(making.DOMAIN), issuer.checker())
     for shown in (token, issuer.issue(making.CALLER)):

@@ -127,7 +127,7 @@ def test_few_certificates_are_written_down(place, leader, clock):
     assert len(written) == 1
 
 
-def test_what_is_decided_on_an_old_state_is_decided_again(place, leader, follower, clock):
+def test_a_decision_on_an_outdated_state_is_repeated(place, leader, follower, clock):
     leader.rotate(clock(), 100.0)
     clock.now += 101.0
     place.away = True

@@ -81,7 +81,7 @@ def test_a_token_has_the_claims_that_kubernetes_gives_it(clock):
     }
 
 
-def test_one_issuers_token_is_nothing_to_another(clock):
+def test_a_token_of_one_issuer_is_rejected_by_another(clock):
     token = TokenIssuer(clock=clock).issue(making.CALLER)
     assert reason(TokenIssuer(clock=clock).checker(), token) is TokenReason.UNKNOWN_KEY
 
@@ -125,7 +125,7 @@ def test_no_token_is_issued_that_every_checker_would_reject(caller):
         TokenIssuer().issue(caller)
 
 
-def test_a_good_token_is_good(checker, clock):
+def test_a_valid_token_is_accepted(checker, clock):
     assert checker.check_now(sign(claims(clock))) == Caller("shop", "web", "web-1", "2", float(int(clock.now) + 600))
     assert checker.check_now(sign(claims(clock, aud=AUDIENCE)))
     assert checker.check_now(sign(claims(clock, aud=["other", AUDIENCE])))
@@ -168,7 +168,7 @@ def test_a_good_token_is_good(checker, clock):
     ],
     ids=str,
 )
-def test_refuses_a_signed_token_whose_claims_are_not_for_us(checker, clock, changes, why):
+def test_rejects_a_signed_token_with_wrong_claims(checker, clock, changes, why):
     assert reason(checker, sign(claims(clock, **changes))) is why
 
 
@@ -259,7 +259,7 @@ JSON = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(["iss", "aud", "sub", "exp", "nbf", "iat", "kubernetes.io"]), JSON, min_size=1))
-def test_whatever_is_signed_only_a_whole_and_consistent_token_is_taken(changes):
+def test_only_complete_and_consistent_signed_tokens_are_accepted(changes):
     clock = making.Clock()
     checker = SignedTokens([token_key(KEY.public_key())], issuer=ISSUER, clock=clock)
     said = claims(clock, **changes)

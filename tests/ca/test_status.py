@@ -58,7 +58,7 @@ def plugged(directory, *, root_ends, signer_ends):
     return read_status(directory)
 
 
-def test_what_signs_is_warned_of_before_it_ends_and_when_it_has(tmp_path):
+def test_an_expiring_and_an_expired_signer_get_a_warning(tmp_path):
     now = datetime.now(UTC)
     status = plugged(tmp_path, root_ends=3650, signer_ends=365)
     assert status.next_step == "one root is trusted, and an intermediate of it signs"
@@ -73,7 +73,7 @@ def test_what_signs_is_warned_of_before_it_ends_and_when_it_has(tmp_path):
     assert len(short.problems(now + timedelta(hours=9))) == 1
 
 
-def test_what_signs_no_more_or_not_yet_may_end(tmp_path):
+def test_certificates_that_do_not_sign_get_no_expiry_warning(tmp_path):
     authority = Authority.in_memory(making.DOMAIN)
     authority.rotate(timedelta(0))
     old, new = authority.status().certificates

@@ -158,7 +158,7 @@ def test_a_link_in_the_way_is_not_followed(tmp_path):
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
-def test_what_is_not_there_is_none(tmp_path):
+def test_a_missing_secret_file_is_none(tmp_path):
     assert read_secret(tmp_path / "no") is None
     with pytest.raises(AuthorityError, match="cannot be read"):
         read_secret(tmp_path)
