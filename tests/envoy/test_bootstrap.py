@@ -46,7 +46,7 @@ def test_a_node_has_istios_name_and_metadata():
     }
 
 
-def test_a_node_is_somewhere_if_that_is_known():
+def test_a_node_has_a_locality_if_it_is_known():
     there = BootstrapNode(name="a", namespace="b", addresses=("1.1.1.1",), locality="eu/eu-a")
     assert node_document(there)["locality"] == {"region": "eu", "zone": "eu-a"}
     assert "locality" not in node_document(NODE)
@@ -104,7 +104,7 @@ async def test_readiness_and_metrics_and_nothing_else_are_served_on_both_familie
             assert b'envoy_cluster_upstream_rq_total{cluster_name="xds-grpc"} 1' in metrics
 
 
-async def test_is_not_ready_until_the_control_plane_has_spoken(start_envoy, namespace, pod_directory):
+async def test_is_not_ready_until_the_control_plane_has_sent_its_config(start_envoy, namespace, pod_directory):
     admin, _, _ = await start_envoy(str(pod_directory / "nobody.sock"))
     info = await eventually(admin.server_info, retry=EnvoyError)
     assert info["state"] in ("PRE_INITIALIZING", "INITIALIZING")
@@ -170,7 +170,7 @@ def test_secrets_have_a_cluster_of_their_own_only_where_there_is_a_socket():
     assert "http2_protocol_options" in json.dumps(made)
 
 
-async def test_an_overloaded_proxy_takes_no_requests_and_still_serves_its_admin_and_health_ports(
+async def test_an_overloaded_proxy_rejects_requests_and_still_serves_its_readiness_port(
     start_envoy, control_plane, namespace
 ):
     admin, _, _ = await start_envoy(control_plane[0], memory=1 << 20)

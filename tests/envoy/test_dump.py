@@ -29,7 +29,7 @@ def test_reads_fields_in_either_spelling():
     assert list(found.messages(CLUSTERS, ("static_clusters", "cluster"))) == [{}]
 
 
-def test_what_is_not_there_or_of_another_type_is_nothing():
+def test_missing_fields_and_fields_of_another_type_are_empty():
     odd = {"a": [1, {"b": "c"}, "d"], "n": "12", "x": None}
     assert at(odd, "a", "b") is None and at(None, "a") is None
     assert (text(odd, "a"), text(odd, "n"), text(odd, "x", "y")) == ("", "12", "")
@@ -56,7 +56,7 @@ def test_anything_but_a_config_dump_is_an_error_with_a_hint(said):
         {"anything": base64.b64encode(KEY.encode()).decode()},
     ],
 )
-def test_no_key_gets_past_it_wherever_it_stands(where):
+def test_private_keys_are_removed_wherever_they_are(where):
     found = dump(SecretsConfigDump={"dynamic_active_secrets": [{"name": "default", "secret": where}]})
     shown = json.dumps(found.document)
     kept = json.dumps(where)

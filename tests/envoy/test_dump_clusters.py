@@ -62,7 +62,7 @@ def test_the_whole_name_comes_first_where_several_tables_are_shown():
         (ClusterFilter(direction="outbound", port=9090), 1),
     ],
 )
-def test_filters_join(wanted, count):
+def test_several_filters_must_all_match(wanted, count):
     assert len(clusters(DUMP, wanted)) == count
 
 

@@ -56,7 +56,7 @@ def test_rows_are_istioctls_in_istioctls_order():
         (EndpointFilter(port=1), []),
     ],
 )
-def test_filters_join(wanted, shown):
+def test_several_filters_must_all_match(wanted, shown):
     found = clusters(DUMP, wanted)
     assert [row[-1] for row in table(found, wanted).rows] == shown
     assert {each["name"] for each in found} == set(shown)

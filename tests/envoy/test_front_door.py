@@ -33,7 +33,7 @@ def test_its_admin_api_is_no_port_of_the_machine():
 
 
 @pytest.mark.timeout(60)
-def test_envoy_takes_what_is_made(tmp_path):
+def test_envoy_accepts_the_generated_files(tmp_path):
     import subprocess
 
     document = json.loads(front_door.bootstrap(str(tmp_path)))
