@@ -3,7 +3,7 @@
 from tools import command_pages
 
 
-def test_the_pages_are_what_the_commands_say_now():
+def test_the_pages_are_up_to_date_with_the_commands():
     for file, text in command_pages.texts().items():
         assert file.read_text() == text, f"{file.name} is old; run: make reference"
 

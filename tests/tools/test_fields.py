@@ -36,7 +36,7 @@ STANDARD = {
 }
 
 
-def test_the_page_is_what_readers_and_tests_say_now():
+def test_the_page_is_up_to_date_with_readers_and_tests():
     assert fields.PAGE.read_text() == fields.page(), "run: make reference"
 
 

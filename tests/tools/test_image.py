@@ -42,7 +42,7 @@ def test_another_file_is_another_layer(tmp_path):
     assert one.diff_id != other.diff_id
 
 
-def test_everything_is_roots_and_nothing_gives_rights(tmp_path):
+def test_all_files_belong_to_root_and_none_is_setuid(tmp_path):
     with tarfile.open(layer.cached(tmp_path, "x", "key", fill).blob) as archive:
         members = {member.name: member for member in archive}
     assert {(member.uid, member.gid, member.mtime) for member in members.values()} == {(0, 0, layer.TIME)}

@@ -227,7 +227,7 @@ def test_the_same_checkout_makes_the_same_bytes(archive, tmp_path):
     assert again.read_bytes() == archive.read_bytes()
 
 
-def test_the_dockerfile_makes_the_same_of_it():
+def test_the_dockerfile_builds_the_same_image():
     lines = (ROOT / "deploy" / "Dockerfile").read_text().split("FROM scratch", 1)[1].splitlines()
     assert f"USER {oci.USER}" in lines
     assert f"ENTRYPOINT {json.dumps(list(oci.ENTRYPOINT))}" in lines

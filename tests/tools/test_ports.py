@@ -14,7 +14,7 @@ def test_the_port_is_outside_of_the_ephemeral_range():
     assert all(1024 < free_port() < first for _ in range(50))
 
 
-def test_it_is_given_once():
+def test_a_port_is_given_out_once():
     given = [free_port() for _ in range(50)]
     assert len(set(given)) == 50
 
@@ -27,7 +27,7 @@ def test_a_port_in_use_is_skipped(kind):
         assert free_port() != before + 1
 
 
-def test_two_processes_are_never_given_the_same():
+def test_two_processes_never_get_the_same_port():
     before = free_port()
     asked = "import tools.ports as p; p._numbers = iter([{0}, {0} + 1]); print(p.free_port())".format(before - 20_000)
     said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout

@@ -18,7 +18,7 @@ def reference():
     return module
 
 
-def test_the_page_is_what_the_readers_say_now(reference):
+def test_the_page_is_up_to_date_with_the_readers(reference):
     assert reference.PAGE.read_text() == reference.page(), "run: make reference"
 
 
@@ -43,7 +43,7 @@ def test_what_is_refused_in_one_way_of_writing_a_kind_is_listed_with_that_way(re
 
 
 @pytest.mark.parametrize("kind", ["VirtualService", "DestinationRule", "ServiceEntry", "Sidecar"])
-def test_fields_of_every_fate_meet_it(reference, kind):
+def test_fields_of_every_category_are_handled_as_listed(reference, kind):
     """Each field alone in its object: none is unknown, and what is accepted with a warning gets one."""
     for fate in (reference.ACTED_ON, reference.WARNED, reference.IGNORED, reference.REFUSED):
         for field in fields(reference, kind, fate):

@@ -6,7 +6,7 @@ from tools.troubleshooting import MESHES, PAGE, broken, page, read
 EVERY = [each for kind in ("mesh", "files", "running", "kubernetes") for each in broken(kind)]
 
 
-def test_the_page_is_what_the_meshes_say_now():
+def test_the_page_is_up_to_date_with_the_broken_meshes():
     assert PAGE.read_text() == page(), "run: make reference"
     assert all(f"| {each.what} |" in page() for each in EVERY)
 

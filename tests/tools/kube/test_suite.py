@@ -31,7 +31,7 @@ def test_both_halves_run_at_once_and_their_output_is_printed_in_order(tmp_path, 
 
 
 @pytest.mark.parametrize(("first", "second", "code"), [(0, 0, 0), (1, 0, 1), (0, 2, 2), (1, 2, 1), (-9, 0, -9)])
-def test_either_ones_failure_is_the_wholes(first, second, code):
+def test_the_suite_fails_if_either_half_fails(first, second, code):
     program = "import os, sys; code = int(sys.argv[1]); os.kill(os.getpid(), 9) if code < 0 else sys.exit(code)"
     assert run(python(program, first), python(program, second)) == code
 
