@@ -185,7 +185,7 @@ def test_a_change_of_files_is_compared_without_what_describes_or_injects(nowhere
 
 
 @pytest.mark.root
-def test_nor_does_it_take_more_to_compare_with_what_runs(weft, mesh, mesh_directory):
+def test_a_diff_with_a_running_mesh_imports_no_heavy_module(weft, mesh, mesh_directory):
     same = ["diff", "-f", str(next(Path(mesh_directory).glob("*.yaml"))), "--mesh", mesh]
     found = loaded({**weft.environment, "KUBECONFIG": ""}, *same, names=HEAVY | OF_OTHERS)
     assert found == {"yaml", "google.protobuf"}

@@ -98,7 +98,7 @@ def test_files_and_directories_are_together_one_mesh(wrong, tmp_path):
     assert run(wrong / "mesh.yaml", wrong / "routes.yaml", tmp_path / "more").exit_code == 0
 
 
-def test_the_thresholds_say_what_fails_and_what_is_shown(tmp_path):
+def test_the_thresholds_decide_what_fails_and_what_is_shown(tmp_path):
     (tmp_path / "mesh.yaml").write_text(f"{meshes.WEB}---\n{UNNAMED}")
     usual = run(tmp_path)
     assert (usual.exit_code, "info [WFT0307]" in usual.stdout) == (0, True)

@@ -218,7 +218,7 @@ spec:
 
 
 @pytest.mark.parametrize("text", [DEPLOYMENT, WEB + DEPLOYMENT])
-def test_validate_and_analyze_say_the_same_of_a_deployment(tmp_path, text):
+def test_validate_and_analyze_report_the_same_for_a_deployment(tmp_path, text):
     (tmp_path / "web.yaml").write_text(text)
     said = [CliRunner().invoke(app, [command, str(tmp_path)]).stdout for command in ("validate", "analyze")]
     runs = [[line for line in each.splitlines() if "does not run a Deployment" in line] for each in said]

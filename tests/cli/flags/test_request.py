@@ -38,6 +38,6 @@ def test_what_is_no_token_is_sent_as_it_is_and_refused_in_envoys_words(token, sa
 
 
 @pytest.mark.parametrize("token", ["{", "@/nowhere"])
-def test_what_cannot_be_meant_is_an_error(token):
+def test_an_invalid_token_argument_is_an_error(token):
     with pytest.raises(click.exceptions.Exit):
         _token_of(token)

@@ -67,7 +67,7 @@ def test_shows_edges_with_rate_success_and_latency():
     ("success", "denied", "shown"),
     [(1.0, 0.0, "100 %"), (1.0, 1.0, "denied"), (1.0, 0.4, "40 % denied"), (0.5, 0.4, "50.0 %")],
 )
-def test_a_caller_that_may_not_does_not_look_well(success, denied, shown):
+def test_a_denied_caller_is_not_shown_as_healthy(success, denied, shown):
     lines = rendered(edge_table((edge("snoop", "payments", success=success, denied=denied),)))
     assert f" {shown} " in lines[1]
 
@@ -142,7 +142,7 @@ def test_names_that_are_cut_still_differ():
     assert first != second and first.endswith("v1") and "…" in first
 
 
-def test_one_connection_is_not_several():
+def test_one_connection_is_in_the_singular():
     (line,) = rendered(edge_table([msgspec.structs.replace(TCP_EDGE, connections=1)]))[1:]
     assert line.split()[-2:] == ["1", "connection"]
 

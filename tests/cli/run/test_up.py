@@ -94,7 +94,7 @@ def test_history_requires_a_directory_that_only_the_owner_can_access(tmp_path):
 
 
 @pytest.mark.root
-def test_a_mesh_that_is_started_again_remembers_with_a_directory_for_it(weft, tmp_path):
+def test_a_restarted_mesh_keeps_its_history_in_the_given_directory(weft, tmp_path):
     mesh, name = tmp_path / "mesh", f"past-{os.getpid()}"
     mesh.mkdir()
     service = "apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec: {ports: [{name: http, port: %d}]}\n"
@@ -115,7 +115,7 @@ def test_a_mesh_that_is_started_again_remembers_with_a_directory_for_it(weft, tm
         assert weft("down", name).returncode == 0
 
 
-def test_to_say_that_there_is_no_directory_takes_nothing_of_the_engine(tmp_path):
+def test_the_error_for_a_missing_directory_does_not_import_the_engine(tmp_path):
     code = (
         "import sys\nfrom weft.cli.start import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
         "print([name for name in ('weft.cli.run.foreground', 'weft.local.engine') if name in sys.modules])"

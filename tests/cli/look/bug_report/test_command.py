@@ -146,7 +146,7 @@ spec:
 """
 
 
-def test_what_virtual_services_say_of_secret_headers_is_not_in_it(weft, tmp_path):
+def test_secret_header_values_of_virtual_services_are_not_in_it(weft, tmp_path):
     (tmp_path / "mesh").mkdir(mode=0o755)
     tmp_path.chmod(0o755)
     (tmp_path / "mesh" / "mesh.yaml").write_text(SECRETIVE)
