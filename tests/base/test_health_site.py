@@ -8,7 +8,7 @@ from weft.base.health_site import HealthSite
 from weft.cli.parts.node import _address
 
 
-async def test_alive_ready_or_why_not_and_in_numbers():
+async def test_serves_liveness_readiness_with_a_reason_and_metrics():
     lack = "kubelet has not come"
     health = HealthSite(lambda: lack, (lambda: [GaugeMetricFamily("weft_node_pods", "Pods.", 3.0)],))
     port = await health.listen("127.0.0.1", 0)

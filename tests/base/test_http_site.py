@@ -120,7 +120,7 @@ async def test_all_hosts_together_have_their_limit_too(monkeypatch):
             each.close()
 
 
-async def test_a_full_port_takes_a_newcomer_and_sends_away_the_idlest_of_the_greediest(monkeypatch):
+async def test_a_full_port_accepts_a_new_host_and_closes_the_idlest_connection_of_the_busiest_host(monkeypatch):
     monkeypatch.setattr(http_site, "MOST_CONNECTIONS", 3)
     async with serving() as port:
         greedy = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(3)]
