@@ -44,7 +44,7 @@ def test_new_and_different_objects_are_changes_and_equal_ones_are_not():
     assert directory.apply({"a.yaml": content(service("a"), service("b", 81))}) == []
 
 
-def test_an_object_goes_in_two_steps():
+def test_an_object_is_deleted_in_two_steps():
     directory = Directory()
     directory.apply({"a.yaml": content(service("a"), service("b"))})
     assert directory.apply({"a.yaml": content(service("a"))}) == []
@@ -54,7 +54,7 @@ def test_an_object_goes_in_two_steps():
     assert set(directory.live) == {key("a")}
 
 
-def test_an_object_that_comes_back_in_time_never_left():
+def test_an_object_that_reappears_in_time_is_not_deleted():
     directory = Directory()
     directory.apply({"a.yaml": content(service("a"))})
     assert directory.apply({"a.yaml": b""}) == []
@@ -66,7 +66,7 @@ POLICY = "apiVersion: security.istio.io/v1\nkind: {kind}\nmetadata: {{name: a, n
 
 
 @pytest.mark.parametrize("kind", ["AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"])
-def test_a_policy_that_was_never_readable_shuts_the_door_until_it_is_mended(kind):
+def test_a_policy_that_was_never_readable_denies_everything_until_it_is_fixed(kind):
     directory, mesh, problems = Directory(), Mesh(), Problems()
     intake = Intake(mesh, problems, domain="cluster.local")
     policy = ObjectKey(kind, "shop", "a")
@@ -96,7 +96,7 @@ BROKEN_POLICIES = [
 
 
 @pytest.mark.parametrize("text", BROKEN_POLICIES)
-def test_what_seems_to_be_a_policy_shuts_the_door_at_the_first_start(text):
+def test_a_broken_document_that_looks_like_a_policy_denies_everything_at_the_first_start(text):
     directory, mesh = Directory(), Mesh()
     intake = Intake(mesh, Problems(), domain="cluster.local")
     intake.documents(directory.apply({"a.yaml": content(service("a"), text)}))
@@ -184,7 +184,7 @@ def test_moving_an_object_is_no_delete_whatever_comes_first():
     assert settle(directory) == []
 
 
-def test_of_two_files_the_first_by_path_wins_and_the_other_takes_over():
+def test_the_first_of_two_files_by_path_wins_and_the_other_takes_over_when_it_is_removed():
     directory = Directory()
     directory.apply({"b.yaml": content(service("a", 2))})
     assert changed(directory.apply({"a.yaml": content(service("a", 1)), "c.yaml": content(service("a", 3))})) == {
