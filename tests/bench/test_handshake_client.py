@@ -74,7 +74,7 @@ def order(port, credentials, **changes):
     return base | changes
 
 
-def test_shakes_hands_anew_each_time(port, client, root):
+def test_makes_a_full_handshake_each_time(port, client, root):
     answer = client.ask(order(port, root.credentials("client")))
     assert (answer["handshakes"], answer["resumed"]) == (5, 0)
 
