@@ -47,7 +47,7 @@ def test_messages_sent_to_kubelet_are_encoded_as_in_csi():
     )
 
 
-def test_whether_kubelet_took_it():
+def test_a_registration_status_of_kubelet_is_read():
     status = messages.RegistrationStatus.FromString(text(2, b"not today"))
     assert (status.plugin_registered, status.error) == (False, "not today")
     assert messages.RegistrationStatus.FromString(b"\x08\x01").plugin_registered

@@ -103,7 +103,7 @@ async def test_no_process_in_the_pod_can_change_its_redirect_later(redirects, ne
     await redirects.close()
 
 
-async def test_what_the_rules_say_is_what_happens_to_traffic(redirects, network, volume):
+async def test_the_rules_redirect_the_traffic_of_the_pod(redirects, network, volume):
     code, said = await ask(network, volume, *ARGUMENTS[:-2], "-i", "127.0.0.9/32,10.0.0.0/8")
     assert code == 0, said
     assert is_redirected(network)

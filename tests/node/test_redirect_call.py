@@ -27,13 +27,13 @@ async def agent(path, *answers: bytes):
     server.close()
 
 
-async def test_done(tmp_path):
+async def test_a_successful_response_ends_the_call(tmp_path):
     async with agent(tmp_path / "redirect", b"{}\n") as asked:
         await asyncio.to_thread(ask, tmp_path / "redirect", ("-p", "15001"), timeout=5)
     assert asked == [b'{"arguments":["-p","15001"]}\n']
 
 
-async def test_a_no_is_final_and_has_its_reason(tmp_path):
+async def test_a_rejection_is_final_and_has_its_reason(tmp_path):
     async with agent(tmp_path / "redirect", b'{"error": "not you", "hint": "be another"}\n') as asked:
         with pytest.raises(RedirectFailed, match=r"reports: not you \(be another\)"):
             await asyncio.to_thread(ask, tmp_path / "redirect", (), timeout=5)
