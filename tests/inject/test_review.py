@@ -61,7 +61,7 @@ def test_an_invalid_review_is_rejected_with_the_reason(body, words):
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_do_more_than_that(body):
+def test_arbitrary_bytes_are_a_bad_review(body):
     with pytest.raises(BadReview):
         decode(body)
 
