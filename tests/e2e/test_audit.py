@@ -1,4 +1,4 @@
-"""What an audit, a bug report and the versions say, against the truth: the wire, Envoy's admin, the kernel."""
+"""The output of audit, bug report and version, compared with the wire, Envoy's admin API and the kernel."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ async def test_a_fixed_problem_is_no_longer_reported(mesh):
 
 async def test_a_report_holds_what_proxies_have_and_none_of_the_secrets(mesh, tmp_path):
     raw = json.dumps([await envoy(mesh, each, "/config_dump") for each in ("client", "closed")])
-    assert all(each in raw for each in (TOKEN, OPAQUE, PASSWORD))  # Envoy has no way to know that these are secret
-    # Of requests it logs every header, if it is told to.
+    assert all(each in raw for each in (TOKEN, OPAQUE, PASSWORD))  # Envoy cannot know that these are secret
+    # At this level Envoy logs every header of a request.
     await mesh.weft("proxy-config", "log", "closed", "--level", "rbac:debug")
     await mesh.get("client", "http://closed/?q=1", headers={"x-password": PASSWORD})
     await eventually(lambda: any(PASSWORD in line for line in mesh.engine.find_pod("closed").log.proxy.tail(None)))

@@ -1,4 +1,4 @@
-"""Who may call what in a whole mesh: identities are those of real certificates, policies change while it runs."""
+"""Authorization in a whole mesh: identities come from real certificates, and policies change while it runs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def status(mesh, caller, path="/", **more):
 
 
 async def becomes(mesh, expected, caller, path="/"):
-    """Connections that are open know the policies of before, until the proxy that drains them has closed them."""
+    """Open connections follow the previous policies until the draining proxy has closed them."""
 
     async def check():
         return await status(mesh, caller, path) == expected

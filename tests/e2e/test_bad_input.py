@@ -1,4 +1,4 @@
-"""What is wrong is said, with file and line, and stops nothing that is right."""
+"""Invalid input is reported with file and line, and does not affect valid objects."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def mesh(whole_mesh):
 
 
 async def problem(mesh, *words):
-    """The problem that has all these words; the mesh continues to run as it was."""
+    """The problem that contains all these words; the mesh continues to run as it was."""
     found = await eventually(lambda: [each for each in mesh.problems() if all(word in each for word in words)])
     await serves(mesh, "v1")
     return found[0]
@@ -162,7 +162,7 @@ async def test_many_invalid_saves_do_not_overload_the_mesh(mesh):
         text_now = list(GOOD)
         for _ in range(rng.randrange(1, 6)):
             text_now[rng.randrange(len(text_now))] = rng.choice("{}[]:&*!|>'\"%@`\n\t x0")
-        # In a file of its own and in nobody's namespace, since some of these are well-formed after all.
+        # In a separate file and in an unused namespace, because some of these are well-formed after all.
         mesh.write("bad.yaml", "".join(text_now).replace("namespace: shop", "namespace: nobodys"))
         await asyncio.sleep(0.005)
     (mesh.directory / "bad.yaml").unlink()

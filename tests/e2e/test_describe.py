@@ -1,4 +1,5 @@
-"""What is said of pods and services, compared with what happens to requests and with what Envoy has."""
+"""The output of `weft describe` for pods and services, compared with the outcome of requests and with Envoy's
+config."""
 
 from __future__ import annotations
 

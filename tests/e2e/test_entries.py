@@ -1,6 +1,6 @@
-"""Hosts that somebody wrote into a ServiceEntry, each kind of resolution, and what a Sidecar opens and who may see what.
+"""Hosts of ServiceEntries with each kind of resolution, listeners of a Sidecar, and the visibility of hosts.
 
-The name server of the outside world is this test's own.
+The name server for outside names belongs to this test.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def files(control):
 
 
 class Names(asyncio.DatagramProtocol):
-    """Knows the addresses of these names, and nobody else's."""
+    """Resolves these names and no others."""
 
     def __init__(self, known):
         self.known = known
@@ -147,7 +147,7 @@ async def test_written_endpoints_are_called_by_their_weight_and_their_ports(mesh
 
 
 def west():
-    """All calls go there, wherever they come from."""
+    """All calls go there, from any locality."""
     return {"loadBalancer": {"localityLbSetting": {"distribute": [{"from": "*", "to": {"west": 100}}]}}}
 
 
@@ -313,7 +313,7 @@ async def test_workload_entries_are_endpoints_of_the_service_entries_that_select
 
 
 async def test_a_workload_entry_with_a_host_name_is_an_endpoint_only_with_dns_resolution(mesh):
-    """Where they are not, it takes nothing away from the others: Envoy would refuse them all for one name."""
+    """With STATIC resolution it does not affect the others: Envoy would reject all endpoints because of one name."""
     labels = {"labels": {"app": "machine"}}
     machines = [
         istio("WorkloadEntry", "one", {"address": mesh.pod("one").addresses[0], **labels}),
@@ -364,7 +364,7 @@ async def test_what_is_not_exported_is_not_seen_elsewhere(mesh):
     assert (await mesh.get("client", "http://shared/"))["status"] == 418
     assert (await mesh.get("peer", "http://shared.shop/"))["status"] == 200
     http2 = r"^cluster\.outbound\|80\|\|shared\.shop.*upstream_cx_http2_total$"
-    assert await mesh.stat("peer", http2) == 1  # the rule is not theirs
+    assert await mesh.stat("peer", http2) == 1  # the rule does not apply to this workload
 
 
 @proves(
@@ -398,7 +398,7 @@ async def test_a_sidecar_opens_a_port_that_leads_to_another_with_a_pool_of_its_o
 
 @proves("Sidecar", "spec.ingress[].defaultEndpoint")
 async def test_a_sidecar_opens_a_port_that_leads_to_each_kind_of_place(mesh):
-    """All of them are the same application; nobody but it listens where the service leads."""
+    """All ports lead to the same application; only it listens where the service leads."""
     port = {"number": 9090, "name": "http", "protocol": "HTTP"}
     for endpoint in ("127.0.0.1:8080", "[::1]:8080", "0.0.0.0:8080", "[::]:8080", f"unix://{mesh.sockets}/inner-http"):
         spec = {
@@ -465,7 +465,7 @@ async def test_destinations_of_routes_of_visible_hosts_are_reachable_only_throug
             assert answer["body"]["pod"] == f"{name if name in led else 'shared'}-0", (name, led)
             url = f"http://{mesh.pod(name).addresses[0]}:8080/"
             answer = await mesh.get("client", url, headers={"host": f"{name}.hidden.example.com:8080"})
-            assert answer["status"] == 0, answer  # closed: no host that is shown has this port
+            assert answer["status"] == 0, answer  # closed: no visible host has this port
 
 
 @proves("Sidecar", "spec.egress[].port.protocol")
@@ -475,7 +475,7 @@ async def test_destinations_of_routes_of_visible_hosts_are_reachable_only_throug
 async def test_the_sidecar_port_sets_the_downstream_protocol_and_the_service_port_the_upstream_protocol(
     mesh, declared, tried
 ):
-    """Requests that the caller's proxy reads get its routes' answers; of bytes, nothing is known."""
+    """Requests that the caller's proxy parses as HTTP get the responses of its routes; TCP bytes do not."""
     called = service("called", {"name": declared, "port": 8080}, selector={"app": "shared"})
     routes = [{"match": [{"uri": {"exact": "/read"}}], "directResponse": {"status": 418}}, {"route": [to("called")]}]
     shown = {"hosts": ["./called.shop.svc.cluster.local"]}
@@ -495,7 +495,7 @@ async def test_the_sidecar_port_sets_the_downstream_protocol_and_the_service_por
     "spec.outboundTrafficPolicy.egressProxy.subset",
 )
 async def test_traffic_to_unknown_hosts_goes_to_the_egress_proxy(mesh):
-    """The proxy's host need not be among those that the Sidecar shows."""
+    """The proxy's host need not be among the hosts of the Sidecar."""
     one, two = ({"address": mesh.pod(name).addresses[0], "labels": {"is": name}} for name in ("one", "two"))
     proxy = entry("proxy", "proxy.example.com", HTTP, TCP, resolution="STATIC", endpoints=[one, two])
     subsets = [{"name": "two", "labels": {"is": "two"}}]
@@ -508,7 +508,7 @@ async def test_traffic_to_unknown_hosts_goes_to_the_egress_proxy(mesh):
 
     await through(port={"number": 8080})
     clusters = await mesh.stats(mesh.pod("client").name, r"^cluster\.outbound.*proxy\.example.*membership_total$")
-    assert {name.split("|")[1] for name in clusters} == {"8080"}  # of its host, no other port is shown for that
+    assert {name.split("|")[1] for name in clusters} == {"8080"}  # no other port of its host becomes visible
     answer = await mesh.get("client", "http://198.51.100.9/", headers={"Host": "nobody.example.com"})
     assert (answer["status"], answer["body"]["host"]) == (200, "nobody.example.com")
     assert (await mesh.get("client", "http://shared/"))["body"]["pod"].startswith("shared-")

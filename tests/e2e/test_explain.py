@@ -1,4 +1,4 @@
-"""What `weft explain` says, compared with what happens to the same request; and what was, after it has changed."""
+"""The output of `weft explain`, compared with the outcome of the same request; also for past states."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_history_knows_what_was_and_explain_looks_at_it(mesh):
     await mesh.edit({"first.yaml": text(virtual_service("a-first", {"route": [to("app", "v2")]}, hosts=["app"]))})
     before = parsed(await weft("history", "-o", "json"))["moments"]
     at = datetime.fromtimestamp(before[-1]["at"], UTC)
-    await eventually(lambda: time.time() >= int(at.timestamp()) + 1)  # what changes now is of another second
+    await eventually(lambda: time.time() >= int(at.timestamp()) + 1)  # the next change is in another second
     await mesh.edit({"first.yaml": None})
     moments = parsed(await weft("history", "-o", "json"))["moments"]
     assert len(moments) == len(before) + 1
@@ -125,5 +125,5 @@ async def test_bisect_finds_the_change_that_turned_a_request(mesh):
     async def denied():
         return (await mesh.get("client", "http://app/one"))["status"] == 403
 
-    assert await eventually(denied)  # a connection that is open may be judged by the old rules for a while
+    assert await eventually(denied)  # an open connection may follow the old rules for a while
     await mesh.edit({"denied.yaml": None})

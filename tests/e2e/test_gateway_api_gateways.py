@@ -133,7 +133,7 @@ def gateway(*listeners):
 
 
 def route(name, *rules, hosts=(), kind="HTTPRoute", namespace="shop", version="v1", of=(), **parent):
-    """`of`: more that its parent is named by."""
+    """`of` has more fields of its parent reference."""
     parents = [{"name": "edge", "namespace": "shop", **parent, **dict(of)}]
     named = {"hostnames": list(hosts)} if hosts else {}
     return standard(kind, name, {"parentRefs": parents, **named, "rules": list(rules)}, namespace, version)
@@ -146,8 +146,8 @@ def to(name="app", port=80, path="/", **more):
 
 
 async def ask(host, path="/", port=HTTP, *, name="", shown="", header=""):
-    """Status and who answered, over TLS if the other side's name is given; or only a header of the answer. `shown`: our
-    own certificate and key."""
+    """Send a request, over TLS if the server's `name` is given; returns the status or the workload that responded,
+    or only a header of the response. `shown` is the client's certificate and key."""
     context = None
     if name:
         context = ssl.create_default_context(cadata=certificate_pem(ROOT))
@@ -177,12 +177,13 @@ async def ask(host, path="/", port=HTTP, *, name="", shown="", header=""):
 
 
 async def settled(mesh, *documents):
-    """Every proxy has taken it, and the machine's ports lead to the listeners that there are now."""
+    """Apply documents and wait until every proxy has accepted them and the machine's ports lead to the current
+    listeners."""
     await mesh.try_out(*documents)
 
 
 def outcomes(mesh):
-    """What became of routes and listeners, in the standard's words."""
+    """Status conditions of routes and listeners, with the standard's reasons."""
     return {
         (each.route.name, told.type): told.reason if not told.holds else True
         for derived in mesh.control.mesh.derived()
@@ -449,9 +450,9 @@ def caller_of(signing):
     return key_pem(key) + certificate_pem(made)
 
 
-# Listeners that take routes of all namespaces, whose backends another one grants.
+# Listeners that accept routes of all namespaces, with backends that need a grant.
 ANYBODY = {"allowedRoutes": {"namespaces": {"from": "All"}}}
-# What is no Gateway, and what is no Service.
+# References that are not to a Gateway or a Service.
 STRANGE = [{"group": "example.com"}, {"kind": "Other"}]
 
 
@@ -463,7 +464,7 @@ def grant_to(kind):
 
 
 async def named(port=TCP):
-    """Who answers bytes."""
+    """The workload that responds on a TCP port."""
     with contextlib.suppress(OSError):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"who\n")
@@ -607,7 +608,7 @@ async def test_a_route_that_changes_is_followed(mesh):
         assert await ask("shop.example.com") == name
 
 
-# Whom backends are believed by: the root of these tests.
+# The roots that verify backends: the root of these tests.
 ROOTS = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
@@ -677,7 +678,7 @@ async def test_a_backend_is_verified_by_the_uri_in_its_certificate(mesh, names, 
 
 @pytest.mark.parametrize("kind", ["TCPRoute", "TLSRoute"])
 async def test_the_share_of_connections_for_a_missing_backend_is_closed(mesh, kind):
-    """And go to nobody else."""
+    """They go to no other backend."""
     rule = {"backendRefs": [{"name": "safe", "port": 443}, {"name": "nobody", "port": 443}]}
     hosts = {"hosts": ["safe.example.com"]} if kind == "TLSRoute" else {}
     split = route("safe", rule, kind=kind, version="v1alpha2", **hosts)
@@ -756,7 +757,8 @@ async def test_tls_routes_with_unknown_parents_or_backend_kinds_forward_nothing(
 
 
 async def test_passthrough_to_a_backend_with_a_tls_policy_is_tls_in_tls(mesh):
-    """The standard leaves it at that: the policy holds whatever the listener does with TLS. So it is found, and told."""
+    """The standard permits it: the policy applies whatever the listener does with TLS. So it is detected and
+    reported."""
     rule = {"backendRefs": [{"name": "safe", "port": 443}]}
     passed = route("safe", rule, hosts=["safe.example.com"], kind="TLSRoute", version="v1alpha2")
     tls = gateway(listener("tls", 8443, "TLS", tls={"mode": "Passthrough"}))

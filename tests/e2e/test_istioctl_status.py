@@ -1,5 +1,5 @@
-"""The real istioctl asks weft's control plane how far proxies are, as it asks istiod: over a stream, by the socket of
-this machine's owner or by the port with TLS."""
+"""The real istioctl gets the sync status of proxies from weft's control plane, as from istiod: over a stream, on the
+socket of this machine's owner or on the port with TLS."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(istioctl, tmp_path):
     (tmp_path / "kubeconfig").write_text(json.dumps(KUBECONFIG))
 
     async def run(*words: str) -> subprocess.CompletedProcess[str]:
-        # Without a revision it first asks a cluster for the default one, for ever if there is none.
+        # Without a revision it first queries a cluster for the default one, without a timeout.
         command = [str(istioctl), *words, "--revision", "default", "--kubeconfig", str(tmp_path / "kubeconfig")]
         return await asyncio.to_thread(
             subprocess.run, command, capture_output=True, text=True, timeout=120, check=False

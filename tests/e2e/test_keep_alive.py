@@ -1,4 +1,4 @@
-"""A server that closes connections while requests are on their way to it: nobody who calls it may notice."""
+"""A server that closes connections while requests are in flight to it: callers must not notice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def files(control):
 
 
 async def asked(mesh, host, method, closes_after, pause):
-    """Requests in step, each as long after the one before as makes it most likely to meet a closed connection."""
+    """Requests in step, with the pause that most likely hits a closed connection."""
     await mesh.tell(host, "close_idle", after=closes_after)
     url = f"http://{host}/{method}"
     return await mesh.tell("client", "paced", url=url, method=method, clients=CLIENTS, each=EACH, pause=pause)
@@ -40,7 +40,7 @@ async def test_a_server_that_closes_idle_connections_under_load_causes_no_failur
 
 
 async def test_a_post_succeeds_if_the_proxys_idle_timeout_is_shorter_than_the_servers(mesh):
-    """What is not idempotent is never replayed: the proxy lets go first, after a second."""
+    """Requests that are not idempotent are never retried: the proxy closes idle connections first, after a second."""
     await mesh.tell("server", "close_idle", after=1.5)
     url = "http://server/POST"
     seen = await mesh.tell("client", "paced", url=url, method="POST", clients=CLIENTS, each=4, pause=1.499)

@@ -1,4 +1,4 @@
-"""Pods begin, break, change and end, and requests hardly notice."""
+"""Pods start, fail, change and end, with hardly an effect on requests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def files(control):
     }
 
 
-# The job may begin before the app is ready, as in every mesh; what it must not need is luck after that.
+# The job may start before the app is ready, as in every mesh, so it retries its first request.
 RETRYING = """
 for _ in range(100):
     try:
@@ -88,7 +88,7 @@ async def test_an_envoy_that_is_killed_comes_back(mesh):
     await eventually(answers)
     await eventually(lambda: ready(mesh, "single", 1))
     assert proxy_process(mesh.pod("single"))[0] != pid
-    # The application itself never noticed.
+    # The application itself was not restarted.
     assert (mesh.pod("single").pid, mesh.pod("single").restarts) == (pod.pid, 0)
     assert {answer["status"] for answer in await mesh.requests("client", "http://single/", 20)} == {200}
 
@@ -172,7 +172,7 @@ async def test_a_pod_that_is_not_ready_gets_no_requests(mesh):
 
 
 async def changed_under_load(mesh, content, done, name):
-    """With POST, which nobody on the way repeats."""
+    """Uses POST, which no proxy on the way retries."""
     await mesh.tell("client", "load_start", name=name, url="http://app/load", parallel=4, pause=0.002, method="POST")
     mesh.write("app.yaml", content)
     await eventually(done, limit=60)

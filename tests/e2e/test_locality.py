@@ -1,4 +1,4 @@
-"""Who is near is called first: traffic leaves a zone when nobody is well there, and comes back."""
+"""Near endpoints are preferred: traffic leaves a zone when none of its endpoints is healthy, and comes back."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_a_near_but_unhealthy_endpoint_is_avoided_until_it_recovers(mesh):
 
 @proves("VirtualService", "spec.http[].retries.retryRemoteLocalities")
 async def test_a_retry_may_leave_the_own_zone_where_it_is_written(mesh):
-    """Nobody is ejected, so each request begins in the own zone, and only a retry can end elsewhere."""
+    """No endpoint is ejected, so each request starts in the caller's zone, and only a retry can end elsewhere."""
     patient = rule(outlierDetection={**OUTLIER, "consecutive5xxErrors": 1000})
     await mesh.tell("zone-a", "script", path="/astray", forever={"status": 503})
     for remote, statuses in ((False, {503}), (True, {200})):
@@ -153,7 +153,7 @@ async def test_localities_get_their_configured_shares(mesh):
 async def test_endpoints_with_more_labels_in_common_are_preferred(mesh):
     await mesh.try_out(rule(**near(failoverPriority=["version"])))
     assert set(await answering(mesh, "stranger")) == {"zone-b"}
-    assert set(await answering(mesh)) == set(ZONES)  # nobody has the client's own
+    assert set(await answering(mesh)) == set(ZONES)  # no endpoint has the client's value
     await mesh.try_out(rule(**near(failoverPriority=["remote=yes", "topology.kubernetes.io/region"])))
     assert set(await answering(mesh, "stranger")) == {"abroad"}
     assert set(await answering(mesh)) == {"abroad", "far"}

@@ -1,4 +1,4 @@
-"""Mutual TLS in a running mesh: by default, as PeerAuthentication says, and towards servers outside of it."""
+"""Mutual TLS in a running mesh: by default, with PeerAuthentication, and towards servers outside of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BARE = {"sidecar.istio.io/inject": "false"}
 CLIENT = "spiffe://cluster.local/ns/shop/sa/client"
-# An HTTP server that speaks only TLS, with the certificate that its environment names.
+# An HTTP server that accepts only TLS, with the certificate from its environment.
 SECURE = """
 import http.server, os, ssl
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -73,13 +73,13 @@ def files(control):
 
 
 def caller(answer):
-    """Whom the server was told about."""
+    """The caller's identity that the server received."""
     assert answer["status"] == 200, answer
     return dict(answer["body"]["headers"]).get("x-forwarded-client-cert", "")
 
 
 async def certified(mesh):
-    """Once connections from before are drained."""
+    """Waits until previous connections are drained."""
     return f"URI={CLIENT}" in caller(await mesh.get("client", "http://server/"))
 
 
@@ -133,7 +133,7 @@ async def test_a_disabled_port_is_called_in_plaintext_and_the_others_are_not(mes
     )
     await mesh.edit({"peer.yaml": one})
 
-    async def in_plaintext():  # connections from before are drained first
+    async def in_plaintext():  # previous connections are drained first
         answer = await mesh.get("client", "http://server/")
         return answer["status"] == 200 and not caller(answer)
 
@@ -152,7 +152,7 @@ async def test_no_request_fails_while_modes_change(mesh):
 
 
 async def test_no_request_fails_while_the_workload_gets_another_account(mesh):
-    """Callers must know the new name before they meet it, and the old one as long as it is there."""
+    """Callers must have the new identity before they connect to it, and the old one as long as it is in use."""
     before = (mesh.directory / "server.yaml").read_text()
     await mesh.tell("client", "load_start", name="accounts", url="http://server/")
     old = mesh.pod("server").name
@@ -192,7 +192,7 @@ async def test_a_destination_rule_that_contradicts_peer_authentication_fails_and
 
 
 async def test_the_proxy_originates_tls_for_a_plaintext_application(mesh):
-    """The authority's file reaches Envoy by its path, over the aggregated stream."""
+    """The CA file reaches Envoy by its path, over the aggregated stream."""
     name = "secure.shop.svc.cluster.local"
     for file, status in (("ca.pem", 200), ("other.pem", 503)):
         tls = {"mode": "SIMPLE", "sni": name, "caCertificates": str(mesh.sockets / file)}

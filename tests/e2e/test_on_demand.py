@@ -1,5 +1,5 @@
-"""A proxy that is told of a service when its workload first calls it: that call arrives, whatever it speaks, and the
-proxy has nothing of all the others."""
+"""A proxy gets the config of a service when its workload first calls it: that call arrives, in any protocol, and the
+proxy does not have the config of other services."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def files(control: Path) -> dict[str, str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def whole_mesh():
-    """With two workers in each Envoy: who accepts a connection need not be who holds it."""
+    """Two workers in each Envoy: the one that accepts a connection need not be the one that holds it."""
     defaults = command.options.__kwdefaults__
     before, defaults["concurrency"] = defaults["concurrency"], 2
     try:
@@ -116,7 +116,7 @@ async def test_the_first_post_arrives_though_the_proxy_did_not_have_the_service(
     assert not any(f"{name}.shop.svc" in before for name in OTHERS)
     answer = await mesh.get("client", f"http://{address(mesh, 'web')}/first", method="POST", body="some bytes")
     assert (answer["status"], answer["body"]["body"]) == (200, "some bytes")
-    # It came the whole way, as any call: by the mesh's TLS to the other proxy.
+    # It took the whole path, like any call: over mutual TLS to the other proxy.
     assert answer["body"]["peer"] == "127.0.0.6"
     after = await dump(mesh, "client")
     assert "web.shop.svc" in after
@@ -131,7 +131,7 @@ async def test_the_first_call_receives_the_greeting_of_a_server_first_protocol(m
 
 
 async def test_calls_during_a_held_first_call_reach_the_same_service(mesh):
-    """The listener that takes them looks into routes that others share: these must be there before it."""
+    """The listener that accepts them uses routes that others share: these must be sent before it."""
     await mesh.try_out(*(http_service(f"rush-{n}") | {"spec": http_service("web")["spec"]} for n in range(12)))
 
     async def passed_on():
@@ -146,7 +146,7 @@ async def test_calls_during_a_held_first_call_reach_the_same_service(mesh):
 
 
 async def test_a_first_call_that_half_closes_with_its_first_bytes_gets_its_response(mesh):
-    """As `nc -N` does. The end is there before the call goes on, and whoever reads it first must not take it for all."""
+    """As `nc -N` does. The end of file arrives before the call proceeds, and must not end the held connection."""
     port, selector = {"name": "tcp", "port": 9000}, {"app": "web"}
     await mesh.try_out(*(service(f"first-{number}", port, selector=selector) for number in range(60)))
     calls = [{"host": address(mesh, f"first-{number}"), "port": 9000, "send": "hello"} for number in range(60)]
@@ -183,7 +183,7 @@ with socket.socket() as connection:
 
 @pytest.mark.parametrize("mark", [mark for mark, _ in MARKS.values()])
 async def test_a_caller_that_sets_the_proxys_socket_mark_gets_no_exemption(mesh, mark):
-    """Neither is he passed on where nobody may be, nor unprotected past the listener of a service."""
+    """The connection neither bypasses REGISTRY_ONLY nor passes the listener of a service in plaintext."""
 
     async def call(caller, host, port):
         enter = ("nsenter", "-t", str(mesh.pod(caller).pid), "-n", sys.executable, "-c", MARKED)
@@ -235,7 +235,8 @@ async def test_a_first_call_is_logged_once_like_any_other(mesh):
 
 @pytest.mark.parametrize(("family", "program"), [(4, "iptables"), (6, "ip6tables")])
 async def test_without_iptables_rules_for_the_mark_no_held_call_leaves_the_pod(mesh, family, program):
-    """It would go unprotected: the mesh's bridge knows the way to the service. Nobody's rules are so; but if."""
+    """It would leave in plaintext: the mesh's bridge has a route to the service. No installation has such rules;
+    this is a safeguard."""
     late = http_service(f"late-{family}") | {"spec": http_service("web")["spec"]}
     await mesh.try_out({**late, "spec": {**late["spec"], "ports": [{"name": "tcp", "port": 9000}]}})
     table = ["nsenter", "-t", str(mesh.pod("client").pid), "-n", program, "-t", "nat"]
@@ -253,20 +254,20 @@ async def test_without_iptables_rules_for_the_mark_no_held_call_leaves_the_pod(m
 
 
 async def held(mesh, pod, came_to=15001) -> dict[str, int]:
-    """Connections that went on after they were held, by address."""
+    """Number of connections that proceeded after they were held, by address."""
     found = await mesh.stats(pod, rf"^cluster\.hold\|{came_to}.*upstream_cx_total$")
     names = {name.removesuffix(".upstream_cx_total").rpartition("|")[2]: each for name, each in found.items()}
     return {name.replace("_", ":"): each for name, each in names.items()}
 
 
 def address(mesh, name, family=4) -> str:
-    """Not by the mesh's DNS, which would tell the proxy of it."""
+    """The address without the mesh's DNS, because a lookup would send the service to the proxy."""
     found = next(each for each in mesh.control.mesh.services() if each.name == name)
     return next(each for each in found.addresses if ip_address(each).version == family)
 
 
 def nobody(known, last) -> str:
-    """An address among those of services that is none."""
+    """An unassigned address in the range of services."""
     return ".".join((*known.split(".")[:3], str(last)))
 
 
@@ -331,7 +332,7 @@ async def test_a_route_leads_to_services_that_were_not_called_yet(mesh):
     )  # fmt: skip
     answer = await mesh.get("twins", f"http://{address(mesh, 'stream')}/")
     assert answer["status"] == 200
-    # What a route leads to may be called by itself, too, and then its own routes hold.
+    # The destination of a route may also be called directly, and then its own routes apply.
     assert (await mesh.get("twins", "http://fourth/"))["headers"]["x-by"] == "fourth"
 
 
@@ -350,7 +351,7 @@ async def test_with_registry_only_a_call_to_an_unassigned_address_is_closed(mesh
     assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200
     there = nobody(address(mesh, "web"), 7)
     for port in (80, 9000):
-        for _ in (1, 2):  # the second does not wait for an answer that has come
+        for _ in (1, 2):  # the second call does not wait, because the result is known
             before = await rounds(mesh, "locked", there)
             answer = await mesh.tell("locked", "tcp", host=there, port=port, send="hello", timeout=3)
             assert (answer["received"], "Timeout" in answer["error"]) == ("", False), answer
@@ -359,7 +360,7 @@ async def test_with_registry_only_a_call_to_an_unassigned_address_is_closed(mesh
 
 @pytest.mark.parametrize("family", [4, 6])
 async def test_a_call_held_twice_at_a_shared_port_is_treated_as_unknown(mesh, family):
-    """It goes round twice, and no more."""
+    """It loops twice, and no more."""
     there = f"{ip_address(address(mesh, 'web', family)) + 90}"
     elsewhere = istio(
         "VirtualService",
@@ -383,7 +384,7 @@ async def rounds(mesh, workload, called):
 
 
 async def test_a_service_that_gets_a_previously_unassigned_address_is_called_there(mesh):
-    """The address has been called, and is not asked for again."""
+    """The address was called before, and is not requested again."""
     there = nobody(address(mesh, "web"), 8)
     passed = r"^cluster\.PassthroughCluster\.upstream_cx_total$"
     call = {"host": there, "port": 9000, "send": "hello", "timeout": 3}
@@ -442,7 +443,7 @@ async def test_every_resource_of_a_proxy_has_a_reason_and_describe_pod_shows_the
 
 
 async def test_replicas_have_the_same_config_whichever_of_them_called(mesh):
-    """Of what others have tried, listeners may still drain, and with them the routes that they look into."""
+    """Listeners of earlier tests may still drain, and with them the routes that they use."""
     for pod in mesh.pods("twins"):
 
         async def alike(pod=pod):
@@ -466,7 +467,7 @@ async def test_a_changed_endpoint_reaches_proxies_that_called_the_service(mesh):
 
 
 async def test_routes_that_come_and_go_leave_open_connections_as_they_are(mesh):
-    """A service that was called has listeners of its own for HTTP: its routes are no part of them."""
+    """A called service has separate HTTP listeners, which do not contain its routes."""
     await mesh.try_out(http_service("routed") | {"spec": http_service("web")["spec"]})
     assert (await mesh.get("client", f"http://{address(mesh, 'routed')}/"))["status"] == 200
     await mesh.tell("client", "keep", name="routed", host=address(mesh, "routed"), port=80)

@@ -1,4 +1,4 @@
-"""`weft up` as a process: however it ends, the machine is as it was before."""
+"""`weft up` as a process: however it ends, it leaves nothing on the machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def weft(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 
 
 class Command:
-    """One `weft up`, and what of it is on the machine."""
+    """One `weft up`, and its traces on the machine."""
 
     def __init__(self, run_base: Path) -> None:
         self.name, self.run_base = unique_name("up"), run_base
@@ -79,7 +79,7 @@ class Command:
         return (await tell(self.sockets, self.pods()["client"].name, "http", url=url))[0]
 
     def processes(self) -> set[int]:
-        """Everything that runs in a namespace of this mesh."""
+        """Every process in a namespace of this mesh."""
         inodes = set()
         for path in self.namespaces():
             with contextlib.suppress(OSError):
@@ -95,7 +95,7 @@ class Command:
         return [path for path in Path("/run/netns").glob("*") if self.name in path.name]
 
     def left(self) -> list[str]:
-        """Whatever of this mesh is still on the machine."""
+        """Everything of this mesh that is still on the machine."""
         found = [str(path) for path in self.namespaces()]
         found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if self.name in line]
         found += [str(path) for path in self.run_base.glob(f"*{self.name}*")]
@@ -185,7 +185,7 @@ async def test_a_directory_that_is_missing_is_a_clear_error_and_leaves_nothing(c
 
 
 async def test_without_root_the_error_names_the_missing_capability(command):
-    # Without its capabilities; another user might not even reach this interpreter.
+    # Root without capabilities; another user might not be able to read this interpreter.
     bare = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", *WEFT, "up", str(command.directory)]
     done = subprocess.run(bare, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0

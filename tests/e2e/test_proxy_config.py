@@ -1,4 +1,4 @@
-"""`weft proxy-config` on a mesh of this machine, compared with what each Envoy says when it is asked from its own pod."""
+"""`weft proxy-config` on a mesh of this machine, compared with Envoy's admin API in each pod."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_listeners_are_all_that_envoy_listens_on(mesh):
         for address in [each["local_address"], *(more for more in each.get("additional_local_addresses", ()))]
     }
     assert {(address, row[1]) for row in shown for address in row[0].split(",")} == sockets
-    # One route for what may be repeated, one for the rest: istioctl shows them so, too.
+    # One route for idempotent requests, one for the rest: istioctl shows them so, too.
     assert any(row[1:] == ["15006", "Trans: raw_buffer; Addr: *:8080", "Inline Route: /*, /*"] for row in shown)
 
 
@@ -177,7 +177,7 @@ async def test_a_file_shows_what_its_proxy_showed(mesh, tmp_path):
     for command in ("listeners", "routes", "clusters", "secret", "all"):
         assert await weft("pc", command, "--file", str(dump)) == await weft("pc", command, pod), command
     of_file, live = await weft("pc", "bootstrap", "--file", str(dump)), await weft("pc", "bootstrap", pod)
-    assert parsed(of_file) == parsed(live)  # Envoy writes maps in any order
+    assert parsed(of_file) == parsed(live)  # Envoy writes maps in random order
     assert await weft("pc", "endpoints", "--file", str(clusters)) == await weft("pc", "endpoints", pod)
 
 

@@ -1,5 +1,5 @@
-"""HTTP byte by byte, and what goes wrong on the wire: the mesh carries the one, answers the other as configured, and
-goes on."""
+"""HTTP byte by byte, and faults on the wire: the mesh forwards valid messages, responds to faults as configured, and
+continues."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_http_1_0_with_keep_alive_keeps_its_connection(mesh):
 
 
 async def test_http_1_0_without_a_host_is_for_the_workload_and_refused_by_a_callers_proxy(mesh):
-    """Nothing but the Host tells services apart that share a port."""
+    """Only the Host header distinguishes services that share a port."""
     send = request("GET /hostless HTTP/1.0")
     address = mesh.pod("server").addresses[0]
     inside = await mesh.tell("bare", "raw", host=address, port=8080, send=send)
@@ -164,8 +164,8 @@ async def test_a_grpc_error_response_is_not_retried_by_default(mesh):
     ("who", "whom"), [("client", "web"), ("bare", "web"), ("bare", "edge")], ids=["caller", "workload", "gateway"]
 )
 async def test_grpc_web_becomes_grpc(mesh, who, whom):
-    """By the caller's proxy, or if it has none, by the workload's; and by a gateway whose server says so, for those who
-    speak nothing but gRPC."""
+    """The caller's proxy converts it, or the workload's if the caller has none; also a gateway whose server is
+    configured for it, for backends that accept only gRPC."""
     body = base64.b64encode(b"\0\0\0\0\5hello").decode()
     where = whom if who == "client" else mesh.pod(whom).addresses[0]
     answer = await mesh.get(
@@ -183,7 +183,7 @@ async def test_grpc_web_becomes_grpc(mesh, who, whom):
     assert b"grpc-status:0" in said.replace(b" ", b"")
 
 
-# What goes wrong on the wire.
+# Faults on the wire.
 
 
 async def test_an_upstream_reset_is_a_503_and_the_next_request_succeeds(mesh):
@@ -193,7 +193,7 @@ async def test_an_upstream_reset_is_a_503_and_the_next_request_succeeds(mesh):
 
 async def test_a_truncated_response_is_an_error_and_not_a_short_response(mesh):
     answer = await mesh.get("client", "http://server/too-short")
-    assert answer["status"] == 0, answer  # what came is no whole answer
+    assert answer["status"] == 0, answer  # the response is incomplete
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
 
@@ -212,7 +212,7 @@ async def test_an_invalid_upstream_response_is_a_502(mesh):
 
 
 async def test_a_response_that_is_invalid_in_http2_ends_only_its_own_stream(mesh):
-    """All of them share one connection between the proxies."""
+    """All requests share one connection between the proxies."""
     before = (await mesh.tell("server", "raw_received")).get("/unread", 0)
     waiting = asyncio.create_task(mesh.requests("client", "http://server/unread", 8, method="POST"))
 
@@ -254,8 +254,8 @@ UNCLEAR = {
 @pytest.mark.parametrize("way", ["client", "bare"])
 @pytest.mark.parametrize("lines", UNCLEAR.values(), ids=UNCLEAR)
 async def test_a_request_of_ambiguous_length_does_not_reach_the_application(mesh, way, lines):
-    """What one side takes for its content, the other may take for a next request (CVE-2024-23326). Refused by the
-    caller's proxy, and by the workload's if the caller has none."""
+    """The body for one side could be another request for the other (CVE-2024-23326). The caller's proxy rejects it,
+    or the workload's if the caller has none."""
     where = (
         {"host": "server", "port": 80} if way == "client" else {"host": mesh.pod("server").addresses[0], "port": 8080}
     )
@@ -288,7 +288,7 @@ async def test_a_response_sent_before_the_request_body_arrives_and_ends_only_its
 async def test_a_response_reset_half_way_is_an_error_and_is_not_retried(mesh):
     before = (await mesh.tell("server", "raw_received")).get("/cut", 0)
     answer = await mesh.get("client", "http://server/cut")
-    assert answer["status"] == 0, answer  # what came is no whole answer
+    assert answer["status"] == 0, answer  # the response is incomplete
     assert (await mesh.tell("server", "raw_received"))["/cut"] == before + 1
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
@@ -302,7 +302,7 @@ async def test_a_slow_reader_gets_everything_and_blocks_no_other_request(mesh):
 
 
 async def test_stalled_readers_block_no_other_request(mesh):
-    """All of them share one connection between the proxies."""
+    """All requests share one connection between the proxies."""
     await mesh.tell("client", "stall", url=f"http://server:81/bytes/{FIFTY_MEGABYTES}", count=5)
     await quiet(mesh, "client", "rx")
     beside = await mesh.tell("client", "download", url="http://server:81/bytes/1000000")
@@ -323,7 +323,7 @@ async def test_a_server_that_has_stopped_reading_some_requests_reads_others(mesh
 
 
 async def quiet(mesh, workload, direction):
-    """Until what may be sent has been."""
+    """Wait until no more bytes flow."""
     pattern, seen = rf"^cluster\.outbound\|8[01]\|\|server.*upstream_cx_{direction}_bytes_total$", []
 
     async def unchanged():

@@ -1,4 +1,4 @@
-"""What a mesh does when services are slow, broken or overrun: timeouts, retries, faults, limits, ejection."""
+"""A mesh with slow, broken or overloaded services: timeouts, retries, faults, limits, ejection."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests_unt
     bad = mesh.pods("pool")[1].name
     await tell(mesh.sockets, bad, "script", path="/work", forever={"status": 500})
     seen = Counter(answer["status"] for answer in await mesh.requests("client", "http://pool/work", 60, parallel=1))
-    assert seen[500] >= 9  # Envoy's own number is 5
+    assert seen[500] >= 9  # Envoy's default is 5
 
     async def ejected():
         return await mesh.stat("client", r"^cluster\.outbound\|80\|\|pool.*ejections_active$")
@@ -204,7 +204,8 @@ async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests_unt
     assert bad not in {answer["body"]["pod"] for answer in answers}
     assert (await tell(mesh.sockets, bad, "received"))["/work"] == before
 
-    # It comes back after its time, at the next look: by default after thirty seconds, with a look every ten.
+    # It returns after its ejection time, at the next interval: by default after thirty seconds, with an interval of
+    # ten.
     outlier |= {"interval": "0.25s", "baseEjectionTime": "4s"}
     await mesh.try_out(destination_rule("pool", outlierDetection=outlier, **balanced), once)
     had = (await cluster(mesh, "client", "outbound|80||pool.shop.svc.cluster.local"))["outlier_detection"]
@@ -245,7 +246,7 @@ async def test_ejection_respects_the_maximum_percentage_when_all_pods_fail(mesh,
 
 
 async def test_a_request_that_reached_the_server_is_not_retried(mesh):
-    """By default only what surely did not arrive is tried again."""
+    """By default only requests that surely did not arrive are retried."""
     await mesh.tell("app", "script", path="/reset", forever={"reset": True})
     assert (await mesh.get("client", "http://app/reset", method="POST"))["status"] == 503
     assert await mesh.received("app", "/reset") == 1

@@ -1,4 +1,4 @@
-"""Where requests go and what happens to them on the way: VirtualService and DestinationRule, seen on the wire."""
+"""Routing and modification of requests by VirtualService and DestinationRule, on the wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DestinationRules do on the wire: who is chosen and by what, how many connections there may be, and how long."""
+"""DestinationRules on the wire: load balancing, number of connections, and their lifetime."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def by(**hashing):
 
 
 async def chosen(mesh, user, *, url="http://pool/", **arguments):
-    """The one pod that a user's requests go to."""
+    """The one pod that gets a user's requests."""
     answers = await mesh.requests("client", url, 4, parallel=2, **arguments)
     pods = {answer["body"]["pod"] for answer in answers}
     assert len(pods) == 1, (user, pods)
@@ -105,7 +105,7 @@ async def test_when_a_pod_is_removed_most_hashes_keep_their_pod(mesh):
     await scale(mesh, 3)
     assert set(after.values()) == left
     stayed = [user for user, pod in before.items() if pod in left and after[user] == pod]
-    assert len(stayed) >= len(USERS) / 3, (before, after)  # a ring of two has more points of each
+    assert len(stayed) >= len(USERS) / 3, (before, after)  # a ring for two pods has more points for each
 
 
 async def scale(mesh, replicas):
@@ -164,7 +164,7 @@ async def test_random_load_balancing_neither_rotates_nor_avoids_a_slow_pod(mesh)
     await tell(mesh.sockets, slow, "script", path="/late", forever={"delay": 0.2})
     answers = await mesh.requests("client", "http://pool/late", 400, parallel=12)
     await tell(mesh.sockets, slow, "script", path="/late")
-    # Of three pods a third, four standard deviations apart; who looks at what is under way sends it half of that.
+    # A third of the requests, as there are three pods; four standard deviations. Least-request would send half of that.
     assert sum(answer["body"]["pod"] == slow for answer in answers) >= 95
 
 
@@ -172,7 +172,7 @@ async def test_random_load_balancing_neither_rotates_nor_avoids_a_slow_pod(mesh)
 async def test_passthrough_goes_to_the_very_address_that_was_called(mesh):
     wanted = mesh.pods("pool")[1]
     url, headers = f"http://{wanted.addresses[0]}:8080/", {"host": "direct:8080"}
-    assert len(await spread(mesh, url, headers=headers)) == 3  # its host counts, and not its address
+    assert len(await spread(mesh, url, headers=headers)) == 3  # the host is used, not the address
     await mesh.try_out(destination_rule("direct", loadBalancer={"simple": "PASSTHROUGH"}))
     assert await spread(mesh, url, headers=headers) == {wanted.name: 30}
 
@@ -266,7 +266,7 @@ async def test_the_connection_pool_limits_requests_and_connections(mesh):
 
 @proves("DestinationRule", "spec.trafficPolicy.connectionPool.http.h2UpgradePolicy")
 async def test_a_server_outside_of_the_mesh_is_called_over_http2_only_if_the_rule_upgrades(mesh):
-    """Its server knows only HTTP/1, so that what was asked for is seen in what becomes of the request, too."""
+    """The server supports only HTTP/1, so the response also shows the protocol that was used."""
     stats = r"^cluster\.outbound\|91\|\|plain\.shop.*upstream_cx_http2_total$"
     for policy, status in (("DEFAULT", 200), ("UPGRADE", 502)):
         await mesh.try_out(destination_rule("plain", connectionPool={"http": {"h2UpgradePolicy": policy}}))
@@ -286,7 +286,7 @@ async def test_the_connection_pool_limits_the_lifetime_of_connections(mesh):
     for limit in ("idleTimeout", "maxConnectionDuration"):
         await mesh.try_out(destination_rule("plain", connectionPool={"tcp": {limit: "0.5s"}}))
         answer = await mesh.tell("client", "tcp", host="plain", port=9000, send="hello")
-        assert answer["received"] == "hello", (limit, answer)  # the end came by the proxy, not by the server
+        assert answer["received"] == "hello", (limit, answer)  # the proxy closed it, not the server
     keepalive = {"time": "77s", "interval": "5s", "probes": 4}
     await mesh.try_out(destination_rule("plain", connectionPool={"tcp": {"tcpKeepalive": keepalive}}))
     talking = asyncio.create_task(mesh.tell("client", "tcp", host="plain", port=9000, send="hello", timeout=10))
@@ -299,7 +299,7 @@ async def test_the_connection_pool_limits_the_lifetime_of_connections(mesh):
 
 
 def _timers(pid, address):
-    """What the kernel says of a pod's connections to an address."""
+    """The kernel's timers of a pod's connections to an address."""
     command = ["nsenter", "-t", str(pid), "-n", "ss", "-tnoH", "dst", f"{address}:9000"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     return "\n".join(line for line in lines if "keepalive" in line)
@@ -357,7 +357,7 @@ async def test_retries_keep_to_their_budget(mesh):
     assert await tries(retryBudget={"percent": 0, "minRetryConcurrency": 0}) == 40
     assert await tries(connectionPool={"http": {"maxRetries": 100}}) == 160
     assert 40 < await tries(connectionPool={"http": {"maxRetries": 1}}) < 80
-    assert 40 < await tries() < 120  # a fifth of what is under way, and three
+    assert 40 < await tries() < 120  # a fifth of the active requests, plus three
     assert await mesh.stat("client", POOL_STATS + "upstream_rq_retry_overflow$") > 0
 
 
@@ -396,7 +396,7 @@ async def test_gateway_errors_eject_unless_the_minimum_health_percent_prevents_i
         assert await mesh.received("pool", "/gate") >= 4
         assert (bad in await spread(mesh, "http://pool/fine")) is wanted, least
         await tell(mesh.sockets, bad, "script", path="/gate")
-        await mesh.try_out(once)  # the next one begins with everybody
+        await mesh.try_out(once)  # the next case starts with all endpoints
 
 
 @proves(
@@ -413,7 +413,7 @@ async def test_a_server_that_cannot_be_reached_is_ejected(mesh):
     }
     once = virtual_service("plain", {"retries": {"attempts": 0}, "route": [to("plain")]})
     await mesh.try_out(destination_rule("plain", outlierDetection=outlier), once)
-    for _ in range(2):  # Envoy's own number is 5
+    for _ in range(2):  # Envoy's default is 5
         assert (await mesh.get("client", "http://plain:90/"))["status"] == 503
     stat = r"^cluster\.outbound\|90\|\|plain.*outlier_detection\.ejections_active$"
     assert await eventually(lambda: mesh.stat("client", stat)) == 1
@@ -436,8 +436,8 @@ async def test_a_new_pod_starts_with_a_small_share_unless_its_minimum_is_100_per
         await scale(mesh, 2)
         await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "ROUND_ROBIN", **warmup}))
         old = {pod.name for pod in mesh.pods("pool")}
-        await asyncio.sleep(6)  # those who are there were new to the changed cluster, too
+        await asyncio.sleep(6)  # existing pods were new to the changed cluster, too
         await scale(mesh, 3)
         seen = await spread(mesh, count=60)
         new = sum(count for name, count in seen.items() if name not in old)
-        assert (new < 14) is gets_less, (warmup, seen)  # and not a third
+        assert (new < 14) is gets_less, (warmup, seen)  # not a third

@@ -1,5 +1,6 @@
-"""One port of a workload, of which two Services say different things: each one's callers are met as it says, whichever is
-the older (in files the first by name); and who comes without the mesh's TLS is met as the older says."""
+"""One port of a workload for which two Services declare different protocols: callers of each Service get its
+protocol, whichever is older (in files the first by name); callers without mutual TLS get the protocol of the
+older one."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ BARE = {"sidecar.istio.io/inject": "false"}
 PREFIXES = {"tcp": "tcp-", "http": "http-", "grpc": "grpc-", "unsaid": ""}
 PAIRS = (*itertools.permutations(("tcp", "http", "unsaid"), 2), ("http", "grpc"), ("grpc", "http"))
 DRAINING = r"^listener_manager\.total_filter_chains_draining$"
-APPS = ("http", "echo", "grpc", "greeting")  # of which each pair shares one
+APPS = ("http", "echo", "grpc", "greeting")  # each pair shares one
 
 
 class Shared(NamedTuple):
-    """A Service of a pair, the older of which comes first."""
+    """A Service of a pair; the older one comes first."""
 
     pair: tuple[str, str]
     newer: bool
@@ -51,7 +52,7 @@ def files(control):
     services = []
     for each in EVERY:
         ports = [{"name": f"{PREFIXES[each.says]}{app}x", "port": each.port(app)} for app in APPS]
-        headless = {"clusterIP": "None"} if each.says == "unsaid" else {}  # as those that say nothing mostly are
+        headless = {"clusterIP": "None"} if each.says == "unsaid" else {}  # as undeclared ones mostly are
         services.append(service(str(each), *ports, selector={"app": "server"}, **headless))
     return {
         "client.yaml": text(workload("client", control=control)),
@@ -65,7 +66,7 @@ def files(control):
 
 
 def edge():
-    """A gateway that leads to the HTTP of each by its name."""
+    """A gateway that routes to the HTTP port of each Service by its name."""
     served = {"port": {"number": 80, "name": "http", "protocol": "HTTP"}, "hosts": ["*"]}
     pod = workload("edge", control=Path())
     yield {**pod, "spec": {"gateway": {"publish": []}, "serviceAccount": "edge"}}
@@ -124,8 +125,8 @@ async def test_bytes_arrive_unless_the_older_service_declares_http_and_the_newer
 
 @pytest.mark.parametrize("shared", [*saying("tcp", "unsaid", "grpc"), pytest.param(EVERY[-1], id=str(EVERY[-1]))])
 async def test_grpc_passes_a_service_that_does_not_declare_http1(mesh, shared):
-    """And one that does, if an older one says gRPC."""
-    if shared.pair == ("http", "grpc"):  # the older one decides, unless it is asked to leave that to callers
+    """It also passes one that does, if an older Service declares gRPC."""
+    if shared.pair == ("http", "grpc"):  # the older one decides, unless it uses the callers' protocol
         assert await called(mesh, shared) != {"OK": 1}
         older = str(Shared(shared.pair, newer=False))
         as_called = {"http": {"useClientProtocol": True}}
@@ -156,13 +157,13 @@ async def test_with_strict_mtls_a_newer_service_ends_no_connection_of_the_older(
     await mesh.tell("client", "say", name="bytes", send="before.", until="before.")
     newcomer = service("newcomer", {"name": "http", "port": 9000}, selector={"app": "alone"})
     await mesh.edit({"test.yaml": strict["test.yaml"] + "---\n" + text(newcomer)})
-    assert await mesh.get("client", "http://newcomer:9000/")  # it is there, and its application speaks no HTTP
+    assert await mesh.get("client", "http://newcomer:9000/")  # it exists, and its application does not speak HTTP
     assert await quiet()
     await mesh.tell("client", "say", name="bytes", send="after.", until="after.")
 
 
 async def test_a_port_that_the_older_service_declares_as_tcp_is_not_delayed(mesh):
-    """In PERMISSIVE everybody waits whether TLS comes."""
+    """With PERMISSIVE every connection waits for a TLS ClientHello."""
     await mesh.edit(security("PeerAuthentication", {"mtls": {"mode": "DISABLE"}}))
     waited = {}
     for pair in (("tcp", "http"), ("http", "tcp")):
@@ -177,7 +178,7 @@ async def test_a_port_that_the_older_service_declares_as_tcp_is_not_delayed(mesh
 
 @pytest.mark.parametrize("older", ["tcp", "unsaid"])
 async def test_without_mtls_the_older_service_decides_the_protocol_for_callers_with_a_proxy(mesh, older):
-    """The HTTP/2 that their proxies make of HTTP arrives as it is."""
+    """The HTTP/2 of the callers' proxies is forwarded as TCP."""
     shared = Shared((older, "http"), newer=True)
     plaintext = security("PeerAuthentication", {"mtls": {"mode": "DISABLE"}})
     await mesh.edit(plaintext)

@@ -1,4 +1,4 @@
-"""Each field of a VirtualService, on the wire. What several of them do together is in `test_routing.py`."""
+"""Each field of a VirtualService, on the wire. Combinations are in `test_routing.py`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def of(path="/", *, at="app", **arguments):
 
 
 async def said(mesh, match, *requests, who="client"):
-    """For each request, whether the match takes it."""
+    """For each request, whether the match selects it."""
     await mesh.try_out(virtual_service("app", answer("yes", match=[match]), answer("no")))
     answers = [await mesh.get(who, url, **arguments) for url, arguments in requests]
     assert {each["body"] for each in answers} <= {"yes", "no"}, answers
@@ -333,7 +333,7 @@ async def test_cors_headers_match_the_policy(mesh):
     assert found["headers"]["access-control-expose-headers"] == "server-says"
     stranger = {"origin": "http://z", **asked}
     found = await mesh.get("client", "http://app/stranger", method="OPTIONS", headers=stranger)
-    assert (found["status"], found["body"]["path"]) == (200, "/stranger")  # forwarded: the application answers
+    assert (found["status"], found["body"]["path"]) == (200, "/stranger")  # forwarded: the application responds
     policy["unmatchedPreflights"] = "IGNORE"
     await mesh.try_out(virtual_service("app", {"corsPolicy": policy, "route": [to("app")]}))
     found = await mesh.get("client", "http://app/stranger", method="OPTIONS", headers=stranger)
@@ -364,7 +364,7 @@ async def test_a_delegate_handles_part_of_the_paths(mesh):
 
 @proves("VirtualService", "spec.exportTo")
 async def test_only_a_delegate_exported_to_the_roots_namespace_is_used(mesh):
-    """It is the namespace of who hands over that counts, and not the caller's."""
+    """The namespace of the delegating VirtualService counts, not the caller's."""
     root = virtual_service("app", {"delegate": {"name": "part", "namespace": "far"}}, answer("root"))
     for export_to, word in ((["."], "root"), (["shop"], "part"), (["far", "shop"], "part"), (["*"], "part")):
         part = {"http": [answer("part")], "exportTo": export_to}
@@ -390,8 +390,8 @@ async def test_a_fault_with_a_grpc_status(mesh):
 async def test_a_retry_avoids_the_failed_host_unless_configured_otherwise(mesh):
     bad = mesh.pod("app-v1").name
     await tell(mesh.sockets, bad, "script", path="/half", forever={"status": 503})
-    # Half of the first tries fail. Then Envoy looks up to five times for somebody else, or takes anybody. At random: by
-    # load, whoever fails at once would be asked more often.
+    # Half of the first tries fail. Then Envoy selects up to five times to avoid the failed host, or accepts any.
+    # Random, because least-request would prefer the pod that fails at once.
     anybody = istio(
         "DestinationRule", "anybody", {"host": "app", "trafficPolicy": {"loadBalancer": {"simple": "RANDOM"}}}
     )
@@ -400,14 +400,15 @@ async def test_a_retry_avoids_the_failed_host_unless_configured_otherwise(mesh):
         await mesh.try_out(anybody, virtual_service("app", {"retries": retries, "route": [to("app")]}))
         answers = await mesh.requests(
             "client", "http://app/half", 100, parallel=2
-        )  # the budget lets three wait for their turn
+        )  # the budget permits three concurrent retries
         assert fewest <= sum(each["status"] == 503 for each in answers) <= most
     await tell(mesh.sockets, bad, "script", path="/half")
 
 
 @proves("VirtualService", "spec.http[].retries.backoff")
 async def test_a_retry_waits_for_the_configured_backoff(mesh):
-    """Each pause is anything up to the interval, which doubles: all three below a tenth of it is one in ten thousand."""
+    """Each pause is random up to the interval, which doubles: the chance that all three are below a tenth of it is
+    one in ten thousand."""
     for pod in ("app-v1", "app-v2"):
         await mesh.tell(pod, "script", path="/slow", forever={"status": 503})
     retries = {"attempts": 3, "retryOn": "5xx", "backoff": "1s"}
@@ -426,7 +427,7 @@ def of_streams(kind, route, match, host="app"):
 
 
 async def taken(mesh, kind, who="client", count=1, host="app.shop"):
-    """Which versions take connections."""
+    """The versions that accept connections."""
     port, name = (9443, APP) if kind == "tls" else (9000, "")
     seen = await mesh.tell(who, "names", host=host, port=port, count=count, server_name=name)
     found = Counter()

@@ -1,5 +1,4 @@
-"""Why a proxy has what it has, asked as a person asks, and compared with what Envoy's own admin says it has and with the
-lines of the files."""
+"""`weft why` and `--why`, compared with Envoy's admin API and with the lines of the files."""
 
 from __future__ import annotations
 
@@ -27,26 +26,26 @@ def files(control):
 
 
 def line_of(mesh, file, words, after=""):
-    """Where these words stand first, behind those others."""
+    """The first line with these words, after `after`."""
     lines = (mesh.directory / file).read_text().splitlines()
     start = next(at for at, line in enumerate(lines) if after in line)
     return next(at for at, line in enumerate(lines, 1) if at > start and words in line)
 
 
 def begin_of(mesh, file, kind):
-    """The line on which an object of this kind begins."""
+    """The first line of an object of this kind."""
     lines = (mesh.directory / file).read_text().splitlines()
     return next(at for at, line in enumerate(lines, 1) if line == f"kind: {kind}") - 1
 
 
 async def weft(mesh, *arguments, code=0):
-    """What the command says, with files as they are called in the mesh's directory."""
+    """Run a command; returns its output, with files named relative to the mesh's directory."""
     said = await looking.weft(*arguments, code=code)
     return said.replace(f"{mesh.directory}/", "")
 
 
 async def part(mesh, *arguments):
-    """Of the first part that is told: its objects, and the names of its rules."""
+    """The objects of the first part in the output, and the names of its rules."""
     first = parsed(await weft(mesh, "why", *arguments, "-o", "json"))[0]["parts"][0]
     return first["sources"], [rule["name"] for rule in first["rules"]]
 
@@ -98,7 +97,7 @@ async def test_a_cluster_is_traced_down_to_its_fields(mesh):
         ["no-limits", "retry-budget"],
     )
     assert await part(mesh, "client", "cluster", f"{cluster}.transport_socket_matches") == ([], ["auto-mtls"])
-    # Envoy's own word for the same: no limit.
+    # Envoy's config for the same: no limit.
     dump = await envoy(mesh, "client", "/config_dump?mask=dynamic_active_clusters")
     found = {each["name"]: each for each in sections(dump, "ClustersConfigDump", "dynamic_active_clusters", "cluster")}
     limits = found[cluster]["circuit_breakers"]["thresholds"][0]
