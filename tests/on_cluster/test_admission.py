@@ -1,5 +1,5 @@
-"""What the API server and our webhooks together make of an object, with nothing stored: what is
-injected, other webhooks beside ours, reviews that are none, and resources that are wrong."""
+"""Admission by the API server and our webhooks, with nothing stored: injection, other webhooks beside ours, invalid
+reviews, and invalid resources."""
 
 import json
 import os
@@ -30,9 +30,9 @@ def _has_account(cluster, name):
     return cluster.api.request("GET", f"/api/v1/namespaces/{name}/serviceaccounts")["items"]
 
 
-# What is injected.
+# Injection.
 
-# Both, because beside a limit alone the API server writes a request of the same amount before it asks us.
+# Both, because the API server defaults a missing request to the limit before it calls us.
 AMOUNTS = {"requests": {"memory": "100Mi"}, "limits": {"memory": "300Mi"}}
 WEB = {
     "apiVersion": "v1",
@@ -85,7 +85,7 @@ def printed(mesh, namespace, tmp_path_factory):
 
 
 def test_the_webhook_patches_a_pod_to_what_kube_inject_prints_byte_for_byte(mesh, namespace, printed):
-    """Asked about the very same object, which the API server has not touched: no default, no other plugin."""
+    """With the same object, which the API server has not changed: no default, no other plugin."""
     for replica in replicas(mesh.cluster):
         status, answer = post(mesh.cluster, replica, "/inject", json.dumps(review(WEB, namespace)).encode())
         assert status == 200
@@ -93,10 +93,10 @@ def test_the_webhook_patches_a_pod_to_what_kube_inject_prints_byte_for_byte(mesh
 
 
 def test_admission_makes_the_same_pod_as_applying_what_kube_inject_prints(mesh, namespace, printed):
-    """Here the API server adds its defaults and its account's token, to the one pod before our webhook sees it and to
-    the other after. The other passes by all webhooks, by a label that is then taken out of the result. What differs is
-    the order of the volumes, the token's random name, who wrote which field, and the annotation that keeps the pod's
-    own words about our proxy: they had the API server's defaults when we first saw them."""
+    """Here the API server adds its defaults and its account's token, to one pod before our webhook sees it and to
+    the other after. The other bypasses all webhooks, by a label that is then removed from the result. The
+    differences are the order of the volumes, the token's random name, the field managers, and the annotation with
+    the pod's own settings for our proxy, which has the API server's defaults."""
     ours = {"sidecar.istio.io/inject": "false"}
     offline = {**printed, "metadata": {**printed["metadata"], "labels": {**printed["metadata"]["labels"], **ours}}}
     expected = tried(mesh.cluster, namespace, offline)
@@ -137,7 +137,7 @@ def test_an_unknown_annotation_is_a_warning_on_apply(mesh, namespace, tmp_path):
 
 
 def _complaints(mesh, *arguments):
-    """What kubectl prints on its error channel, whether or not it fails."""
+    """kubectl's stderr, whether or not it fails."""
     import subprocess
 
     from tools.kube import build
@@ -157,7 +157,7 @@ ADDED = {
 
 
 def adding(pod):
-    """Adds a container that kubelet asks, and a volume; and a variable to our proxy, if that is there already."""
+    """Adds a container with a probe, and a volume; and a variable to our proxy, if it is there already."""
     spec = pod["spec"]
     operations = []
     if not any(each["name"] == "added" for each in spec["containers"]):
@@ -173,7 +173,7 @@ def adding(pod):
 
 @pytest.fixture(scope="module")
 def beside_another(mesh, namespace, tmp_path_factory):
-    """The same pod with the other webhook before ours and behind it: the API server goes by their names."""
+    """The same pod with the other webhook before ours and after it: the API server orders them by name."""
     found = {}
     for word in ("a", "z"):
         directory = tmp_path_factory.mktemp("hook")
@@ -209,12 +209,12 @@ def test_both_orders_of_webhooks_end_with_the_same_pod(beside_another):
 
 
 def _sorted_variables(pod):
-    """The other's variable may stand before or behind those that we say anew."""
+    """The other webhook's variable may come before or after those that we write again."""
     containers(pod)["istio-proxy"]["env"].sort(key=lambda each: each["name"])
     return pod
 
 
-# Reviews that are none.
+# Invalid reviews.
 
 
 def _bad_reviews():
@@ -277,7 +277,7 @@ def test_objects_other_than_pods_are_admitted(mesh):
     assert json.loads(text)["response"] == {"uid": "1", "allowed": True}
 
 
-# Resources that are wrong.
+# Invalid resources.
 
 WRONG = """
 apiVersion: networking.istio.io/v1
@@ -313,7 +313,7 @@ def test_every_served_version_of_a_kind_is_validated(mesh, namespace):
 
 
 def test_a_stored_invalid_object_does_not_block_changes_of_other_fields(mesh, namespace):
-    """A label of a revision that there is not lets a wrong one in, as a weft that was away would have."""
+    """A label of a missing revision admits an invalid object, as if weft had been down."""
     wrong = yaml.safe_load(WRONG.replace("NAMESPACE", namespace))
     wrong["metadata"]["labels"] = {"istio.io/rev": "nobody"}
     api, path = mesh.cluster.api, _services(namespace)

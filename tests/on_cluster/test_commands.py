@@ -1,5 +1,5 @@
-"""The commands that look into a mesh, asked as a person asks them on a whole cluster, and what they say compared with the
-truth: the API server, what pods get on the wire, and their Envoys."""
+"""The commands that inspect a mesh, on a whole cluster, compared with the API server, with responses on the wire,
+and with Envoy."""
 
 import io
 import json
@@ -28,8 +28,8 @@ except OSError:
 
 @pytest.fixture(scope="module")
 def namespace(mesh):
-    """`orders` calls `web`, by GET alone and not as /slow, and `misled`, which it is told to call in plaintext; `bare`
-    has no proxy. All of it is STRICT."""
+    """`orders` calls `web`, with GET alone and not /slow, and `misled`, which a rule makes it call in plaintext;
+    `bare` has no proxy. Everything is STRICT."""
     name = mesh.namespace("commands")
     host = f"misled.{name}.svc.cluster.local"
     to_web = {"route": [{"destination": {"host": "web", "subset": "v1"}}]}
@@ -96,7 +96,7 @@ def of_istio(group, kind, namespace, name, spec):
 
 
 def called(mesh, namespace, pod, method, url):
-    """The status that a pod gets there; 0: none."""
+    """The status that a pod gets; 0 without a response."""
     words = ["exec", f"--namespace={namespace}", pod, "-c", "app", "--", "python3", "-c", CALL, method, url]
     try:
         return int(mesh.kubectl(*words))
@@ -157,7 +157,7 @@ def test_audit_counts_workloads_and_finds_policies_that_select_no_workload(mesh,
     policies = [found["where"]["object"] for found in sections["policies"]["findings"]]
     assert policies == [f"AuthorizationPolicy {namespace}/nobody"]
     assert any("2 of 3 pods with a proxy" in told for told in sections["namespaces"]["told"])
-    assert not sections["without-proxy"]["findings"]  # bare has said that it wants none
+    assert not sections["without-proxy"]["findings"]  # bare opted out
     assert not sections["plaintext"]["findings"]
     assert sections["certificates"]["told"][0].startswith("2 certificates of proxies")
     row = next(each for each in report["memory"] if each["workload"] == "web")

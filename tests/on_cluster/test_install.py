@@ -1,4 +1,4 @@
-"""weft on a real cluster: put there, found well, and not taken away by whoever empties a machine."""
+"""weft on a real cluster: installed, healthy, and protected when a node is drained."""
 
 import json
 
@@ -20,13 +20,13 @@ def test_installing_again_changes_nothing(mesh):
 
 
 def test_draining_a_node_evicts_one_replica_of_the_control_plane_but_not_the_last(mesh):
-    """As `kubectl drain` asks for it: by evictions, which the budget allows or holds back."""
+    """As `kubectl drain` does: by evictions, which the disruption budget allows or blocks."""
     until(lambda: allowed(mesh) == 1)
     first, last = replicas(mesh.cluster)
     assert evict(mesh, first) == (201, "")
     code, said = evict(mesh, last)
     assert code == 429 and "would violate the pod's disruption budget" in said
-    # With a successor for the first, the last may go, too.
+    # Once the first has a successor, the last may be evicted, too.
     until(lambda: first not in (now := replicas(mesh.cluster)) and len(now) == 2)
     until(lambda: allowed(mesh) == 1)
     assert last in replicas(mesh.cluster)
@@ -38,7 +38,7 @@ def allowed(mesh):
 
 
 def evict(mesh, pod):
-    """The API server's answer, and what it says if that is no."""
+    """The status of the API server's response, and its message on failure."""
     wanted = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",

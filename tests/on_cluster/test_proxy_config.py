@@ -1,4 +1,4 @@
-"""A proxy of a cluster is asked through its API server and a real kubelet, with the rights of whoever asks."""
+"""`weft proxy-config` through the API server and a real kubelet, with the permissions of the user."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def namespace(mesh):
 
 
 def envoy(mesh, namespace, pod, path):
-    """The truth: what this pod's Envoy answers to the API server's own proxy of exec."""
+    """The response of this pod's Envoy, through exec: the reference for comparisons."""
     ask = f"import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:15000{path}').read().decode())"
     return json.loads(mesh.kubectl("exec", f"--namespace={namespace}", pod, "-c", "app", "--", "python3", "-c", ask))
 
