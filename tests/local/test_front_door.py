@@ -53,7 +53,7 @@ async def door(tmp_path):
     tmp_path.chmod(0o755)
     doors = tmp_path / "doors"
     doors.mkdir(mode=0o755)
-    # As in a mesh, which has its bridge's: a process's view of the files is put together where they are named.
+    # As in a mesh, which uses its bridge's namespace: the file view of a process is set up in a named namespace.
     bridge = namespace.make(f"weft-door-{os.getpid()}")
     made = FrontDoor(binary.find(), tmp_path, doors)
     yield made
