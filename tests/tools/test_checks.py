@@ -1,4 +1,4 @@
-"""The reference page is what the table of checks says."""
+"""The reference page is up to date with the table of checks."""
 
 import importlib.util
 from pathlib import Path

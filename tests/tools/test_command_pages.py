@@ -1,4 +1,4 @@
-"""The pages in docs/reference are what the commands say of themselves now."""
+"""The pages in docs/reference are up to date with the help of the commands."""
 
 from tools import command_pages
 

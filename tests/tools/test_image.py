@@ -1,4 +1,4 @@
-"""A layer's bytes depend on what is in it and on nothing else; what an image needs and lacks is said in words."""
+"""A layer's bytes depend only on its content; an error names what an image needs and lacks."""
 
 import os
 import tarfile
@@ -47,11 +47,11 @@ def test_all_files_belong_to_root_and_none_is_setuid(tmp_path):
         members = {member.name: member for member in archive}
     assert {(member.uid, member.gid, member.mtime) for member in members.values()} == {(0, 0, layer.TIME)}
     assert {name: oct(member.mode) for name, member in members.items()} == {
-        "LICENSE": "0o644",  # marked as a program, and none
+        "LICENSE": "0o644",  # marked as executable, but not a program
         "a.txt": "0o644",
         "b.txt": "0o644",
         "bin": "0o755",
-        "bin/program": "0o755",  # without its set-user bit
+        "bin/program": "0o755",  # without its setuid bit
         "link": "0o777",
         "tmp": "0o1777",
     }

@@ -1,4 +1,4 @@
-"""What is generated in deploy/ is what the code would generate now."""
+"""The generated files in deploy/ are up to date."""
 
 from tools import manifests
 

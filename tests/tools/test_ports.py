@@ -1,4 +1,4 @@
-"""A port that was given out is still free when a program comes to listen on it."""
+"""A port that was given out is still free when a program listens on it."""
 
 import socket
 import subprocess

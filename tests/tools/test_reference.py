@@ -1,4 +1,4 @@
-"""The reference page says what the readers do."""
+"""The reference page is up to date with the readers."""
 
 import importlib.util
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_what_is_refused_in_one_way_of_writing_a_kind_is_listed_with_that_way(re
 
 @pytest.mark.parametrize("kind", ["VirtualService", "DestinationRule", "ServiceEntry", "Sidecar"])
 def test_fields_of_every_category_are_handled_as_listed(reference, kind):
-    """Each field alone in its object: none is unknown, and what is accepted with a warning gets one."""
+    """Each field alone in its object: none is unknown, and a field that is accepted with a warning gets one."""
     for fate in (reference.ACTED_ON, reference.WARNED, reference.IGNORED, reference.REFUSED):
         for field in fields(reference, kind, fate):
             names = field.replace("[]", ".[]").split(".")

@@ -1,4 +1,4 @@
-"""The reference page is what the table of rules says."""
+"""The reference page is up to date with the table of rules."""
 
 import importlib.util
 from pathlib import Path

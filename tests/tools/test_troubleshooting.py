@@ -1,4 +1,4 @@
-"""The page says what the broken meshes say, and each of these is a whole one."""
+"""The page is up to date with the broken meshes, and each of these is complete."""
 
 import pytest
 from tools.troubleshooting import MESHES, PAGE, broken, page, read

@@ -1,4 +1,4 @@
-"""Builds give whole programs or none, one at a time, and who waits is told for what."""
+"""Builds produce complete programs or none, one at a time, and a waiting process reports what it waits for."""
 
 import fcntl
 import threading

@@ -1,5 +1,5 @@
-"""What the suite says becomes a line for each test as it ends, and a sum; every image that its manifests name is known
-by its name."""
+"""The output of the suite becomes a line for each test as it ends, and a summary; every image in its manifests is
+known by its name."""
 
 import io
 import sys
@@ -10,7 +10,7 @@ from tools.kube.conformance import Outcome, Result
 
 from tools.kube import conformance
 
-# As Go's tests say it with `-test.v=test2json`.
+# The output of Go's tests with `-test.v=test2json`.
 SAID = """\x16=== RUN   TestConformance
     suite.go:388: 2026-01-01T00:00:00Z: Test Setup: Applying base manifests
 \x16=== RUN   TestConformance/HTTPRouteMatching

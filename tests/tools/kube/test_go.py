@@ -1,4 +1,4 @@
-"""A Go is found on PATH, or fetched from where Go itself would fetch modules, and never taken unseen."""
+"""Go is found on PATH, or fetched from the module proxies of Go itself, and always verified."""
 
 import zipfile
 
@@ -9,7 +9,7 @@ from tools.kube import go
 
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
-    """A Go on PATH that is too old to build with, but knows where modules come from."""
+    """A Go on PATH that is too old to build with, but has the settings of the module proxies."""
     monkeypatch.delenv("GOPROXY", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     program(tmp_path, "go1.19.8", proxy="https://one.test/,direct")

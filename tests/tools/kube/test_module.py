@@ -1,4 +1,4 @@
-"""The module asks for what Kubernetes was released with, from places that a proxy has."""
+"""The module requires what Kubernetes was released with, from places that a proxy has."""
 
 from tools.kube import module
 

@@ -1,4 +1,4 @@
-"""Programs are known by process id and beginning, so that nothing else is ever ended in their place."""
+"""Programs are identified by process id and start time, so that no other process is ever ended in their place."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Both halves run at once, both are heard, and either one's failure is the whole's."""
+"""Both halves run at once, the output of both is printed, and the suite fails if either half fails."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from tools.kube.suite import run
 
 from eventually import eventually_blocking
 
-# Each waits until it has seen the other one begin.
+# Each waits until it has seen the other one start.
 MEET = """
 import pathlib, sys, time
 pathlib.Path(sys.argv[1]).touch()
@@ -36,7 +36,7 @@ def test_the_suite_fails_if_either_half_fails(first, second, code):
     assert run(python(program, first), python(program, second)) == code
 
 
-# Cleans up when it is interrupted, and takes its time for that.
+# Cleans up slowly when it is interrupted.
 LONG = """
 import pathlib, sys, time
 file = pathlib.Path(sys.argv[1])
