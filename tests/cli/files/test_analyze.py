@@ -1,4 +1,4 @@
-"""`weft analyze` as a person types it: files, output, exit codes."""
+"""`weft analyze` as a user types it: files, output, exit codes."""
 
 import json
 

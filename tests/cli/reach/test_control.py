@@ -191,4 +191,4 @@ def test_which_of_two_namespaces_is_meant_is_not_guessed(monkeypatch, tmp_path):
     for word in ("web", "web-0", "deploy/web"):
         with pytest.raises(Ambiguous, match="in several namespaces: bank, shop"):
             control.find(word)
-    assert str(control.find("bank/web")) == "web-0.bank"  # as the hint says it
+    assert str(control.find("bank/web")) == "web-0.bank"  # the form in the hint

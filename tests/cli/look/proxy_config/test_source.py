@@ -64,7 +64,7 @@ def test_a_command_has_the_flags_of_a_source_and_its_own():
     @with_source
     @click.option("--port", type=int)
     def command(source, port):
-        """Does it."""
+        """A command for the test."""
         got.append((source.file, port))
 
     assert CliRunner().invoke(command, ["--file", "x", "--port", "4"]).exit_code == 0
