@@ -21,7 +21,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def port(root):
-    """A server that wants a certificate of the root, and answers with one byte."""
+    """A server that requires a certificate of the root, and sends one byte."""
     own = root.credentials("server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(own.chain, own.key)
@@ -92,6 +92,6 @@ def test_connects_without_tls_if_configured(port, client, root):
 def test_fails_where_the_server_refuses_its_certificate(port, client, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    # In TLS 1.3 the client has finished before it is refused: what it sends next may meet the end before the alert.
+    # In TLS 1.3 the client finishes before it is rejected: its next write may fail before it reads the alert.
     with pytest.raises(Failed, match=r"alert|reset|EOF|pipe"):
         client.ask(order(port, Root(elsewhere).credentials("client")))
