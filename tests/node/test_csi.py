@@ -1,4 +1,4 @@
-"""The driver as kubelet calls it: over gRPC on its socket, and what happens to a pod's volume."""
+"""The driver as kubelet calls it, over gRPC on its socket, and the effect on a pod's volume."""
 
 from __future__ import annotations
 

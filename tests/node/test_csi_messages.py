@@ -1,4 +1,4 @@
-"""The bytes are CSI's own: field numbers and types as csi.proto and kubelet's registration have them, written by hand."""
+"""The encoding is CSI's own: field numbers and types of csi.proto and of kubelet's registration, written by hand."""
 
 from __future__ import annotations
 

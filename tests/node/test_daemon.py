@@ -1,4 +1,4 @@
-"""The agent of a Kubernetes node as a process, under real Envoys whose only way to it is their volume."""
+"""The agent of a Kubernetes node as a process, with real Envoys that reach it only through their volume."""
 
 from __future__ import annotations
 
