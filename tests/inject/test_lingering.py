@@ -1,4 +1,4 @@
-"""An application keeps answering until its callers have learned that it ends."""
+"""An application keeps responding until its callers have been notified that it ends."""
 
 import pytest
 

@@ -31,7 +31,7 @@ def bootstrap(result):
     return json.loads(given_arguments[given_arguments.index("--config-yaml") + 1])
 
 
-# --- what is there afterwards
+# --- the injected pod
 
 
 def test_a_native_sidecar_comes_before_every_other_init_container():
@@ -341,7 +341,7 @@ def test_probes_are_rewritten_to_the_proxy_and_the_proxy_has_the_original_target
     assert container(kept, "web").items() >= PROBED.items()
 
 
-# --- what is refused, and what is worth a word
+# --- rejections and warnings
 
 
 @pytest.mark.parametrize(
@@ -402,7 +402,7 @@ def test_a_container_that_runs_as_the_proxys_user_or_group_gets_a_warning(of_pod
     )
 
 
-# --- again, and in any order
+# --- repeated injection, and any order of webhooks
 
 
 def defaulted(result):
