@@ -52,7 +52,7 @@ def test_refuses_keys_that_are_weak_or_of_another_kind(key):
     assert reason(making.csr(key)) is CsrReason.KEY
 
 
-def test_refuses_kinds_of_keys_that_no_certificate_is_for():
+def test_rejects_kinds_of_keys_without_certificate_support():
     assert reason(making.csr(dsa.generate_private_key(2048))) is CsrReason.KEY
     assert reason(making.csr(ed448.Ed448PrivateKey.generate(), algorithm=None)) is CsrReason.KEY
 
@@ -123,7 +123,7 @@ def test_rejects_anything_but_a_csr(csr, why):
 
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(VALID), st.data())
-def test_a_changed_request_is_refused_and_crashes_nothing(der, data):
+def test_a_modified_csr_is_rejected_without_a_crash(der, data):
     """Any change invalidates the signature. If a changed CSR is accepted, its key must be unchanged."""
     broken = bytearray(der)
     for _ in range(data.draw(st.integers(1, 4))):

@@ -94,7 +94,7 @@ def test_a_certificate_that_cannot_sign_is_rejected(tmp_path, how, why):
     assert why in str(refused(tmp_path))
 
 
-def test_a_root_that_does_not_say_what_its_key_is_for_may_sign(tmp_path):
+def test_a_root_without_key_usage_may_sign(tmp_path):
     """`openssl req -x509` creates such a root."""
     root = making.ca("root", ROOT_KEY, signs=None)
     making.plug_in(tmp_path, certificate=root, key=ROOT_KEY)

@@ -65,7 +65,7 @@ def test_all_sign_with_the_same_root(leader, follower):
     assert leader.bundle() == follower.bundle()
 
 
-def test_a_rotation_goes_through_its_phases_for_everybody(place, leader, follower, clock):
+def test_every_process_follows_the_phases_of_a_rotation(place, leader, follower, clock):
     old = leader.bundle()[0]
     leader.note(clock() + DAY, DAY)
     leader.rotate(clock(), 100.0)

@@ -198,7 +198,7 @@ def test_rejects_a_signed_token_with_wrong_claims(checker, clock, changes, why):
         ("pod", {"name": "web-1", "uid": "2" * 129}, TokenReason.NOT_BOUND),
     ],
 )
-def test_refuses_a_token_whose_binding_does_not_agree_with_itself(checker, clock, path, value, why):
+def test_rejects_a_token_with_an_inconsistent_binding(checker, clock, path, value, why):
     said = claims(clock)
     said["kubernetes.io"][path] = value
     assert reason(checker, sign(said)) is why

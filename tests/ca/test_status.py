@@ -14,7 +14,7 @@ from weft.ca.error import AuthorityError
 from weft.ca.status import AuthorityStatus, certificate_facts, read_status
 
 
-def test_a_directory_can_be_looked_at_while_it_is_signed_with(tmp_path):
+def test_the_status_of_a_directory_can_be_read_while_its_ca_signs(tmp_path):
     authority = Authority.open(tmp_path / "ca", making.DOMAIN)
     assert read_status(tmp_path / "ca") == authority.status()
     authority.rotate(timedelta(hours=1))

@@ -159,7 +159,7 @@ def test_help_loads_nothing_that_takes_long(nowhere, arguments):
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_files_are_looked_at_without_what_serves_a_mesh(nowhere, arguments, needed):
+def test_commands_on_files_import_no_server_modules(nowhere, arguments, needed):
     assert loaded(nowhere, *arguments, names=HEAVY) == needed
 
 

@@ -26,7 +26,7 @@ def test_a_share_of_all_or_nothing_allows_no_exception():
     assert split_probability(1, 10, 0.0) == 0.0
 
 
-def test_refuses_a_count_that_cannot_be():
+def test_rejects_an_impossible_count():
     with pytest.raises(ValueError, match="7 of 5"):
         split_probability(7, 5, 0.5)
 

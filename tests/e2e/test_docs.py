@@ -67,7 +67,7 @@ def test_the_files_that_a_document_names_exist(document):
         assert (document.parent / linked).exists(), linked
 
 
-def test_every_command_block_is_looked_at():
+def test_every_command_block_is_tested():
     """A fence that the pattern above does not match would not be tested."""
     for document in DOCUMENTS:
         fences = document.read_text().count("\n```")

@@ -169,7 +169,7 @@ async def _by_only(mesh, account):
     return all(f"By=spiffe://cluster.local/ns/shop/sa/{account};" in caller(each) for each in answers)
 
 
-async def test_a_refused_policy_keeps_strangers_out(mesh):
+async def test_a_rejected_policy_denies_callers_without_a_certificate(mesh):
     bad = peer_authentication("STRIC")
     mesh.write("peer.yaml", bad)
     await eventually(lambda: _refused(mesh))

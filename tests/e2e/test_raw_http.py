@@ -84,7 +84,7 @@ async def test_a_body_is_held_back_until_the_server_wants_it(mesh):
     assert '"body": "words"' in rest
 
 
-async def test_a_server_may_refuse_a_body_unseen(mesh):
+async def test_a_server_may_reject_a_request_before_its_body(mesh):
     head = ("POST /refuse HTTP/1.1", "host: server", "content-length: 5", "expect: 100-continue", "connection: close")
     answer = await mesh.tell("client", "raw", host="server", port=80, send=request(*head))
     assert answer["received"].startswith("HTTP/1.1 417")

@@ -177,7 +177,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("command", WHOLE)
-async def test_json_and_yaml_say_the_same_and_short_is_the_table(mesh, command):
+async def test_json_and_yaml_have_the_same_content_and_short_is_the_table(mesh, command):
     said = await weft("proxy-config", command, POD, "-o", "json")
     assert WHOLE[command](json.loads(said)) == WHOLE[command](
         yaml.safe_load(await weft("proxy-config", command, POD, "-o", "yaml"))

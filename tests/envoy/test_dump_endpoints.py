@@ -62,7 +62,7 @@ def test_several_filters_must_all_match(wanted, shown):
     assert {each["name"] for each in found} == set(shown)
 
 
-def test_a_dump_of_something_else_is_refused_with_what_to_take():
+def test_a_dump_of_another_kind_is_an_error_with_the_right_command():
     with pytest.raises(EnvoyError) as refused:
         clusters(dump(ClustersConfigDump={}))
     assert "/clusters?format=json" in refused.value.problem.hint

@@ -64,7 +64,7 @@ def test_a_certificate_is_valid_only_in_its_time(days):
     assert rows(chain, now=NOW + timedelta(days=days))[0][3] == "false"
 
 
-def test_bundles_of_trust_domains_say_whose_they_are():
+def test_bundles_of_trust_domains_are_listed_with_their_trust_domain():
     domains = [
         {"name": "cluster.local", "trust_bundle": inline(ROOT)},
         {"name": "partner", "trust_bundle": {"inline_string": NEXT.decode()}},

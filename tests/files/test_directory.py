@@ -209,7 +209,7 @@ def test_a_readable_object_goes_before_one_that_is_only_kept():
 REFUSED = service("x", "eighty")
 
 
-def test_an_object_that_would_be_refused_takes_no_place_from_one_that_would_not():
+def test_an_invalid_object_does_not_replace_a_valid_copy():
     directory = Directory()
     assert changed(directory.apply({"a.yaml": REFUSED.encode(), "b.yaml": service("x", 81).encode()})) == {"x": 81}
     said = [str(problem) for problem in directory.problems()]
@@ -220,7 +220,7 @@ def test_an_object_that_would_be_refused_takes_no_place_from_one_that_would_not(
     assert changed(directory.apply({"a.yaml": service("x", 80).encode()})) == {"x": 80}
 
 
-def test_a_good_copy_that_comes_later_takes_the_place_of_a_refused_one():
+def test_a_later_valid_copy_replaces_a_rejected_one():
     directory = Directory()
     directory.apply({"a.yaml": REFUSED.encode()})
     assert changed(directory.apply({"b.yaml": service("x", 81).encode()})) == {"x": 81}
@@ -270,7 +270,7 @@ VIRTUAL_SERVICE = (
 )
 
 
-def test_a_copy_that_only_the_domain_of_the_mesh_refuses_takes_no_place():
+def test_a_copy_that_only_the_meshs_domain_rejects_replaces_nothing():
     directory = Taken(domain="mesh.example")
     twice = VIRTUAL_SERVICE.format(hosts="a, a.shop.svc.mesh.example")
     once = VIRTUAL_SERVICE.format(hosts="a")

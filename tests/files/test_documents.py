@@ -154,7 +154,7 @@ def test_a_huge_file_is_not_read():
     assert told(read(b"#" * (MOST_BYTES + 1))) == ["1 the file is larger than 8 MiB (split it)"]
 
 
-def test_a_doubtful_boolean_does_not_refuse_the_object():
+def test_an_ambiguous_boolean_does_not_reject_the_object():
     reading = read("apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {x: yes}}\n")
     assert names(reading) == ["a"]
     assert reading.problems[0].severity == "warning"

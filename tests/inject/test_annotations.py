@@ -149,7 +149,7 @@ def test_only_the_first_of_many_problems_and_warnings_are_reported():
     assert len(wishes()({"proxy.istio.io/config": "\n".join(f"a{each}: 1" for each in range(500))}).warnings) == 20
 
 
-def test_a_configuration_that_unfolds_without_end_is_refused_before_it_does():
+def test_a_yaml_alias_bomb_in_a_configuration_is_rejected_before_it_expands():
     text = "a: &a [x, x, x, x, x, x, x, x, x]\n"
     text += "\n".join(
         f"{chr(98 + each)}: &{chr(98 + each)} [{', '.join(['*' + chr(97 + each)] * 9)}]" for each in range(4)

@@ -567,7 +567,7 @@ def test_settings_are_values():
     assert msgspec.structs.replace(InjectionSettings(), revision="x") != InjectionSettings()
 
 
-def test_annotations_beyond_kubernetes_own_limit_are_not_looked_at():
+def test_annotations_beyond_kubernetes_own_limit_are_not_parsed():
     with pytest.raises(InjectionRefused, match="the annotations are longer than 262144 bytes"):
         injected(pod(annotations={"sidecar.istio.io/userVolume": "[" * 300_000}))
 

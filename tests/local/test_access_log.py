@@ -29,7 +29,7 @@ def refusal(path: object) -> str:
 
 
 @pytest.mark.parametrize("path", ["/dev/stdout", "/dev/stderr", "/dev/null"])
-def test_streams_and_devices_for_everybody_are_taken_as_they_are(path):
+def test_standard_streams_and_world_writable_devices_are_accepted(path):
     assert refusal(path) == ""
 
 

@@ -33,7 +33,7 @@ def test_the_directory_is_roots_alone_and_gone_after_release(run_base):
     assert list(run_base.iterdir()) == []
 
 
-def test_a_second_mesh_of_the_same_name_is_refused_with_the_way_out(run_base):
+def test_a_second_mesh_of_the_same_name_is_rejected_with_a_hint(run_base):
     mesh = acquire(unique(), "/shop")
     with pytest.raises(LocalError, match=rf"pid {os.getpid()}, /shop.*weft down {mesh.name}.*--name"):
         acquire(mesh.name, "/other")
@@ -120,7 +120,7 @@ def test_a_file_in_the_place_of_the_directory_is_named(default_base):
         acquire(unique(), "/shop")
 
 
-def test_a_base_too_deep_for_sockets_is_refused_with_what_to_do(monkeypatch, tmp_path):
+def test_a_base_path_too_long_for_sockets_is_rejected_with_a_hint(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path / ("x" * 100)))
     with pytest.raises(LocalError, match=r"is too long for Unix sockets.*WEFT_RUN_DIR"):
         acquire(unique(), "/shop")

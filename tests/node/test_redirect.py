@@ -140,7 +140,7 @@ async def test_another_user_of_the_pod_is_rejected(redirects, network, volume):
     assert "ISTIO" not in rules(network)
 
 
-async def test_one_on_the_nodes_own_network_is_refused(redirects, network, volume):
+async def test_a_caller_on_the_nodes_own_network_is_rejected(redirects, network, volume):
     """`network` belongs to another pod; it makes sure that /run/netns exists."""
     before = rules_of_the_machine()
     code, said = await ask(netns.NetworkNamespace("/proc/self/ns/net"), volume, *ARGUMENTS)

@@ -393,7 +393,7 @@ async def test_a_removed_pod_has_no_socket_and_its_group_no_copy(machine):
     await until(lambda: machine.relay._copy.snapshots.groups() == [] and not machine.control.held)
 
 
-async def test_a_bad_resource_is_refused_by_name_quarantined_and_takes_no_other_along(machine):
+async def test_a_bad_resource_is_rejected_and_quarantined_without_affecting_others(machine):
     async with web(machine, "web-0") as (envoy, port):
         good = machine.control.snapshots.resources("web", CLUSTER)["a"].version
         await until(lambda: machine.control.snapshots.accepted("web", CLUSTER, "a"))

@@ -51,7 +51,7 @@ def test_a_job_completes_though_it_had_a_proxy(shop):
     assert "OK 2" in shop.log(done[0]["metadata"]["name"])
 
 
-def test_what_is_allowed_is_served_and_what_is_not_is_refused_by_a_policy_with_a_name(shop):
+def test_allowed_calls_are_served_and_others_are_denied_by_a_named_policy(shop):
     assert shop.ask("deployment/frontend", "http://payments/pay") == "200"
     assert shop.ask("deployment/snoop", "http://payments/pay") == "403"
     lines = until(lambda: refusals(shop, f'downstream_peer="{SNOOP}"'))

@@ -34,7 +34,7 @@ def test_a_field_stands_where_its_reader_puts_it(reference):
     assert "spec.trafficPolicy.retryBudget.budgetInterval" in fields(reference, "DestinationRule", reference.REFUSED)
 
 
-def test_what_is_refused_in_one_way_of_writing_a_kind_is_listed_with_that_way(reference):
+def test_a_field_rejected_in_one_form_of_a_kind_is_listed_with_that_form(reference):
     assert "spec.command" in fields(reference, "Workload", reference.ACTED_ON)
     assert "spec.command" in reference.asked("Workload").sometimes
     assert "spec.env[].valueFrom" in fields(reference, "Workload", reference.REFUSED)

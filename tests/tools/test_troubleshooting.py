@@ -35,7 +35,7 @@ def test_an_output_is_matched_by_its_words_and_its_line():
     assert not pattern.search(f"/tmp/x/host-typo.yaml:{line}: DestinationRule shop/typo: warning [WFT0104]: no")
 
 
-def test_a_header_that_makes_no_sense_is_refused(tmp_path):
+def test_an_invalid_header_is_rejected(tmp_path):
     good = (MESHES / "mesh" / "host-typo.yaml").read_text()
     for before, after in (("# under: A call", "# under: A cell"), ("# seen:", "# sene:"), ("# $ ", "# ")):
         (tmp_path / "case.yaml").write_text(good.replace(before, after))

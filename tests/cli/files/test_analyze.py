@@ -118,7 +118,7 @@ def test_a_finding_can_be_suppressed_by_code_and_object(wrong, suppressed):
     assert (result.exit_code, result.stdout) == (0, "")
 
 
-def test_another_code_or_object_is_not_suppressed_and_nonsense_is_refused(wrong):
+def test_another_code_or_object_is_not_suppressed_and_an_invalid_value_is_an_error(wrong):
     assert run(wrong, "-S", "WFT0101=VirtualService web.shop", "-S", "WFT0104=VirtualService *.bank").exit_code == 1
     for nonsense in ("WFT0104", "WFT9999=*", "=*"):
         result = run(wrong, "--suppress", nonsense)
@@ -191,7 +191,7 @@ def test_a_missing_program_is_reported_for_a_mesh_of_this_machine(tmp_path):
 
 
 @pytest.mark.root
-def test_a_mesh_of_this_machine_is_looked_at_and_files_can_be_laid_over_it(weft, mesh, wrong):
+def test_a_mesh_of_this_machine_is_analyzed_and_files_can_replace_its_objects(weft, mesh, wrong):
     well = weft("analyze", "--mesh", mesh)
     assert (well.returncode, well.stdout) == (0, ""), well.stderr
     assert f"mesh {mesh}: 2 objects" in well.stderr
@@ -203,7 +203,7 @@ def test_a_mesh_of_this_machine_is_looked_at_and_files_can_be_laid_over_it(weft,
     assert "mesh" in without.stderr
 
 
-def test_a_cluster_is_looked_at_and_files_are_laid_over_it(api_server, weft, tmp_path):
+def test_a_cluster_is_analyzed_and_files_replace_its_objects(api_server, weft, tmp_path):
     from kube.cluster import put
     from kube.manifests import definition, pod, service
 

@@ -150,7 +150,7 @@ def test_errors_of_the_base_stop_no_change(weft, tmp_path):
     assert warning.startswith("warning: ") and "has 2 errors, and these objects are left out; the first: " in warning
 
 
-def test_a_file_that_mends_a_refused_object_is_compared(weft, tmp_path):
+def test_a_file_that_fixes_a_rejected_object_is_compared(weft, tmp_path):
     base = tmp_path / "base"
     base.mkdir()
     (base / "web.yaml").write_text(SERVICE)

@@ -188,7 +188,7 @@ def test_a_directory_and_a_file_are_one_mesh(tmp_path):
     assert "part of a mesh" not in result.stderr
 
 
-def test_an_object_in_two_of_the_paths_is_looked_at_twice(tmp_path):
+def test_an_object_in_two_of_the_paths_is_validated_twice(tmp_path):
     for name, text in (("a", BAD), ("b", BAD.replace("retires", "retries"))):
         (tmp_path / name).mkdir()
         (tmp_path / name / "route.yaml").write_text(text)

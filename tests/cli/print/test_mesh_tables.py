@@ -167,7 +167,7 @@ def test_what_fits_is_not_cut():
     assert rendered(mesh_view(status, height=len(whole))) == whole
 
 
-def test_words_of_several_lines_stay_in_their_row():
+def test_text_of_several_lines_stays_in_its_row():
     lines = rendered(workload_table([workload("a", pod("a", message="first\nsecond"))]))
     assert lines[1].endswith("first second")
 

@@ -9,7 +9,7 @@ from weft.base.problem import Problem, Where
 from weft.cli.print.output import fail, print_json, print_table, say, trouble_is_no_answer
 
 
-def test_words_go_to_standard_error_and_data_to_standard_output(capsys):
+def test_messages_go_to_standard_error_and_data_to_standard_output(capsys):
     say("ending …")
     print_json({"a": 1})
     captured = capsys.readouterr()
