@@ -1,4 +1,5 @@
-"""A root that a test makes, and what it signs, in memory: for tests that meet certificates without the mesh's own CA."""
+"""A root created by a test, and certificates that it signs, in memory: for tests that use certificates without the
+mesh's own CA."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _PEM = serialization.Encoding.PEM
 
 @dataclass(frozen=True)
 class Credentials:
-    """What one side of a handshake shows, and whom it trusts. All in PEM."""
+    """What one side of a handshake presents, and the root that it trusts. All in PEM."""
 
     certificate: bytes
     key: bytes
@@ -29,7 +30,7 @@ class Authority:
         self.root = self._sign(self._name, self._key.public_key(), authority=True)
 
     def issue(self, name, *, rsa=False, **more):
-        """`name`: a URI, or a DNS name."""
+        """`name` is a URI or a DNS name."""
         key = rsa_keys.generate_private_key(65537, 2048) if rsa else ec.generate_private_key(ec.SECP256R1())
         written = x509.UniformResourceIdentifier(name) if "://" in name else x509.DNSName(name)
         certificate = self._sign(x509.Name([]), key.public_key(), written, **more)
@@ -37,7 +38,7 @@ class Authority:
         return Credentials(certificate, private, self.root)
 
     def revoked(self, credentials):
-        """A list of this one certificate, signed."""
+        """A signed CRL with this one certificate."""
         now = datetime.datetime.now(datetime.UTC)
         serial = x509.load_pem_x509_certificate(credentials.certificate).serial_number
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()

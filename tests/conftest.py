@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings and fixtures for all tests."""
 
 import logging
 import os
@@ -7,20 +7,20 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A person's run looks for new counter-examples; CI repeats the same ones, so that what it says depends on the change.
-# How long an example takes says something about the machine, and nothing about the code.
+# A developer's run looks for new counter-examples; CI repeats the same ones, so that its result depends only on the
+# change. The duration of an example depends on the machine, not on the code.
 settings.register_profile("person", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("person"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "person")
 
-# Started in the background of a script, or by a parent that ignores Ctrl-C, all programs that tests start would inherit
-# an ignored SIGINT, and Python then raises no KeyboardInterrupt. SIGHUP stays as it is: `nohup` means it, and weft and
-# its tests set their own handlers for it.
+# If the suite is started in the background of a script, or by a parent that ignores Ctrl-C, all programs that tests
+# start would inherit an ignored SIGINT, and Python would raise no KeyboardInterrupt. SIGHUP is not changed: `nohup`
+# ignores it on purpose, and weft and its tests set their own handlers for it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Who asks for one of these needs Kubernetes: `make test-kube` runs it, `make test` does not.
+# Tests that use one of these fixtures need Kubernetes: `make test-kube` runs them, `make test` does not.
 _KUBERNETES = {"api_server", "own_api_server", "plain_server", "cluster", "helm", "istioctl"}
 
 
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    """Builds what is missing before the first test's clock runs: from nothing it takes a quarter of an hour."""
+    """Builds missing programs before the timeout of the first test starts: a full build takes a quarter of an hour."""
     wanted = any(item.get_closest_marker("kube") for item in session.items)
     if not wanted or session.config.option.collectonly:
         return
@@ -62,7 +62,7 @@ def api_server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def own_api_server(tmp_path_factory):
-    """Another one, for tests that install weft and remove it again: what they do would be in the way of the others."""
+    """Another one, for tests that install weft and remove it again, so that they do not affect the others."""
     from tools.kube import api_server as real
 
     with real.started(tmp_path_factory.mktemp("own-api-server")) as server:
@@ -71,7 +71,7 @@ def own_api_server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def helm():
-    """The real program: its path."""
+    """The path of the real program."""
     from tools import helm
 
     return helm.path()
@@ -79,7 +79,7 @@ def helm():
 
 @pytest.fixture(scope="session")
 def istioctl():
-    """The real program: its path."""
+    """The path of the real program."""
     from tools import istioctl
 
     return istioctl.path()
@@ -87,7 +87,7 @@ def istioctl():
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was():
-    """A command that is run in this process sets logging up for itself; the next test listens to it as before."""
+    """A command that runs in this process configures logging; this restores it for the next test."""
     logger = logging.getLogger("weft")
     before = logger.handlers[:], logger.propagate, logger.level
     yield

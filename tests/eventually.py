@@ -1,10 +1,10 @@
 """Wait for a condition: one polling loop for all tests.
 
-`eventually` is for coroutines, `eventually_blocking` for plain tests. Both call a check until its value holds, and return
-that value. If none holds within the limit, an AssertionError shows what was waited for and the last value or error.
+`eventually` is for coroutines, `eventually_blocking` for plain tests. Both call a check until its value holds, and
+return that value. If none holds within the limit, an AssertionError shows the check and the last value or error.
 
-An exception that the check raises ends the wait, a failed assertion too: what a check asserts must hold at every look.
-`retry` names the exceptions that only mean "not yet".
+An exception that the check raises ends the wait, a failed assertion too: an assertion in a check must hold at every
+call. `retry` lists the exceptions that only mean "not yet".
 """
 
 import asyncio
@@ -12,8 +12,8 @@ import inspect
 import time
 
 LIMIT = 30.0  # seconds; enough for a busy machine with two cores to start an Envoy
-EVERY = 0.01  # seconds between two looks
-_LAST_LOOK = 5.0  # seconds that an awaited look has at least, so that the one at the limit can end
+EVERY = 0.01  # seconds between two calls of the check
+_LAST_LOOK = 5.0  # seconds that an awaited call has at least, so that the one at the limit can end
 
 
 async def eventually(check, holds=bool, *, limit=LIMIT, every=EVERY, retry=(), what=""):
@@ -35,7 +35,7 @@ async def eventually(check, holds=bool, *, limit=LIMIT, every=EVERY, retry=(), w
 
 
 def eventually_blocking(check, holds=bool, *, limit=LIMIT, every=EVERY, retry=(), what=""):
-    """Like `eventually`, in a test that is no coroutine."""
+    """Like `eventually`, in a test that is not a coroutine."""
     __tracebackhide__ = True
     wait = _Wait(check, limit, what)
     while wait.goes_on():
@@ -50,7 +50,7 @@ def eventually_blocking(check, holds=bool, *, limit=LIMIT, every=EVERY, retry=()
 
 
 class _Wait:
-    """The clock of one wait, and what its last look returned or raised."""
+    """The clock of one wait, and the value or error of its last call."""
 
     def __init__(self, check, limit, what):
         self._check, self._limit, self._what = check, limit, what
@@ -60,7 +60,8 @@ class _Wait:
         self.error = None
 
     def goes_on(self):
-        """Whether to look again: until a look has begun after the deadline, so a stalled machine gets one more."""
+        """Whether to call the check again: until a call has started after the deadline, so a stalled machine gets
+        one more."""
         if self._last_look:
             return False
         self._last_look = time.monotonic() >= self._deadline

@@ -4,5 +4,6 @@ import pytest
 
 
 def proves(kind, *fields):
-    """Requests through real proxies show what these fields of a kind do. Literals only: the source is read, not run."""
+    """Requests through real proxies show the effect of these fields of a kind. Literals only: the source is read,
+    not run."""
     return pytest.mark.field(kind, *fields)

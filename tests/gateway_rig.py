@@ -1,7 +1,7 @@
-"""A gateway for tests: a real control plane, and a real Envoy that it makes a gateway, on this machine's loopback.
+"""A gateway for tests: a real control plane, and a real Envoy as its gateway, on this machine's loopback.
 
-The Envoy gets everything over the aggregated stream, as in a mesh; only its own identity comes from an authority that
-the test makes. Applications are servers of the test, which ServiceEntries name.
+The Envoy gets everything over the aggregated stream, as in a mesh; only its own identity comes from an authority of
+the test. Applications are servers of the test, behind ServiceEntries.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Gateway:
         self.plane.apply(changes(text))
 
     async def dump(self):
-        """All that its Envoy has, as text."""
+        """The config dump of its Envoy, as text."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.admin)
         writer.write(b"GET /config_dump?include_eds HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         answer = await reader.read()
@@ -43,7 +43,7 @@ class Gateway:
         return answer.decode()
 
     async def until_listening(self, *ports):
-        """Until something answers there: a connection that is closed at once is an answer, too."""
+        """Wait until the ports accept connections; one that is closed at once counts, too."""
         for port in ports:
             await eventually(lambda port=port: _listens(port))
 
@@ -101,7 +101,7 @@ async def gateway(text, *, labels=None, namespace="edge", listening=(), memory=N
 
 @contextlib.asynccontextmanager
 async def application(name="app", context=None):
-    """An HTTP/1.1 server that says its name and what it was asked; yields its port."""
+    """An HTTP/1.1 server that returns its name and the request; yields its port."""
 
     async def answer(reader, writer):
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
@@ -134,7 +134,7 @@ spec:
 
 
 def all_http(port, to):
-    """A gateway that takes HTTP for every name there and leads it to one destination."""
+    """A gateway that accepts HTTP for every name on this port and routes it to one destination."""
     return f"""
 apiVersion: networking.istio.io/v1
 kind: Gateway
@@ -165,7 +165,7 @@ def pair(name, credentials, **more):
 
 
 def underscores(word):
-    """The mesh's settings that say what becomes of headers with underscores."""
+    """The mesh's settings for headers with underscores."""
     return f"""---
 apiVersion: v1
 kind: ConfigMap
@@ -186,13 +186,13 @@ class Answer:
         return json.loads(self.body)
 
     def header(self, name):
-        """What the application got of a header."""
+        """A header as the application received it."""
         found = [line.split(": ", 1)[1] for line in self.seen["headers"] if line.lower().startswith(f"{name}: ")]
         return found[0] if found else None
 
 
 async def ask(port, host, path="/", *, tls=None, name=None, headers=(), method="GET", at="127.0.0.1"):
-    """One request by HTTP/1.1; None if the connection comes to nothing. `name`: the one that TLS asks for."""
+    """Send one HTTP/1.1 request; None if the connection fails. `name` is the TLS server name."""
     try:
         async with asyncio.timeout(20):
             reader, writer = await asyncio.open_connection(
@@ -211,7 +211,7 @@ async def ask(port, host, path="/", *, tls=None, name=None, headers=(), method="
 
 
 def trusting(credentials, *, shows=None, directory=None, protocols=("http/1.1",), least=None, most=None):
-    """A client that trusts who signed these credentials, and shows others."""
+    """A client that trusts the issuer of these credentials, and presents others."""
     context = ssl.create_default_context(cadata=credentials.root.decode())
     context.set_alpn_protocols(list(protocols))
     if least:

@@ -35,7 +35,7 @@ TRUST_DOMAIN = "cluster.local"
 
 
 class Line:
-    """The way to the CA, which can be cut."""
+    """The connection to the CA, which can be cut."""
 
     def __init__(self, service: CertificateService) -> None:
         self._service = service
@@ -88,14 +88,14 @@ class IdentityRig:
         return status
 
     async def until(self, condition, seconds: float = 20) -> None:
-        """Look again at every change of a status."""
+        """Check the condition at every change of a status."""
         async with asyncio.timeout(seconds):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
 
     def tls(self, account: str = "client", lifetime: timedelta = timedelta(hours=1)) -> ssl.SSLContext:
-        """A client with a certificate of the mesh, that trusts the mesh's roots, and looks at no host name."""
+        """A client with a certificate of the mesh, which trusts the mesh's roots and does not check the host name."""
         key = Key()
         issued = self.authority.sign(key.request(identity(account)), identity(account), lifetime)
         context = ssl.create_default_context(cadata="".join(self.authority.bundle()))

@@ -1,4 +1,4 @@
-"""Wait until a program that was just started takes connections."""
+"""Wait until a program that was just started accepts connections."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A control plane and an agent without a line between them: the test carries every message, as bytes."""
+"""A control plane and an agent without a connection: the test carries every message, as bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def body(name: str, version: str) -> Blob:
 
 
 def joined(name: str, version: str) -> Blob:
-    """Mostly the same in all versions."""
+    """A resource that is mostly the same in all versions."""
     common = [f"{name} has part {number}; ".encode() for number in range(8)]
     common.insert(int(version) % 8, f"version {version}; ".encode())
     parts = (*common, f"{name}@{version}".encode())
@@ -41,7 +41,7 @@ class Control:
     """Groups are named by themselves."""
 
     def __init__(self, placed: dict[str, str] | None, layers: dict[str, Layer] | None = None) -> None:
-        """`layers`: by group."""
+        """`layers` is by group."""
         self.snapshots = Snapshots()
         self.layers = layers or {}
         self.make = joined if layers else body
@@ -50,8 +50,8 @@ class Control:
         self.placed = placed
         self.held: Counter[str] = Counter()
         self.heard: list = []
-        self.wanted: list = []  # group, names, and whether it was held by then
-        self.called: dict[str, str] = {}  # clusters that a group has once they are called, and their versions
+        self.wanted: list = []  # group, names, and whether the group was held by then
+        self.called: dict[str, str] = {}  # clusters that a group gets once they are called, and their versions
         self._told: list = []
 
     def put(self, group, type_url, **versions):
@@ -77,7 +77,7 @@ class Control:
             changed()
 
     def anew(self):
-        """The same objects, another process: revisions begin again, and nobody is known to have accepted anything."""
+        """The same objects in a new process: revisions start again, and no acknowledgement is recorded."""
         other = Control(self.placed)
         other.make = self.make
         for group in self.snapshots.groups():
@@ -101,7 +101,7 @@ class Control:
         return group
 
     def want(self, group, names, had=()):
-        """What there is of what somebody had is in the group at once; what somebody waits for comes some time later."""
+        """Existing clusters among `had` are in the group at once; the others arrive some time later."""
         self.wanted.append((group, (*names, *had), bool(self.held[group])))
         for name in had:
             if (name in self.called) and group in self.snapshots.groups():
@@ -164,7 +164,7 @@ class Rig:
         self.stream.receive(over_the_line(frames.TakenFrame(update.nonce)))
 
     def settle(self) -> list[frames.Update]:
-        """Until nothing more is said. Returns what was, but for a bare `resumed`."""
+        """Exchange messages until there are no more. Returns the updates, except a bare `resumed`."""
         sent = []
         for _ in range(1000):
             update = self.turn()
@@ -183,7 +183,7 @@ def over_the_line(frame):
 
 
 def contents(snapshots: Snapshots, group: str) -> dict[str, dict[str, str]]:
-    """Type → name → version, as the bodies say."""
+    """Type → name → version, from the bodies."""
     state = snapshots.state(group)
     found = {
         type_url: {name: resource.body.decode().rsplit("@", 1)[1] for name, resource in table.live.items()}

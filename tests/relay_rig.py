@@ -42,7 +42,7 @@ def doorway(directory, **more):
 
 
 class Placed:
-    """What a watch of Pods knows."""
+    """What a watch of Pods would know."""
 
     def __init__(self):
         self.nodes = {}  # pod → node
@@ -92,7 +92,7 @@ class Cluster:
         self.front = None
 
     async def open(self, plane=None):
-        """Again, with another control plane: the same CA, the same address."""
+        """Open again, with another control plane: the same CA, the same address."""
         self.plane = plane or self.plane
         self.front = Front(self.authority)
         checker = self.issuer.checker()
@@ -150,4 +150,4 @@ async def cluster(documents=(), placed=None):
         await rig.close()
 
 
-until = functools.partial(eventually, limit=60)  # seconds: what is waited for here passes three programs
+until = functools.partial(eventually, limit=60)  # seconds: the awaited change passes three programs

@@ -8,7 +8,7 @@ from weft.base.health_site import HealthSite
 from weft.cli.parts.node import _address
 
 
-async def test_alive_ready_or_why_not_and_in_numbers():
+async def test_serves_liveness_readiness_with_a_reason_and_metrics():
     lack = "kubelet has not come"
     health = HealthSite(lambda: lack, (lambda: [GaugeMetricFamily("weft_node_pods", "Pods.", 3.0)],))
     port = await health.listen("127.0.0.1", 0)
@@ -28,7 +28,7 @@ async def test_alive_ready_or_why_not_and_in_numbers():
     await health.close()
 
 
-async def test_kubelet_is_answered_on_addresses_of_both_families():
+async def test_kubelet_gets_a_response_on_addresses_of_both_families():
     """kubelet calls the pod's first address. If that is IPv6, an agent that listens on IPv4 alone would be restarted
     again and again."""
     port = free_port()

@@ -64,7 +64,7 @@ async def test_serves_on_every_address_when_none_is_given():
         await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_who_does_not_finish_saying_what_it_wants_is_sent_away(monkeypatch):
+async def test_a_client_that_does_not_finish_its_request_is_disconnected(monkeypatch):
     monkeypatch.setattr(http_site, "IDLE_SECONDS", 2.0)
     async with serving() as port:
         silent, first = await asyncio.open_connection("127.0.0.1", port)
@@ -120,7 +120,7 @@ async def test_all_hosts_together_have_their_limit_too(monkeypatch):
             each.close()
 
 
-async def test_a_full_port_takes_a_newcomer_and_sends_away_the_idlest_of_the_greediest(monkeypatch):
+async def test_a_full_port_accepts_a_new_host_and_closes_the_idlest_connection_of_the_busiest_host(monkeypatch):
     monkeypatch.setattr(http_site, "MOST_CONNECTIONS", 3)
     async with serving() as port:
         greedy = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(3)]
@@ -137,7 +137,7 @@ async def test_a_full_port_takes_a_newcomer_and_sends_away_the_idlest_of_the_gre
             each.close()
 
 
-async def test_who_never_shakes_hands_is_counted_and_sent_away(monkeypatch, tmp_path):
+async def test_a_client_that_never_completes_its_handshake_is_counted_and_disconnected(monkeypatch, tmp_path):
     monkeypatch.setattr(http_site, "HANDSHAKE_SECONDS", 3.0)
     monkeypatch.setattr(http_site, "MOST_OF_ONE_HOST", 1)
     issued = Authority().issue("spiffe://cluster.local/ns/a/sa/b")
@@ -161,7 +161,7 @@ async def test_who_never_shakes_hands_is_counted_and_sent_away(monkeypatch, tmp_
         refused.close()
 
 
-async def test_who_is_leaving_still_answers_and_keeps_no_connection():
+async def test_a_server_that_shuts_down_still_responds_and_closes_the_connection():
     app = web.Application()
     app.router.add_get("/", answer)
     site = HttpSite(app)

@@ -51,7 +51,7 @@ def test_an_encrypted_key_is_a_key():
         assert "PEM" in kinds_of_keys(written("RSA", form, serialization.Encoding.PEM, secrecy))
 
 
-def test_what_is_public_and_what_only_speaks_of_keys_is_none():
+def test_public_keys_and_text_about_keys_are_no_private_keys():
     root = make_root("cluster.local", KEYS["P-256"], Validity(0, 1e9))
     assert isinstance(root, x509.Certificate)
     for encoding in (serialization.Encoding.PEM, serialization.Encoding.DER):
@@ -64,7 +64,7 @@ def test_what_is_public_and_what_only_speaks_of_keys_is_none():
     assert kinds_of_keys(template + bytes(64)) == ()  # as in BoringSSL
 
 
-def test_files_are_told_by_name_and_the_key_is_not_shown(tmp_path):
+def test_files_are_reported_by_name_without_the_key(tmp_path):
     pem = written("P-256", PKCS8, serialization.Encoding.PEM)
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "key").write_bytes(pem)

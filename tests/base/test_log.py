@@ -3,7 +3,7 @@ import logging
 from weft.base.log import configure
 
 
-def test_writes_words_to_standard_error_only(capsys, monkeypatch):
+def test_logs_to_standard_error_only(capsys, monkeypatch):
     weft = logging.getLogger("weft")
     for attribute, value in {"handlers": [], "propagate": True, "level": logging.NOTSET}.items():
         monkeypatch.setattr(weft, attribute, value)  # restored after the test: other tests read logs

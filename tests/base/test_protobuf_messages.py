@@ -3,7 +3,7 @@ from google.protobuf import struct_pb2
 from weft.base.protobuf_messages import BOOL, MessagePool, field
 
 
-def test_messages_are_on_the_wire_what_their_fields_say():
+def test_messages_are_encoded_as_their_fields_declare():
     pool = MessagePool(struct_pb2.DESCRIPTOR)
     inner = pool.add("shop.v1.Inner", field("yes", 1, BOOL))
     outer = pool.add(

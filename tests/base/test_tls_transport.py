@@ -102,7 +102,7 @@ async def meeting(contexts):
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_what_is_sent_comes_back_whole(meeting, version):
+async def test_data_is_echoed_completely(meeting, version):
     meeting.client.maximum_version = meeting.client.minimum_version = version
     protocol = Recorder(echo=True)
     transport, reader, writer = await meeting.connected(protocol)
@@ -174,7 +174,7 @@ async def test_a_client_that_does_not_read_stops_the_writer(meeting):
     writer.close()
 
 
-async def test_closing_sends_what_was_written_and_says_goodbye(meeting):
+async def test_closing_sends_what_was_written_and_close_notify(meeting):
     protocol = Recorder()
     transport, reader, _ = await meeting.connected(protocol)
     transport.write(LARGE)
@@ -195,7 +195,7 @@ async def test_large_messages_leave_no_large_buffers(meeting):
     writer.close()
 
 
-async def test_a_client_that_never_shakes_hands_is_sent_away(meeting):
+async def test_a_client_that_never_starts_the_handshake_is_disconnected(meeting):
     protocol = Recorder()
     accepting = asyncio.create_task(meeting.accept(protocol, seconds=0.2))
     reader, writer = await asyncio.open_connection(*meeting.address)
@@ -208,7 +208,7 @@ async def test_a_client_that_never_shakes_hands_is_sent_away(meeting):
 
 
 @pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello"])
-async def test_a_client_that_speaks_no_tls_is_sent_away(meeting, words):
+async def test_a_client_that_does_not_speak_tls_is_disconnected(meeting, words):
     accepting = asyncio.create_task(meeting.accept(Recorder()))
     reader, writer = await asyncio.open_connection(*meeting.address)
     writer.write(words)
@@ -219,7 +219,7 @@ async def test_a_client_that_speaks_no_tls_is_sent_away(meeting, words):
     writer.close()
 
 
-async def test_a_client_that_goes_in_the_middle_of_the_handshake_is_an_error(meeting):
+async def test_a_client_that_disconnects_during_the_handshake_is_an_error(meeting):
     accepting = asyncio.create_task(meeting.accept(Recorder()))
     _, writer = await asyncio.open_connection(*meeting.address)
     writer.close()

@@ -21,7 +21,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def port(root):
-    """A server that wants a certificate of the root, and answers with one byte."""
+    """A server that requires a certificate of the root, and sends one byte."""
     own = root.credentials("server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(own.chain, own.key)
@@ -74,17 +74,17 @@ def order(port, credentials, **changes):
     return base | changes
 
 
-def test_shakes_hands_anew_each_time(port, client, root):
+def test_makes_a_full_handshake_each_time(port, client, root):
     answer = client.ask(order(port, root.credentials("client")))
     assert (answer["handshakes"], answer["resumed"]) == (5, 0)
 
 
-def test_resumes_the_first_session_where_told(port, client, root):
+def test_resumes_the_first_session_if_configured(port, client, root):
     answer = client.ask(order(port, root.credentials("client"), resumed=True))
     assert (answer["handshakes"], answer["resumed"]) == (5, 5)
 
 
-def test_connects_without_tls_where_told(port, client, root):
+def test_connects_without_tls_if_configured(port, client, root):
     answer = client.ask(order(port, root.credentials("client"), tls=False))
     assert (answer["handshakes"], answer["resumed"]) == (5, 0)
 
@@ -92,6 +92,6 @@ def test_connects_without_tls_where_told(port, client, root):
 def test_fails_where_the_server_refuses_its_certificate(port, client, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    # In TLS 1.3 the client has finished before it is refused: what it sends next may meet the end before the alert.
+    # In TLS 1.3 the client finishes before it is rejected: its next write may fail before it reads the alert.
     with pytest.raises(Failed, match=r"alert|reset|EOF|pipe"):
         client.ask(order(port, Root(elsewhere).credentials("client")))

@@ -10,7 +10,7 @@ from weft.inject.review import decode
 from weft.inject.settings import InjectionSettings
 
 
-async def test_questions_are_asked_in_turn_and_the_first_ones_are_not_counted():
+async def test_requests_alternate_and_the_warmup_is_not_counted():
     asked = []
 
     async def question(word):
@@ -21,7 +21,7 @@ async def test_questions_are_asked_in_turn_and_the_first_ones_are_not_counted():
     assert asked == ["one", "other"] * (3 + _WARM)
 
 
-def test_a_review_is_one_that_the_injector_answers_with_a_patch():
+def test_the_injector_patches_the_pod_of_a_review():
     body = msgspec.json.encode(_review(kube_mesh.pod("pod"), "shop"))
     answer = Injector(InjectionSettings(), arguments, native_sidecars=True).answer(decode(body))
     assert answer.allowed

@@ -6,7 +6,7 @@ from bench.kube_endpoints import _every
 
 
 class _Envoy:
-    """Has the endpoint from its third answer on."""
+    """Has the endpoint from its third response on."""
 
     def __init__(self):
         self.asked = 0

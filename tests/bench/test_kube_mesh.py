@@ -7,7 +7,7 @@ from bench.kube_mesh import Condition, ContainerState, Pods, Status
 READY = Status(conditions=[Condition("Ready", "True")])
 
 
-async def test_tells_when_a_pod_became_ready_and_not_when_it_was_heard_of_again():
+async def test_returns_when_a_pod_became_ready_and_not_when_it_was_seen_again():
     pods = Pods()
     pods._take("web", Status(), 1.0)
     waiting = asyncio.create_task(pods.until_ready("web"))

@@ -13,7 +13,7 @@ LINES = [
     '2026-11-16 05:43:13 +0000 UTC k8s.io /tasks/start {"container_id":"app","pid":13}',
     "ctr: the end",
 ]
-BEGAN = 1794807791.0  # the first start of these lines
+BEGAN = 1794807791.0  # the first start in these lines
 
 
 def test_reads_when_containers_began_and_ended_and_not_what_was_executed_in_them():

@@ -31,19 +31,19 @@ def order(port, **changes):
     return base | changes
 
 
-def test_asks_at_the_rate_it_is_told(port, client):
+def test_sends_requests_at_the_configured_rate(port, client):
     answer = client.ask(order(port, rate=200, seconds=0.5))
     assert answer["requests"] == 100
     assert answer["seconds"] >= 0.5
     assert 0 < answer["p50"] <= answer["p99"]
 
 
-def test_asks_flat_out_and_uses_its_connections_again(port, client):
+def test_sends_requests_at_full_speed_and_reuses_its_connections(port, client):
     first = client.ask(order(port))
     second = client.ask(order(port))
     assert min(first["requests"], second["requests"]) > 4
 
 
-def test_says_what_went_wrong(client):
+def test_reports_why_it_failed(client):
     with pytest.raises(Failed, match="refused"):
         client.ask(order(free_port()))

@@ -36,14 +36,14 @@ def answers(directory, **wish):
     return asyncio.to_thread(lambda: list(ask(directory, Wish(**wish))))
 
 
-async def test_a_rotation_is_told_phase_by_phase(directory, authority):
+async def test_following_a_rotation_yields_each_phase(directory, authority):
     authority.sign(making.csr(), making.WEB)
     seen = await answers(directory, do="rotate", propagation=0.1, follow=True)
     assert [status.phase for status in seen] == [RotationPhase.ANNOUNCED, RotationPhase.FADING, RotationPhase.STEADY]
     assert seen[-1] == authority.status()
 
 
-async def test_nobody_has_to_wait(directory, authority):
+async def test_without_follow_each_command_returns_at_once(directory, authority):
     (only,) = await answers(directory, do="rotate", propagation=3600)
     assert only.phase is RotationPhase.ANNOUNCED
     (only,) = await answers(directory, do="status")
@@ -52,7 +52,7 @@ async def test_nobody_has_to_wait(directory, authority):
     assert only.phase is RotationPhase.FADING
 
 
-async def test_says_what_stands_in_the_way(directory, authority):
+async def test_a_second_rotation_is_rejected_with_a_hint(directory, authority):
     authority.rotate()
     with pytest.raises(AuthorityError, match="a rotation is in progress") as error:
         await answers(directory, do="rotate")
@@ -63,7 +63,7 @@ async def test_only_the_owner_can_open_it(directory):
     assert stat.S_IMODE((directory / SOCKET).stat().st_mode) == 0o600
 
 
-async def test_noise_and_silence_harm_nobody(directory):
+async def test_invalid_and_silent_clients_do_not_affect_others(directory):
     def noise(content: bytes) -> bytes:
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(str(directory / SOCKET))
@@ -84,7 +84,7 @@ async def test_noise_and_silence_harm_nobody(directory):
     assert status.phase is RotationPhase.STEADY
 
 
-async def test_who_follows_may_leave(directory, authority):
+async def test_a_follower_may_disconnect_during_a_rotation(directory, authority):
     def look_once():
         return next(ask(directory, Wish(do="rotate", propagation=0.2, follow=True))).phase
 
@@ -104,6 +104,6 @@ async def test_a_socket_of_a_dead_process_is_replaced(authority, tmp_path):
     await admin.close()
 
 
-def test_says_when_nobody_is_there(tmp_path):
+def test_a_missing_socket_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         list(ask(tmp_path, Wish(do="status")))

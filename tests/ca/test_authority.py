@@ -72,13 +72,13 @@ def test_a_certificate_lives_for_a_day_and_begins_a_little_earlier(clock):
         (timedelta.max, timedelta(days=90)),
     ],
 )
-def test_a_life_is_as_long_as_asked_for_and_capped(clock, asked, got):
+def test_a_certificate_has_the_requested_lifetime_up_to_the_maximum(clock, asked, got):
     issued = Authority.in_memory(making.DOMAIN, clock=clock).sign(making.csr(), making.WEB, asked)
     assert timedelta(0) <= issued.expires - issued.issued - got <= timedelta(seconds=1)
 
 
 @pytest.mark.parametrize("asked", [timedelta(0), timedelta(seconds=-5), timedelta(microseconds=1), timedelta.min])
-def test_a_life_that_is_none_is_refused(asked):
+def test_an_invalid_lifetime_is_rejected(asked):
     with pytest.raises(CsrRefused) as refused:
         Authority.in_memory(making.DOMAIN).sign(making.csr(), making.WEB, asked)
     assert refused.value.reason is CsrReason.LIFETIME
@@ -126,7 +126,7 @@ def test_an_open_that_fails_leaves_the_directory_free(tmp_path):
     Authority.open(tmp_path / "ca", making.DOMAIN).close()
 
 
-def test_an_intermediate_of_somebody_elses_signs_with_its_chain(tmp_path):
+def test_a_plugged_in_intermediate_signs_with_its_chain(tmp_path):
     root_key, key = making.p256(), making.p256()
     root = making.ca("corporate root", root_key)
     signer = making.ca("mesh", key, by=root, by_key=root_key, path_length=0)
@@ -210,7 +210,7 @@ def test_a_restart_goes_on_in_the_phase_it_was_in(tmp_path, clock, phase):
     restarted.close()
 
 
-def test_subscribers_hear_of_every_phase_and_one_that_fails_harms_nobody(clock):
+def test_subscribers_are_notified_of_every_phase_and_a_failing_one_affects_no_other(clock):
     authority = Authority.in_memory(making.DOMAIN, SHORT, clock=clock)
     heard = []
     authority.subscribe(lambda: 1 / 0)
@@ -253,7 +253,7 @@ def test_a_servers_certificate_holds_up_no_rotation(clock):
     assert authority.phase is RotationPhase.STEADY
 
 
-async def test_who_shows_no_status_is_told_in_the_log_once_that_what_signs_ends(caplog):
+async def test_the_end_of_the_signing_root_is_logged_once(caplog):
     clock = making.Clock()
     authority = Authority.in_memory(making.DOMAIN, clock=clock)
     authority._tell_of_ends()
@@ -279,7 +279,7 @@ async def test_bundles_come_as_they_change():
     assert not authority._subscribers
 
 
-async def test_what_is_due_is_done_while_it_runs(tmp_path):
+async def test_rotation_steps_are_taken_when_they_are_due(tmp_path):
     terms = Terms(lifetime=timedelta(seconds=1), skew=timedelta(0))
     authority = Authority.in_memory(making.DOMAIN, terms)
     running = asyncio.create_task(authority.run())

@@ -66,7 +66,7 @@ async def test_a_ca_that_is_away_is_not_a_refusal(tmp_path):
         await client.create("token", making.csr())
 
 
-async def test_a_ca_of_another_root_is_not_told_the_token(served, caplog):
+async def test_the_token_is_not_sent_to_a_ca_with_another_root(served, caplog):
     impostor = CertificateClient(served.address, Authority.in_memory(making.DOMAIN).bundle()[0])
     with pytest.raises(CaUnavailable, match="is not signed by a trusted root"):
         await impostor.create(served.token(), making.csr())
@@ -75,7 +75,7 @@ async def test_a_ca_of_another_root_is_not_told_the_token(served, caplog):
     assert not served.service.authority.refused
 
 
-async def test_the_name_of_the_ca_can_be_said(served):
+async def test_the_server_name_of_the_ca_can_be_set(served):
     good = CertificateClient(served.address, served.roots, server_name="istiod.istio-system.svc")
     assert await good.create(served.token(), making.csr())
     await good.close()
@@ -103,7 +103,7 @@ async def test_follows_the_roots_and_gets_certificates_all_through_a_rotation(se
     await bundles.aclose()
 
 
-async def test_trusts_a_ca_that_comes_back_with_a_root_it_has_heard_of(served):
+async def test_trusts_a_restarted_ca_with_a_root_that_was_announced(served):
     client = CertificateClient(served.address, served.roots)
     bundles = client.bundles()
     await anext(bundles)
@@ -167,7 +167,7 @@ def chain(*pems: str) -> bytes:
     return messages.CertificateResponse(cert_chain=pems).SerializeToString()
 
 
-async def test_answers_that_do_not_fit_the_question_are_not_believed(lied_to):
+async def test_responses_that_do_not_match_the_request_are_rejected(lied_to):
     client, answers = lied_to
     authority = Authority.in_memory(making.DOMAIN)
     other = authority.sign(making.csr(), making.WEB).chain[0]
@@ -179,7 +179,7 @@ async def test_answers_that_do_not_fit_the_question_are_not_believed(lied_to):
             await client.create("token", making.csr())
 
 
-async def test_roots_that_are_none_are_passed_over(lied_to):
+async def test_invalid_roots_are_ignored(lied_to):
     client, answers = lied_to
     good = Authority.in_memory(making.DOMAIN).bundle()
     answers += [b"\xff", b"", messages.TrustBundle(roots=["nonsense"]).SerializeToString()]
@@ -212,7 +212,7 @@ async def test_a_ca_with_another_root_is_known_again_when_the_roots_are_given_an
     await server.close()
 
 
-async def test_what_the_ca_says_counts_more_than_what_was_given(served):
+async def test_roots_sent_by_the_ca_replace_the_initial_roots(served):
     """New initial roots are used only until the CA sends its own."""
     client = CertificateClient(served.address, served.roots)
     bundles = client.bundles()
@@ -229,7 +229,7 @@ async def test_what_the_ca_says_counts_more_than_what_was_given(served):
     await client.close()
 
 
-async def test_a_socket_needs_no_roots_whoever_gives_some(served):
+async def test_a_unix_socket_needs_no_roots_and_ignores_given_ones(served):
     client = CertificateClient(served.unix)
     client.trust(served.roots)
     await client.create(served.token(), making.csr())

@@ -52,7 +52,7 @@ def test_refuses_keys_that_are_weak_or_of_another_kind(key):
     assert reason(making.csr(key)) is CsrReason.KEY
 
 
-def test_refuses_kinds_of_keys_that_no_certificate_is_for():
+def test_rejects_kinds_of_keys_without_certificate_support():
     assert reason(making.csr(dsa.generate_private_key(2048))) is CsrReason.KEY
     assert reason(making.csr(ed448.Ed448PrivateKey.generate(), algorithm=None)) is CsrReason.KEY
 
@@ -117,13 +117,13 @@ def _pkcs1():
     ],
     ids=["empty", "text", "DER", "empty PEM", "two", "a certificate", "long length", "nested", "huge"],
 )
-def test_refuses_what_is_no_request(csr, why):
+def test_rejects_anything_but_a_csr(csr, why):
     assert reason(csr) is why
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(VALID), st.data())
-def test_a_changed_request_is_refused_and_crashes_nothing(der, data):
+def test_a_modified_csr_is_rejected_without_a_crash(der, data):
     """Any change invalidates the signature. If a changed CSR is accepted, its key must be unchanged."""
     broken = bytearray(der)
     for _ in range(data.draw(st.integers(1, 4))):
@@ -152,7 +152,7 @@ def test_a_changed_request_is_refused_and_crashes_nothing(der, data):
 @given(st.binary(max_size=600))
 @example(b"-----BEGIN CERTIFICATE REQUEST-----\n\xff\xfe\n-----END CERTIFICATE REQUEST-----\n")
 @example(b"-----BEGIN CERTIFICATE REQUEST-----")
-def test_noise_is_refused_and_crashes_nothing(noise):
+def test_random_bytes_are_rejected_without_a_crash(noise):
     with pytest.raises(CsrRefused):
         read_public_key(noise)
     with pytest.raises(CsrRefused):

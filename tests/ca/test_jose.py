@@ -48,7 +48,7 @@ def test_reads_what_other_kinds_of_keys_have_signed(key, algorithm):
 
 
 @pytest.mark.parametrize("none", ["none", "None", "NONE", "nOnE", "", "none\0"])
-def test_refuses_a_token_that_says_it_needs_no_signature(none):
+def test_rejects_an_unsigned_token_with_algorithm_none(none):
     header = forging.encode({"alg": none, "kid": "one"})
     body = forging.encode(CLAIMS)
     assert reason(f"{header}.{body}.") is TokenReason.MALFORMED
@@ -174,7 +174,7 @@ def test_headers_that_could_be_read_in_two_ways_are_refused(header):
     assert reason(forging.es256(KEY, header, CLAIMS)) is TokenReason.MALFORMED
 
 
-def test_what_is_too_long_is_not_looked_at():
+def test_an_oversized_token_is_not_parsed():
     assert reason("a" * (LONGEST_TOKEN + 1)) is TokenReason.TOO_LONG
     assert reason(forging.es256(KEY, HEADER, {"a": "x" * LONGEST_TOKEN})) is TokenReason.TOO_LONG
     assert reason(forging.es256(KEY, HEADER | {"kid": "x" * 2000}, CLAIMS)) is TokenReason.TOO_LONG
@@ -182,7 +182,7 @@ def test_what_is_too_long_is_not_looked_at():
 
 
 @pytest.mark.parametrize("change", ["{} ", " {}", "{}\n", "{}=", "{}.", ".{}", "{}.AAAA", "{}\0", "Bearer {}"])
-def test_nothing_may_stand_around_a_token(change):
+def test_text_around_a_token_is_rejected(change):
     assert reason(change.format(GOOD)) is TokenReason.MALFORMED
 
 
@@ -223,6 +223,6 @@ def test_no_header_makes_a_forged_token_good(header):
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=300))
-def test_noise_is_refused_and_crashes_nothing(noise):
+def test_random_bytes_are_rejected_without_a_crash(noise):
     with pytest.raises(TokenRefused):
         verified_claims(noise, KEYS)

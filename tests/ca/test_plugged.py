@@ -23,7 +23,7 @@ def refused(directory) -> AuthorityError:
     return error.value
 
 
-def test_a_root_of_somebody_elses_signs_itself(tmp_path):
+def test_a_plugged_in_root_signs_without_a_chain(tmp_path):
     making.plug_in(tmp_path, certificate=ROOT, key=ROOT_KEY)
     plugged = read_plugged(tmp_path, NOW)
     assert plugged.roots == (certificate_pem(ROOT),)
@@ -46,7 +46,7 @@ def test_the_root_above_the_signer_is_the_first_of_several(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["ca-cert.pem", "ca-key.pem"])
-def test_one_file_is_enough_to_say_that_a_ca_was_plugged_in(tmp_path, name):
+def test_one_file_is_enough_to_detect_a_plugged_in_ca(tmp_path, name):
     assert not is_plugged_in(tmp_path)
     making.plug_in(tmp_path, certificate=ROOT, key=ROOT_KEY)
     (tmp_path / name).unlink()
@@ -88,13 +88,13 @@ def test_every_step_up_to_the_root_is_needed(tmp_path):
         ({"signs": False}, "may not sign certificates: its key usage lacks keyCertSign"),
     ],
 )
-def test_what_cannot_sign_is_refused(tmp_path, how, why):
+def test_a_certificate_that_cannot_sign_is_rejected(tmp_path, how, why):
     bad = making.ca("bad", SIGNER_KEY, by=ROOT, by_key=ROOT_KEY, **how)
     making.plug_in(tmp_path, certificate=bad, key=SIGNER_KEY, roots=[ROOT])
     assert why in str(refused(tmp_path))
 
 
-def test_a_root_that_does_not_say_what_its_key_is_for_may_sign(tmp_path):
+def test_a_root_without_key_usage_may_sign(tmp_path):
     """`openssl req -x509` creates such a root."""
     root = making.ca("root", ROOT_KEY, signs=None)
     making.plug_in(tmp_path, certificate=root, key=ROOT_KEY)
@@ -188,7 +188,7 @@ def test_files_that_have_gone_change_nothing(tmp_path):
     assert kept.bundle() == (certificate_pem(ROOT),)
 
 
-def test_says_how_a_plugged_in_ca_is_rotated(tmp_path):
+def test_the_error_explains_how_a_plugged_in_ca_is_rotated(tmp_path):
     making.plug_in(tmp_path, certificate=ROOT, key=ROOT_KEY)
     for rotate in (lambda kept: kept.rotate(NOW, 0.0), lambda kept: kept.switch(NOW)):
         with pytest.raises(AuthorityError, match="weft does not rotate its roots") as error:

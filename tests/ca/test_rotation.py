@@ -47,7 +47,7 @@ def test_one_rotation_at_a_time():
         switch(STEADY, 100.0, skew=5.0)
 
 
-def test_a_pause_in_which_nobody_could_learn_of_the_root_does_not_count():
+def test_downtime_does_not_count_towards_propagation():
     state = announce(STEADY, NEW, now=100.0, propagation=60.0)
     resumed = resume(state, 1100.0)
     assert resumed.switch_at == 1160.0

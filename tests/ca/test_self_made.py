@@ -119,7 +119,7 @@ def test_a_full_disk_stops_no_certificate_and_every_decision(kept, disk, clock, 
     assert kept.state.drop_at >= clock() + 2 * HOUR
 
 
-def test_time_that_nobody_could_learn_of_the_root_in_is_waited_for_again(kept, disk, clock):
+def test_downtime_is_added_to_the_propagation_time_after_a_restart(kept, disk, clock):
     kept.rotate(clock(), 1000.0)
     for _ in range(5):
         clock.advance(seconds=100)
@@ -150,7 +150,7 @@ def test_a_key_that_is_not_the_roots_is_not_used(kept, disk, clock, directory):
     assert "PRIVATE" not in str(error.value)
 
 
-def test_a_broken_root_is_said(kept, directory, disk):
+def test_an_invalid_root_is_an_error(kept, directory, disk):
     path = directory / STATE
     path.write_text(path.read_text().replace("BEGIN CERTIFICATE", "BEGIN NOTHING"))
     with pytest.raises(AuthorityError, match="a root or key in this file is invalid"):

@@ -45,7 +45,7 @@ async def refused(channel, token, csr=None, **more):
     return error.value.code(), dict(error.value.trailing_metadata() or ()).get(REASON), error.value.details()
 
 
-async def test_answers_istios_call_with_a_chain_that_ends_in_the_roots(served, channel):
+async def test_istios_call_returns_a_chain_that_ends_in_the_roots(served, channel):
     leaf, root = await create(channel, served.token())
     assert root == served.roots
     assert making.verifies([leaf], [root])
@@ -59,7 +59,7 @@ async def test_the_last_element_holds_all_roots_while_they_change(served, channe
     assert making.verifies([leaf], served.authority.bundle()[:1])
 
 
-async def test_a_life_can_be_asked_for(served, channel):
+async def test_a_lifetime_can_be_requested(served, channel):
     for seconds, hours in ((3600, 1), (0, 24), (2**62, 90 * 24)):
         leaf = making.load((await create(channel, served.token(), validity_duration=seconds))[0])
         life = (leaf.not_valid_after_utc - leaf.not_valid_before_utc).total_seconds()
@@ -68,7 +68,7 @@ async def test_a_life_can_be_asked_for(served, channel):
     assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "csr-lifetime")
 
 
-async def test_says_why_it_refuses_in_grpcs_codes(served, channel):
+async def test_rejections_have_grpc_status_codes_and_reasons(served, channel):
     stranger, good = TokenIssuer().issue(making.CALLER), served.token()
     unauthenticated, invalid = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT
     assert (await refused(channel, stranger))[:2] == (unauthenticated, "token-unknown-key")
@@ -82,12 +82,12 @@ async def test_says_why_it_refuses_in_grpcs_codes(served, channel):
 
 
 @pytest.mark.parametrize("scheme", ["", "Basic {}", "Bearer", "Token {}", "{}"])
-async def test_a_token_comes_as_a_bearers(served, channel, scheme):
+async def test_a_token_is_sent_as_a_bearer_token(served, channel, scheme):
     metadata = (("authorization", scheme.format(served.token())),) if scheme else ()
     assert (await refused(channel, "", metadata=metadata))[1] == "token-missing"
 
 
-async def test_of_two_tokens_none_is_taken(served, channel):
+async def test_two_tokens_in_one_request_are_rejected(served, channel):
     metadata = tuple(("authorization", f"Bearer {served.token()}") for _ in range(2))
     assert (await refused(channel, "", metadata=metadata))[1] == "token-missing"
 
@@ -104,7 +104,7 @@ async def test_requests_that_are_too_large_are_not_read(served, channel):
     assert await create(channel, served.token())
 
 
-async def test_a_failure_of_ours_ends_one_call_and_tells_nothing(served, channel, monkeypatch):
+async def test_an_internal_error_ends_one_call_and_reveals_no_detail(served, channel, monkeypatch):
     async def fail(*_):
         raise RuntimeError("secret detail")
 
@@ -116,7 +116,7 @@ async def test_a_failure_of_ours_ends_one_call_and_tells_nothing(served, channel
     assert await create(channel, served.token())
 
 
-async def test_roots_are_told_without_a_token_and_again_when_they_change(served, channel):
+async def test_roots_are_streamed_without_a_token_and_again_when_they_change(served, channel):
     stream = channel.unary_stream(WATCH)(messages.WatchRequest().SerializeToString())
     first = messages.TrustBundle.FromString(await stream.read())
     assert (first.trust_domain, tuple(first.roots)) == (making.DOMAIN, served.authority.bundle())
@@ -186,7 +186,7 @@ async def test_a_socket_is_its_owners_alone(served):
         assert await create(channel, served.token())
 
 
-async def test_says_when_an_address_is_taken(served, tmp_path):
+async def test_a_taken_address_is_an_error(served, tmp_path):
     other = CaServer(CertificateService(Authority.in_memory(making.DOMAIN), served.issuer.checker()))
     for address in (served.address, f"unix:{tmp_path}/no/ca.sock"):
         with pytest.raises(AuthorityError, match="cannot serve the CA"):
@@ -194,7 +194,7 @@ async def test_says_when_an_address_is_taken(served, tmp_path):
     await other.close()
 
 
-async def test_credentials_of_somebody_elses_can_be_served_with(served):
+async def test_the_server_can_use_credentials_of_another_ca(served):
     key = making.p256()
     ca = Authority.in_memory("other.org")
     issued = ca.sign_server(key.public_key(), ("localhost",))

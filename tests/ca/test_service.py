@@ -38,7 +38,7 @@ async def refused(service, token, csr=None) -> SigningRefused:
     return error.value
 
 
-async def test_the_identity_is_the_tokens_whatever_the_csr_says(service, issuer):
+async def test_the_identity_comes_from_the_token_and_not_from_the_csr(service, issuer):
     admin = [x509.UniformResourceIdentifier("spiffe://cluster.local/ns/kube-system/sa/admin")]
     issued = await service.create(issuer.issue(making.CALLER), making.csr(names=admin))
     names = making.load(issued.chain[0]).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -69,7 +69,7 @@ async def test_refusals_are_counted_and_logged_without_what_was_sent(service, is
         assert secret not in caplog.text
 
 
-async def test_a_caller_who_tries_again_and_again_is_told_of_once_a_minute(caplog):
+async def test_repeated_rejections_of_a_caller_are_logged_once_a_minute(caplog):
     clock = making.Clock()
     service = CertificateService(Authority.in_memory(making.DOMAIN), TokenIssuer().checker(), clock=clock)
     for _ in range(45):
@@ -84,7 +84,7 @@ async def test_a_caller_who_tries_again_and_again_is_told_of_once_a_minute(caplo
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=200), st.binary(max_size=300), st.none() | st.timedeltas())
-def test_noise_from_the_network_is_refused_and_crashes_nothing(token, csr, lifetime):
+def test_random_bytes_from_the_network_are_rejected_without_a_crash(token, csr, lifetime):
     issuer = TokenIssuer()
     service = CertificateService(Authority.in_memory(making.DOMAIN), issuer.checker())
     for shown in (token, issuer.issue(making.CALLER)):
@@ -116,7 +116,7 @@ async def test_a_greedy_pod_waits_and_the_others_do_not(service, issuer, clock):
     assert (await refused(service, greedy)).reason == "too-many-requests"
 
 
-async def test_callers_who_have_had_their_rest_are_forgotten(service, issuer, clock, monkeypatch):
+async def test_the_rate_limiter_forgets_idle_callers(service, issuer, clock, monkeypatch):
     monkeypatch.setattr("weft.ca.service._MOST_CALLERS", 3)
     for number in range(5):
         await service.create(issuer.issue(Caller("shop", "web", "web", f"uid-{number}")), making.csr())
@@ -134,7 +134,7 @@ async def test_an_authority_that_cannot_sign_is_no_fault_of_the_caller(service, 
     assert service.authority.refused == {"authority-cannot-sign": 1}
 
 
-async def test_tells_of_the_roots(service):
+async def test_bundles_yields_the_roots(service):
     bundles = service.bundles()
     assert await anext(bundles) == service.authority.bundle()
     await bundles.aclose()

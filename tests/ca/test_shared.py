@@ -65,7 +65,7 @@ def test_all_sign_with_the_same_root(leader, follower):
     assert leader.bundle() == follower.bundle()
 
 
-def test_a_rotation_goes_through_its_phases_for_everybody(place, leader, follower, clock):
+def test_every_process_follows_the_phases_of_a_rotation(place, leader, follower, clock):
     old = leader.bundle()[0]
     leader.note(clock() + DAY, DAY)
     leader.rotate(clock(), 100.0)
@@ -94,7 +94,7 @@ def test_only_the_leader_moves_on(leader, follower, clock):
     assert leader.state.phase is RotationPhase.FADING
 
 
-def test_time_in_which_nobody_announced_the_new_root_does_not_count(leader, follower, clock):
+def test_time_without_a_leader_does_not_count_towards_propagation(leader, follower, clock):
     leader.rotate(clock(), 600.0)
     leader.follow()
     clock.now += 10 * DAY
@@ -127,7 +127,7 @@ def test_few_certificates_are_written_down(place, leader, clock):
     assert len(written) == 1
 
 
-def test_what_is_decided_on_an_old_state_is_decided_again(place, leader, follower, clock):
+def test_a_decision_on_an_outdated_state_is_repeated(place, leader, follower, clock):
     leader.rotate(clock(), 100.0)
     clock.now += 101.0
     place.away = True

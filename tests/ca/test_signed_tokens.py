@@ -55,7 +55,7 @@ def reason(checker, token) -> TokenReason:
     return refused.value.reason
 
 
-async def test_a_token_of_the_issuer_speaks_for_its_pod(clock):
+async def test_a_token_of_the_issuer_identifies_its_pod(clock):
     issuer = TokenIssuer(clock=clock)
     token = issuer.issue(making.CALLER, lifetime=timedelta(hours=1))
     caller = await issuer.checker().check(token)
@@ -81,7 +81,7 @@ def test_a_token_has_the_claims_that_kubernetes_gives_it(clock):
     }
 
 
-def test_one_issuers_token_is_nothing_to_another(clock):
+def test_a_token_of_one_issuer_is_rejected_by_another(clock):
     token = TokenIssuer(clock=clock).issue(making.CALLER)
     assert reason(TokenIssuer(clock=clock).checker(), token) is TokenReason.UNKNOWN_KEY
 
@@ -120,12 +120,12 @@ def test_what_was_revoked_is_remembered_for_as_long_as_a_token_could_be_shown(cl
         Caller("a:b", "c", "p", "u"),
     ],
 )
-def test_no_token_is_issued_that_nobody_would_take(caller):
+def test_no_token_is_issued_that_every_checker_would_reject(caller):
     with pytest.raises(ValueError, match=r"pod|every checker"):
         TokenIssuer().issue(caller)
 
 
-def test_a_good_token_is_good(checker, clock):
+def test_a_valid_token_is_accepted(checker, clock):
     assert checker.check_now(sign(claims(clock))) == Caller("shop", "web", "web-1", "2", float(int(clock.now) + 600))
     assert checker.check_now(sign(claims(clock, aud=AUDIENCE)))
     assert checker.check_now(sign(claims(clock, aud=["other", AUDIENCE])))
@@ -168,7 +168,7 @@ def test_a_good_token_is_good(checker, clock):
     ],
     ids=str,
 )
-def test_refuses_a_signed_token_whose_claims_are_not_for_us(checker, clock, changes, why):
+def test_rejects_a_signed_token_with_wrong_claims(checker, clock, changes, why):
     assert reason(checker, sign(claims(clock, **changes))) is why
 
 
@@ -198,7 +198,7 @@ def test_refuses_a_signed_token_whose_claims_are_not_for_us(checker, clock, chan
         ("pod", {"name": "web-1", "uid": "2" * 129}, TokenReason.NOT_BOUND),
     ],
 )
-def test_refuses_a_token_whose_binding_does_not_agree_with_itself(checker, clock, path, value, why):
+def test_rejects_a_token_with_an_inconsistent_binding(checker, clock, path, value, why):
     said = claims(clock)
     said["kubernetes.io"][path] = value
     assert reason(checker, sign(said)) is why
@@ -230,11 +230,11 @@ def test_the_leeway_is_bounded():
         SignedTokens([], issuer=ISSUER, audience="")
 
 
-def test_without_keys_nobody_is_trusted(clock):
+def test_without_keys_every_token_is_rejected(clock):
     assert reason(SignedTokens([], issuer=ISSUER, clock=clock), sign(claims(clock))) is TokenReason.ALGORITHM
 
 
-def test_who_was_refused_after_a_good_signature_is_known(checker, clock):
+def test_a_rejection_after_a_valid_signature_names_the_caller(checker, clock):
     with pytest.raises(TokenRefused) as refused:
         checker.check_now(sign(claims(clock, exp=int(clock.now) - 100)))
     assert refused.value.caller == Caller("shop", "web", "web-1", "2", float(int(clock.now) - 100))
@@ -259,7 +259,7 @@ JSON = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(["iss", "aud", "sub", "exp", "nbf", "iat", "kubernetes.io"]), JSON, min_size=1))
-def test_whatever_is_signed_only_a_whole_and_consistent_token_is_taken(changes):
+def test_only_complete_and_consistent_signed_tokens_are_accepted(changes):
     clock = making.Clock()
     checker = SignedTokens([token_key(KEY.public_key())], issuer=ISSUER, clock=clock)
     said = claims(clock, **changes)

@@ -14,7 +14,7 @@ from weft.ca.error import AuthorityError
 from weft.ca.status import AuthorityStatus, certificate_facts, read_status
 
 
-def test_a_directory_can_be_looked_at_while_it_is_signed_with(tmp_path):
+def test_the_status_of_a_directory_can_be_read_while_its_ca_signs(tmp_path):
     authority = Authority.open(tmp_path / "ca", making.DOMAIN)
     assert read_status(tmp_path / "ca") == authority.status()
     authority.rotate(timedelta(hours=1))
@@ -58,7 +58,7 @@ def plugged(directory, *, root_ends, signer_ends):
     return read_status(directory)
 
 
-def test_what_signs_is_warned_of_before_it_ends_and_when_it_has(tmp_path):
+def test_an_expiring_and_an_expired_signer_get_a_warning(tmp_path):
     now = datetime.now(UTC)
     status = plugged(tmp_path, root_ends=3650, signer_ends=365)
     assert status.next_step == "one root is trusted, and an intermediate of it signs"
@@ -73,7 +73,7 @@ def test_what_signs_is_warned_of_before_it_ends_and_when_it_has(tmp_path):
     assert len(short.problems(now + timedelta(hours=9))) == 1
 
 
-def test_what_signs_no_more_or_not_yet_may_end(tmp_path):
+def test_certificates_that_do_not_sign_get_no_expiry_warning(tmp_path):
     authority = Authority.in_memory(making.DOMAIN)
     authority.rotate(timedelta(0))
     old, new = authority.status().certificates
@@ -83,7 +83,7 @@ def test_what_signs_no_more_or_not_yet_may_end(tmp_path):
     assert status.problems(datetime.now(UTC)) == ()
 
 
-def test_an_expired_signer_is_not_said_to_sign():
+def test_the_status_shows_that_an_expired_signer_cannot_sign():
     status = Authority.in_memory(making.DOMAIN).status()
     root = msgspec.structs.replace(status.certificates[0], expires=datetime.now(UTC))
     assert "the CA cannot sign" in msgspec.structs.replace(status, certificates=(root,)).next_step
@@ -95,7 +95,7 @@ def test_files_that_are_not_used_are_a_problem():
     assert "the changed CA files are invalid; the old ones stay in use: ca-key.pem: is gone" in str(problem)
 
 
-def test_says_when_there_is_none(tmp_path):
+def test_a_directory_without_a_ca_is_an_error(tmp_path):
     with pytest.raises(AuthorityError, match="there is no CA"):
         read_status(tmp_path)
 

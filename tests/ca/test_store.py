@@ -121,7 +121,7 @@ def test_one_process_signs_with_a_root(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"trust_domain": 5}', '{"version": 2}', "\xff"])
-def test_a_broken_state_is_said_and_shows_no_key(store, text):
+def test_an_invalid_state_is_an_error_that_reveals_no_key(store, text):
     path = store.directory / STATE
     path.touch(mode=0o600)
     path.write_text(text, encoding="latin-1")
@@ -158,13 +158,13 @@ def test_a_link_in_the_way_is_not_followed(tmp_path):
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
-def test_what_is_not_there_is_none(tmp_path):
+def test_a_missing_secret_file_is_none(tmp_path):
     assert read_secret(tmp_path / "no") is None
     with pytest.raises(AuthorityError, match="cannot be read"):
         read_secret(tmp_path)
 
 
-def test_says_when_nothing_can_be_kept(tmp_path):
+def test_a_directory_that_cannot_store_a_root_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(AuthorityError, match="cannot store a root here"):
         Store(tmp_path / "file" / "ca")

@@ -67,14 +67,14 @@ def test_reads_public_keys_and_certificates_as_pem(tmp_path):
         (b"x" * 300_000, "larger than 256 KiB"),
     ],
 )
-def test_says_what_is_wrong_with_a_file_of_keys(tmp_path, content, why):
+def test_an_invalid_key_file_is_an_error_with_a_reason(tmp_path, content, why):
     with pytest.raises(AuthorityError, match=why) as error:
         read(tmp_path, content)
     assert error.value.problem.where.file == str(tmp_path / "keys")
     assert "/openid/v1/jwks" in error.value.problem.hint
 
 
-def test_says_when_there_is_no_file(tmp_path):
+def test_a_missing_key_file_is_an_error(tmp_path):
     with pytest.raises(AuthorityError, match="No such file"):
         read_token_keys(tmp_path / "no")
 

@@ -6,7 +6,7 @@ def test_a_caller_is_shown_by_account_and_pod():
     assert str(Caller("shop", "web", "web-1", "uid")) == "shop/web (pod web-1)"
 
 
-def test_a_refusal_has_a_reason_for_programs_and_words_for_people():
+def test_a_rejection_has_a_reason_code_and_a_message():
     refused = TokenRefused(TokenReason.EXPIRED, "the token expired 5 s ago")
     assert refused.reason == "token-expired"
     assert str(refused) == "the token expired 5 s ago"

@@ -108,7 +108,7 @@ def test_all_name_a_mesh_or_a_cluster_with_the_same_flags(words):
 
 
 @pytest.mark.parametrize("words", [*ASKS, "authn tls-check", "diff", "test", "validate", "ps", "status"])
-def test_all_answer_people_and_programs(words):
+def test_every_command_has_text_and_structured_output(words):
     output = parameters(words)["output"]
     forms = set(output.type.choices)
     assert output.opts == ["-o", "--output"]

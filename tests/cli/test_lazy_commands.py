@@ -62,7 +62,7 @@ def test_a_mistyped_command_of_a_group_gets_a_hint(typed, hint):
     assert result.stderr == f"error: there is no command `{typed[-1]}`\nhint: {hint}\n"
 
 
-def test_a_group_goes_by_its_short_names():
+def test_a_group_can_be_called_by_its_short_names():
     assert "Example: weft proxy-config secret" in run("pc", "s", "--help").stdout
 
 

@@ -62,7 +62,7 @@ def test_a_mistyped_option_is_a_usage_error():
     assert "--detach" in result.stderr
 
 
-def test_a_value_that_a_flag_does_not_take_is_answered_with_those_that_it_takes():
+def test_an_invalid_value_of_a_flag_gets_the_list_of_valid_ones():
     result = run("analyze", "--failure-threshold", "bogus")
     assert result.exit_code == 2
     assert result.stderr.startswith(
@@ -159,7 +159,7 @@ def test_help_loads_nothing_that_takes_long(nowhere, arguments):
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_files_are_looked_at_without_what_serves_a_mesh(nowhere, arguments, needed):
+def test_commands_on_files_import_no_server_modules(nowhere, arguments, needed):
     assert loaded(nowhere, *arguments, names=HEAVY) == needed
 
 
@@ -185,7 +185,7 @@ def test_a_change_of_files_is_compared_without_what_describes_or_injects(nowhere
 
 
 @pytest.mark.root
-def test_nor_does_it_take_more_to_compare_with_what_runs(weft, mesh, mesh_directory):
+def test_a_diff_with_a_running_mesh_imports_no_heavy_module(weft, mesh, mesh_directory):
     same = ["diff", "-f", str(next(Path(mesh_directory).glob("*.yaml"))), "--mesh", mesh]
     found = loaded({**weft.environment, "KUBECONFIG": ""}, *same, names=HEAVY | OF_OTHERS)
     assert found == {"yaml", "google.protobuf"}

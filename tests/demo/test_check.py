@@ -28,7 +28,7 @@ def answer(status=200, **body):
 NINE_TO_ONE = [answer(version="v1")] * 9 + [answer(version="v2")]
 
 
-def test_a_split_as_promised_is_accepted_and_told_in_numbers():
+def test_an_expected_split_is_accepted_and_reported_in_numbers():
     assert check._split(FakeMesh(*NINE_TO_ONE), 0.1).startswith("v1 270, v2 30 of 300")
 
 
@@ -67,7 +67,7 @@ def test_requests_must_reach_both_pods_of_catalog():
         check._requests_pass(FakeMesh(one))
 
 
-def test_a_failed_step_is_told_and_stops_no_other():
+def test_a_failed_step_is_reported_and_stops_no_other():
     def fails():
         raise StepFailed("it was cold")
 

@@ -15,7 +15,7 @@ def test_agrees_with_small_cases_counted_by_hand():
     assert split_probability(3, 3, 0.1) == pytest.approx(0.001)
 
 
-def test_tells_a_wrong_split_from_a_right_one():
+def test_a_wrong_split_is_improbable_and_a_right_one_is_not():
     assert split_probability(62, 500, 0.1) > 1e-6  # 12.4 %: chance
     assert split_probability(250, 500, 0.1) < 1e-6
     assert split_probability(0, 500, 0.1) < 1e-6
@@ -26,7 +26,7 @@ def test_a_share_of_all_or_nothing_allows_no_exception():
     assert split_probability(1, 10, 0.0) == 0.0
 
 
-def test_refuses_a_count_that_cannot_be():
+def test_rejects_an_impossible_count():
     with pytest.raises(ValueError, match="7 of 5"):
         split_probability(7, 5, 0.5)
 

@@ -11,7 +11,7 @@ from weft.demo.mesh_process import MeshProcess, ShopAnswer, StepFailed
 from weft.netns import namespace
 
 
-def test_reads_an_answer_and_refuses_what_is_none():
+def test_reads_a_response_and_rejects_anything_else():
     assert mesh_process._answer(b'{"status": 200, "body": {"version": "v1"}, "at": 1.5}') == ShopAnswer(
         200, {"version": "v1"}, 1.5
     )
@@ -19,7 +19,7 @@ def test_reads_an_answer_and_refuses_what_is_none():
         mesh_process._answer(b"Traceback (most recent call last):")
 
 
-def test_a_process_is_told_from_another_with_the_same_number():
+def test_a_process_is_distinguished_from_another_with_the_same_pid():
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     begun = mesh_process._begun(process.pid)
     assert begun
@@ -47,7 +47,7 @@ def test_what_another_mesh_has_is_not_taken_for_ours(tmp_path):
 
 
 @pytest.mark.root
-def test_a_namespace_and_a_process_left_behind_are_told(tmp_path):
+def test_a_namespace_and_a_process_left_behind_are_reported(tmp_path):
     name = f"rig-{os.getpid()}"
     left = namespace.make(f"weft-{name}@0.left")  # a namespace that `weft down` does not remove
     stray = subprocess.Popen(["ip", "netns", "exec", left.name, "sleep", "100"])
@@ -70,7 +70,7 @@ def test_a_namespace_and_a_process_left_behind_are_told(tmp_path):
     ]
 
 
-def test_a_command_that_fails_is_told_with_its_words(tmp_path):
+def test_a_failed_command_is_reported_with_its_error(tmp_path):
     broken = MeshProcess(tmp_path, name="no-such-mesh", log=tmp_path / "log", until=time.monotonic() + 30)
     with pytest.raises(StepFailed, match=r"weft logs .* ended with 1: error: no mesh named `no-such-mesh`"):
         broken.logs("migrate")

@@ -50,7 +50,7 @@ def test_a_fault_comes_and_goes_as_a_file(copy):
     assert sorted(path.name for path in copy.iterdir()) == names
 
 
-def test_the_commands_to_try_do_what_they_say(copy, monkeypatch):
+def test_the_suggested_commands_work(copy, monkeypatch):
     monkeypatch.chdir(copy.parent)
     (_, (move,)), (_, (inject, heal)), (_, (let_in, keep_out)), _ = shop.things_to_try(copy, victim=0)
     subprocess.run(move, shell=True, check=True)
@@ -74,7 +74,7 @@ def accounts(directory: Path) -> list[list[str]]:
     return [named for source in sources for named in source.values()]
 
 
-def test_snoop_is_let_in_and_kept_out_by_the_policies_of_payments(copy):
+def test_the_policies_of_payments_admit_and_deny_snoop(copy):
     before = (copy / "payments.yaml").read_text()
     assert accounts(copy) == [["frontend"]] * 2
     shop.let_snoop_in(copy)

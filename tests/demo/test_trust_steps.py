@@ -66,7 +66,7 @@ def renewed(times):
 OUTSIDER = status_of(workload("outsider", pod("outsider", phase=PodPhase.READY)))
 
 
-def test_plaintext_must_get_no_answer_and_the_log_must_say_why(copy):
+def test_plaintext_must_get_no_response_and_the_log_must_show_why(copy):
     seen = trust_steps.plaintext_is_refused(FakeMesh(copy, {"outsider": 0}, PLAIN, [OUTSIDER]))
     assert seen == "50 of 50 got no answer (reset); the log: 50 times NR"
     with pytest.raises(StepFailed, match="50 of 50 were answered; for example 200"):
@@ -114,7 +114,7 @@ def test_every_pod_must_have_had_two_new_certificates_without_one_failure(copy, 
         trust_steps.certificates_rotate(FakeMesh(copy, {"loadgen": 200}, statuses=[renewed(1), renewed(2)]))
 
 
-def test_a_key_that_lies_about_is_told_by_its_place(copy):
+def test_a_private_key_in_a_file_is_reported_with_its_path(copy):
     assert "none in 9 files" in trust_steps.no_key_lies_about(FakeMesh(copy))
     with pytest.raises(StepFailed, match=r"weft\.log: PEM"):
         trust_steps.no_key_lies_about(FakeMesh(copy, keys=("weft.log: PEM",)))

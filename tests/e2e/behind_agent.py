@@ -1,5 +1,6 @@
-"""The proxies of a mesh behind an agent, as on a cluster: its stream to the control plane, real frames on it, and a
-socket that Envoys call in the place of the control plane's own. The control plane's end can be shut and opened again."""
+"""The proxies of a mesh behind an agent, as on a cluster: the agent's stream to the control plane with real frames,
+and a socket that Envoys use instead of the control plane's own. The control plane's end can be closed and opened
+again."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ NODE = "node-1"
 
 
 class Known(Relays):
-    """Who calls here is the agent: nobody else can reach the socket."""
+    """Every caller is the agent: no other process can reach the socket."""
 
     def admit(self, node, principal):
         return node
 
 
 class Agent(Relay):
-    """Which pod asks is known by what it says, for all of them share a socket here."""
+    """Identifies a pod by the node of its request, because all pods share a socket here."""
 
     def __init__(self, directory: Path, placed: Placed, number: int = 1) -> None:
         self.directory, self.placed, self.line_socket = directory, placed, directory / "line.sock"
@@ -49,7 +50,7 @@ class Agent(Relay):
         return self._group(stream_id, KubeletPod("shop", node.id, node.id, "default"))
 
     async def open(self, address: str) -> str:
-        """Pods see this very socket, whichever agent is behind it."""
+        """Pods use this socket, whichever agent is behind it."""
         path = address.removeprefix("unix:")
         self.door = WorkloadSocket(Doorway(path=Path(path), uid=PROXY_UID, gid=PROXY_GID), "")
         self.door._server = await asyncio.start_unix_server(self.door._enter, path)
@@ -57,7 +58,7 @@ class Agent(Relay):
         return address
 
     async def killed(self) -> Agent:
-        """Returns the next, which knows nothing, and does not serve yet."""
+        """Return the next agent, which has no state and does not serve yet."""
         await self.close()
         after = Agent(self.directory, self.placed, self.number + 1)
         after.door = self.door
@@ -93,7 +94,8 @@ class Line15012:
 
 @contextlib.asynccontextmanager
 async def behind_agent(monkeypatch, directory: Path):
-    """Every mesh that is started in here; yields a list, in which the other end of its line will be."""
+    """Put every mesh started in this block behind an agent; yields a list that will contain the control plane's end
+    of its stream."""
     found: list[Line15012] = []
     agent = Agent(directory, Placed())
     listen = ControlPlane.listen

@@ -30,7 +30,7 @@ for url in sys.argv[1:]:
 
 
 async def weft(command: str, directory: Path) -> str:
-    """All that it says, to either side."""
+    """Run a command; returns its stdout and stderr together."""
     words = shlex.split(command)
     assert words[0] == "weft"
     process = await asyncio.create_subprocess_exec(
@@ -45,13 +45,13 @@ async def weft(command: str, directory: Path) -> str:
 
 
 async def ends(caller: str, urls: list[str], directory: Path) -> dict[str, str]:
-    """How calls really end: the status, or `name` for one that does not resolve, `cut` for no answer."""
+    """How calls end: the status, `name` if the host does not resolve, or `cut` without a response."""
     said = await weft(shlex.join(["weft", "exec", caller, "--", "python3", "-c", _CALLS, *urls]), directory)
     return dict(map(json.loads, said.splitlines()))
 
 
 def missing(case: Broken, answers: dict[str, str]) -> str:
-    """What has to be in the answers to the case's commands, and is not; nothing if all is well."""
+    """The expected words that are missing in the output of the case's commands; empty if all are there."""
     for typed in case.typed:
         for words in typed.words:
             if not case.pattern(words).search(answers[typed.command]):

@@ -1,6 +1,7 @@
-"""Meshes of the tests keep their run directories apart from those of the person at this machine.
+"""Meshes of the tests use their own run directories, apart from those of the user of this machine.
 
-A module that says `files` has one mesh for all of its tests. What a test writes into `test.yaml` goes with it.
+A module that defines `files` has one mesh for all of its tests. Objects that a test writes into `test.yaml` are
+removed after it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A mesh with something of everything that a proxy can have, and the command line that looks at it."""
+"""A mesh with an example of everything that a proxy can have, and the commands that inspect it."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def files(control: Path) -> dict[str, str]:
 
 
 async def weft(*arguments: str, code: int | None = 0, both: bool = False) -> str:
-    """What the command prints, run as a person runs it, while the mesh goes on; `both`: with its words. Without a code,
-    any will do."""
+    """Run a command as a user does, while the mesh runs; returns its stdout, with `both` also its stderr. A code of
+    None accepts any exit code."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "weft.cli", *arguments]
     done = await asyncio.to_thread(
@@ -71,7 +71,7 @@ async def weft(*arguments: str, code: int | None = 0, both: bool = False) -> str
 
 
 async def envoy(mesh: Mesh, workload: str, path: str) -> Any:
-    """The truth: Envoy's own answer, asked from inside of its pod."""
+    """The response of Envoy's admin API, requested inside the pod: the reference for comparisons."""
     return (await mesh.get(workload, f"http://127.0.0.1:15000{path}"))["body"]
 
 
@@ -90,7 +90,7 @@ TITLES = (
 
 
 def rows(shown: str) -> list[list[str]]:
-    """The cells of a table: columns begin where their headings do."""
+    """The cells of a table: columns start where their headings do."""
     head, *lines = shown.splitlines()
     starts = [match.start() for match in re.finditer(TITLES, head)]
     ends = [*starts[1:], None]

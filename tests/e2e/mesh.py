@@ -1,6 +1,7 @@
-"""A mesh for a test: the local engine in this process, its YAML directory, and a way to tell each pod what to do.
+"""A mesh for a test: the local engine in this process, its YAML directory, and a way to send commands to each pod.
 
-Rule: nothing here waits for time to pass; it waits for the thing, and says what it saw when that does not come.
+Rule: nothing here waits for a fixed time; it waits for a condition, and reports the last state if the condition is
+not met.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def unique_name(word: str = "e2e") -> str:
 
 
 async def tell(control: Path, pod: str, command: str, **arguments: Any) -> Any:
-    """Have the program of a pod do something; its result, or its error as an AssertionError."""
+    """Run a command in the program of a pod; returns its result, or raises its error as an AssertionError."""
     reader, writer = await _reach(control / f"{pod}.sock")
     try:
         writer.write(json.dumps({"call": command, "arguments": arguments}).encode() + b"\n")
@@ -48,7 +49,7 @@ async def tell(control: Path, pod: str, command: str, **arguments: Any) -> Any:
 
 
 async def _reach(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    just_started = (FileNotFoundError, ConnectionRefusedError)  # its program has just been started, or restarted
+    just_started = (FileNotFoundError, ConnectionRefusedError)  # the program has just been started or restarted
     return await eventually(lambda: asyncio.open_unix_connection(path, limit=1 << 26), retry=just_started)
 
 
@@ -69,7 +70,7 @@ class Mesh:
         return next(pod for pod in self.pods(workload) if pod.phase is not PodPhase.ENDING)
 
     async def ready(self, timeout: float = 60.0) -> None:
-        """Every pod is ready or has done its work, and its proxy has what it should have."""
+        """Wait until every pod is ready or completed and every proxy has its config."""
         await eventually(lambda: self._states() <= {PodPhase.READY, PodPhase.COMPLETED}, limit=timeout)
         await self.synced()
 
@@ -82,14 +83,14 @@ class Mesh:
         return await tell(self.sockets, self.pod(workload).name, command, **arguments)
 
     async def get(self, workload: str, url: str, **arguments: Any) -> dict[str, Any]:
-        """One request from a pod."""
+        """Send one request from a pod."""
         return (await self.tell(workload, "http", url=url, **arguments))[0]
 
     async def requests(self, workload: str, url: str, count: int, **arguments: Any) -> list[dict[str, Any]]:
         return await self.tell(workload, "http", url=url, count=count, **arguments)
 
     async def received(self, workload: str, path: str) -> int:
-        """Requests for a path that the workload's pods have seen."""
+        """Number of requests for a path that the workload's pods have received."""
         counts = [await tell(self.sockets, pod.name, "received") for pod in self.pods(workload)]
         return sum(count.get(path, 0) for count in counts)
 
@@ -103,7 +104,7 @@ class Mesh:
         return sum((await self.stats(self.pod(workload).name, pattern)).values())
 
     async def weft(self, *arguments: str) -> tuple[int, str, str]:
-        """What a command says of this mesh: its exit code, data, words."""
+        """Run a command on this mesh; returns exit code, stdout and stderr."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "weft.cli", *arguments, "--mesh", self.engine.name),
             stdout=asyncio.subprocess.PIPE,
@@ -116,7 +117,7 @@ class Mesh:
     # Config
 
     async def try_out(self, *documents: Document) -> None:
-        """As `edit`, with objects that go when the test is over."""
+        """Like `edit`, with objects that are removed after the test."""
         await self.edit({"test.yaml": text(*documents)})
 
     async def edit(self, files: Mapping[str, str | None]) -> None:
@@ -168,7 +169,7 @@ def _objects(content: str) -> dict[ObjectKey, Any]:
 
 
 def proxy_process(pod: PodStatus) -> tuple[int, str]:
-    """The pod's Envoy: its process id and when it began, which together are one process and no other."""
+    """The process id of the pod's Envoy and its start time, which together identify one process."""
     return next((pid, _begun(pid)) for pid in _processes_beside(pod.pid) if _uid(pid) == 1337)
 
 
@@ -194,7 +195,7 @@ def _uid(pid: int) -> int:
 
 
 def control_directory() -> Path:
-    """Where pods, each under its own user, put the sockets that tests talk to."""
+    """The directory in which pods, each under its own user, create the sockets for test commands."""
     path = Path(tempfile.mkdtemp(prefix="weft-e2e-", dir="/tmp"))
     path.chmod(0o777)
     return path
@@ -204,7 +205,7 @@ def control_directory() -> Path:
 async def running_mesh(
     files: Callable[[Path], Mapping[str, str]], *, wait: bool = True, name: str = "", trust: Trust = A_DAY
 ) -> AsyncIterator[Mesh]:
-    """A mesh of these files (made for a directory of control sockets), ready, and gone afterwards."""
+    """A ready mesh of these files (created for a directory of control sockets), removed afterwards."""
     control = control_directory()
     directory = Path(tempfile.mkdtemp(prefix="weft-e2e-mesh-", dir="/tmp"))
     engine = Engine(directory, name=name or unique_name(), trust=trust)

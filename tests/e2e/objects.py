@@ -33,13 +33,13 @@ def workload(
     ready_port: int | None = None,
     **spec: Any,
 ) -> Document:
-    """A pod program (or `command`) with the servers that `serve` names: `http=8080 echo=9000`."""
+    """A pod program (or `command`) with the servers listed in `serve`: `http=8080 echo=9000`."""
     ports = [int(item.partition("=")[2]) for item in serve.split()]
     body: Document = {
         "command": command or [sys.executable, "pod.py"],
         "workingDirectory": str(APPS),
         "env": {"SERVE": serve, "VERSION": version, "CONTROL": str(control), **(environment or {})},
-        # Names that declare nothing: what a port speaks is the service's to say here.
+        # Names without a protocol: here the Service declares the protocol of a port.
         "ports": [{"name": f"p{port}", "port": port} for port in ports],
         **spec,
     }

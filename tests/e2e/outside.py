@@ -1,5 +1,5 @@
-"""Somebody outside a mesh: certificates of every kind, and handshakes with them from the mesh's own bridge, without a
-proxy on the caller's side. Python's TLS and, where it is installed, OpenSSL's command."""
+"""A caller outside of a mesh: certificates of every kind, and handshakes with them from the mesh's own bridge,
+without a proxy on the caller's side. Uses Python's TLS and, where it is installed, OpenSSL's command."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ MINUTE, DAY = 60.0, 86_400.0
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What a caller shows: a file with its key and one with its certificates; nothing if there are none."""
+    """What a caller presents: a file with its key and one with its certificates; empty without a certificate."""
 
     key: Path | None = None
     chain: Path | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    answer: str = ""  # of the application, or of its proxy; empty if the connection ended without one
+    answer: str = ""  # of the application or its proxy; empty if the connection ended without one
     error: str = ""
-    address: str = ""  # the caller's, as the other side's log has it; OpenSSL does not tell
+    address: str = ""  # the caller's, as in the other side's log; OpenSSL does not report it
 
     @property
     def status(self) -> int:
@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class TrustCenter:
-    """The mesh's CA, an intermediate below a root, in Istio's files; and what others, and thieves, can make."""
+    """The mesh's CA, an intermediate below a root, in Istio's files; and forged or stolen credentials."""
 
     def __init__(self, directory: Path) -> None:
         root_key, self.key = p256(), p256()
@@ -58,13 +58,14 @@ class TrustCenter:
         self.bundle.write_text(certificate_pem(self.root))
 
     def of(self, uri: str, *, begins: float = -MINUTE, ends: float = DAY) -> Credentials:
-        """Of the mesh's own CA."""
+        """Credentials issued by the mesh's own CA."""
         key = p256()
         leaf = make_leaf(self.signing, key.public_key(), uri, _validity(begins, ends))
         return self._write(key_pem(key), leaf, *self.signing.chain)
 
     def of_a_server(self) -> Credentials:
-        """Of the mesh's own CA, such as the control plane has: for a host, and not to call anybody with."""
+        """A server certificate of the mesh's own CA, as the control plane has: for a host name, not for client
+        authentication."""
         key = p256()
         leaf = make_server(self.signing, key.public_key(), ("shop.example",), _validity())
         return self._write(key_pem(key), leaf, *self.signing.chain)
@@ -81,13 +82,13 @@ class TrustCenter:
         return self._write(key_pem(key), leaf, certificate_pem(foreign.certificate))
 
     def forged(self, uri: str) -> Credentials:
-        """It says in every field that the mesh's root has signed it."""
+        """A certificate whose fields claim that the mesh's root signed it."""
         key = p256()
         return self._write(key_pem(key), make_leaf(Signing(self.root, p256()), key.public_key(), uri, _validity()))
 
     def stolen(self, chain: tuple[x509.Certificate, ...]) -> Credentials:
-        """A workload's own certificate, which is public, with a key that claims to be its: the public half is right,
-        the secret half is not. No library finds out before the other side does."""
+        """A workload's own certificate, which is public, with a forged key: the public half is right, the private
+        half is not. No library detects this before the other side does."""
         scalar = p256().private_numbers().private_value.to_bytes(32, "big")
         public = chain[0].public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         der = b"\x30\x77\x02\x01\x01\x04\x20" + scalar + bytes.fromhex("a00a06082a8648ce3d030107a144034200") + public
@@ -119,16 +120,16 @@ class Outside:
             return _exchange(connection, path)
 
     def call(self, client: str, address: str, path: str, shown: Credentials, **options) -> Outcome:
-        """One request over TLS, as a proxy of the mesh would open it."""
+        """Send one request over TLS, as a proxy of the mesh would open it."""
         return (self._by_openssl if client == "openssl" else self._by_python)(address, path, shown, **options)
 
     def certificates(self, address: str, shown: Credentials) -> tuple[x509.Certificate, ...]:
-        """What the other side shows, the leaf first, as OpenSSL prints it."""
+        """The certificates that the other side presents, the leaf first, as OpenSSL prints them."""
         said = self._openssl(address, shown, "-showcerts").stdout
         return tuple(x509.load_pem_x509_certificates(said.encode()))
 
     def leaf(self, address: str, shown: Credentials) -> x509.Certificate:
-        """What the other side shows, believed only if it leads to the bundle's root."""
+        """The leaf that the other side presents, verified against the bundle's root."""
         connection = self._connect(address)
         with contextlib.closing(connection), self._context(shown).wrap_socket(connection) as secured:
             return x509.load_der_x509_certificate(secured.getpeercert(binary_form=True))
@@ -137,7 +138,7 @@ class Outside:
         connection = self._connect(address)
         caller = _text(connection)
         context = self._context(shown)
-        context.set_ciphers("DEFAULT:@SECLEVEL=0")  # so that it is the other side who refuses what is too old
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")  # so that the other side rejects old versions, not this one
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
         with contextlib.closing(connection):
@@ -185,7 +186,7 @@ class Outside:
 
 
 def _exchange(stream: socket.socket, path: str) -> Outcome:
-    """In TLS 1.3 a client learns that it was refused when it reads."""
+    """In TLS 1.3 a client learns of its rejection only when it reads."""
     address, answer = _text(stream), b""
     try:
         stream.sendall(_request(path))

@@ -1,8 +1,9 @@
-"""A mesh whose parts are processes of their own, as on a cluster: `weft control`, `weft node`, and pods with real Envoys
-that are children of neither, so that each part can be killed while the others go on.
+"""A mesh whose parts are separate processes, as on a cluster: `weft control`, `weft node`, and pods with real Envoys
+that are children of neither, so that each part can be killed while the others run.
 
-This file plays kubelet (tokens in files, a registration for each pod) and the machine's supervisor. Rule: what is
-waited for is seen from outside: in what a part prints, in what a proxy presents, in what a caller gets.
+This file plays kubelet (tokens in files, a registration for each pod) and the machine's supervisor. Rule: tests wait
+only for what is visible from outside: the output of a part, the certificate that a proxy presents, the response that
+a caller gets.
 """
 
 from __future__ import annotations
@@ -51,21 +52,22 @@ TOKEN_REFRESH = 10.0  # seconds
 
 
 class Part:
-    """One weft process and everything that it and those before it have said."""
+    """One weft process, and the output of it and of its predecessors."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *arguments: str | Path) -> None:
-        # Before others: a certificate of seconds leaves tenths of one for its renewal, where one of a day leaves hours.
+        # With a higher priority: a certificate of seconds leaves tenths of a second for its renewal, one of a day
+        # leaves hours.
         command = ["nice", "-n", "-10", sys.executable, "-m", "weft.cli", *map(str, arguments)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
     def kill(self) -> float:
-        """-9. When."""
+        """Send SIGKILL; returns the time."""
         self._end(signal.SIGKILL)
         return time.time()
 
@@ -83,7 +85,7 @@ class Part:
 
     @property
     def mark(self) -> int:
-        """Where the next word will stand."""
+        """The current end of the output."""
         return self.log.stat().st_size if self.log.exists() else 0
 
     async def until_said(self, words: str, since: int = 0, timeout: float = 30.0) -> None:
@@ -94,7 +96,7 @@ class Part:
 
 
 class Presented(NamedTuple):
-    """A certificate that a proxy showed in a handshake."""
+    """A certificate that a proxy presented in a handshake."""
 
     seen: float
     serial: int
@@ -103,12 +105,12 @@ class Presented(NamedTuple):
 
     @property
     def left(self) -> float:
-        """Seconds of its life, now."""
+        """Remaining lifetime in seconds."""
         return self.ends - time.time()
 
 
 class Tokens:
-    """What kubelet does for a pod: a short-lived token in a file, always fresh."""
+    """What kubelet does for a pod: a short-lived token in a file, renewed in time."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -138,7 +140,8 @@ class Tokens:
 
 
 class Pod:
-    """A namespace with an address, an app, an Envoy, and the rules that lead the one's traffic through the other."""
+    """A namespace with an address, an app, an Envoy, and the rules that redirect the app's traffic through the
+    Envoy."""
 
     def __init__(self, mesh: Separate, name: str, number: int, serve: str) -> None:
         self.mesh, self.name, self.serve = mesh, name, serve
@@ -232,7 +235,7 @@ class Pod:
         await eventually(lambda: self.proxy.restarts > restarts and self.proxy.ready, limit=40)
 
     async def trusted(self) -> set[str]:
-        """Serials of the roots that its Envoy trusts, as Envoy itself says."""
+        """Serials of the roots that its Envoy trusts, from Envoy's admin API."""
         said = json.loads(await self.proxy.admin.read("/certs", {}))
         return {each["serial_number"] for entry in said["certificates"] for each in entry.get("ca_cert", ())}
 
@@ -245,7 +248,8 @@ class Pod:
                 file.write(some)
 
     async def look(self) -> None:
-        """One handshake from outside of the mesh; who calls needs no certificate to be shown the proxy's."""
+        """Make one handshake from outside of the mesh; a caller without a certificate still gets the proxy's
+        certificate."""
         connection = socket_in(self.mesh.bridge.namespace, socket.AF_INET)
         try:
             async with asyncio.timeout(5):
@@ -290,7 +294,7 @@ class Separate:
         self.name = unique_name("apart")
         self.open = Path(tempfile.mkdtemp(prefix="weft-apart-", dir="/tmp"))
         self.open.chmod(0o755)
-        # Root's alone, so that a pod sees of it only what is shown to it, as with a volume on a cluster.
+        # Only root can enter it, so that a pod sees only what is mounted for it, as with a volume on a cluster.
         self.closed = self.open / "closed"
         self.registrations = self.closed / "workloads"
         self.config, self.ca, self.sockets = self.open / "config", self.closed / "ca", self.open / "sockets"
@@ -341,19 +345,19 @@ class Separate:
         return pod
 
     async def watch(self) -> None:
-        """Look at every proxy's certificate from now on, and keep tokens fresh."""
+        """Record every proxy's certificate from now on, and renew tokens."""
         self._tasks += [asyncio.create_task(self._look()), asyncio.create_task(self._refresh())]
         await eventually(lambda: all(pod.presented for pod in self.pods.values()))
 
     async def new_certificates(self) -> None:
-        """Every proxy presents another certificate than it does now."""
+        """Wait until every proxy presents another certificate than now."""
         before = {name: pod.presented[-1].serial for name, pod in self.pods.items()}
         await eventually(
             lambda: all(pod.presented[-1].serial != before[pod.name] for pod in self.pods.values()), limit=30
         )
 
     def last_words(self) -> str:
-        """For who has to find out why a test failed."""
+        """The last output of every part, for the analysis of a failed test."""
         said = {"control": self.control.said(), "agent": self.agent.said()}
         said |= {name: pod.log() for name, pod in self.pods.items()}
         return "\n".join(f"--- {name}:\n{text[-5000:]}" for name, text in said.items())
@@ -383,7 +387,7 @@ class Separate:
 
 
 def weft(*arguments: str | Path) -> subprocess.Popen[str]:
-    """A command of the CLI, its words together."""
+    """Start a command of the CLI, with stdout and stderr together."""
     return subprocess.Popen(
         [sys.executable, "-m", "weft.cli", *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

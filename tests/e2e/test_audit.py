@@ -1,4 +1,4 @@
-"""What an audit, a bug report and the versions say, against the truth: the wire, Envoy's admin, the kernel."""
+"""The output of audit, bug report and version, compared with the wire, Envoy's admin API and the kernel."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_plaintext_is_found_where_the_wire_accepts_it_and_nowhere_else(mes
     assert [await in_plaintext(mesh, each) for each in ("open", "closed")] == [True, False]
 
 
-async def test_workloads_without_a_proxy_and_policies_for_nobody_are_named(mesh):
+async def test_workloads_without_a_proxy_and_policies_that_select_no_workload_are_reported(mesh):
     _, sections, _ = await audited(mesh)
     (found,) = sections["without-proxy"]["findings"]
     assert (found["where"]["object"], found["severity"]) == ("Workload shop/bare", "info")
@@ -89,7 +89,7 @@ async def test_workloads_without_a_proxy_and_policies_for_nobody_are_named(mesh)
     assert sections["namespaces"]["told"][0].startswith("shop: 3 of 4 pods with a proxy")
 
 
-async def test_certificates_and_memory_are_as_envoy_and_the_kernel_say(mesh):
+async def test_certificates_and_memory_are_those_that_envoy_and_the_kernel_report(mesh):
     _, sections, report = await audited(mesh)
     ends = []
     for name in ("client", "open", "closed"):
@@ -107,7 +107,7 @@ async def test_certificates_and_memory_are_as_envoy_and_the_kernel_say(mesh):
         assert row["share"] == pytest.approx(row["proxy"] / row["application"])
 
 
-async def test_what_is_mended_is_no_longer_told(mesh):
+async def test_a_fixed_problem_is_no_longer_reported(mesh):
     mended = text(policy("all", "STRICT"))
     before = (mesh.directory / "policies.yaml").read_text()
     await mesh.edit({"policies.yaml": mended})
@@ -121,8 +121,8 @@ async def test_what_is_mended_is_no_longer_told(mesh):
 
 async def test_a_report_holds_what_proxies_have_and_none_of_the_secrets(mesh, tmp_path):
     raw = json.dumps([await envoy(mesh, each, "/config_dump") for each in ("client", "closed")])
-    assert all(each in raw for each in (TOKEN, OPAQUE, PASSWORD))  # Envoy has no way to know that these are secret
-    # Of requests it logs every header, if it is told to.
+    assert all(each in raw for each in (TOKEN, OPAQUE, PASSWORD))  # Envoy cannot know that these are secret
+    # At this level Envoy logs every header of a request.
     await mesh.weft("proxy-config", "log", "closed", "--level", "rbac:debug")
     await mesh.get("client", "http://closed/?q=1", headers={"x-password": PASSWORD})
     await eventually(lambda: any(PASSWORD in line for line in mesh.engine.find_pod("closed").log.proxy.tail(None)))
@@ -139,7 +139,7 @@ async def test_a_report_holds_what_proxies_have_and_none_of_the_secrets(mesh, tm
     assert b"'x-password', '[redacted]'" in held["proxies/closed-0.shop/proxy.log"]
 
 
-async def test_the_versions_are_those_of_who_runs(mesh):
+async def test_the_versions_are_those_of_the_running_control_plane_and_proxies(mesh):
     _, said, _ = await mesh.weft("version", "-o", "json")
     versions = json.loads(said)
     node = (await envoy(mesh, "client", "/server_info"))["node"]

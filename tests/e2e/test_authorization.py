@@ -1,4 +1,4 @@
-"""Who may call what in a whole mesh: identities are those of real certificates, policies change while it runs."""
+"""Authorization in a whole mesh: identities come from real certificates, and policies change while it runs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def status(mesh, caller, path="/", **more):
 
 
 async def becomes(mesh, expected, caller, path="/"):
-    """Connections that are open know the policies of before, until the proxy that drains them has closed them."""
+    """Open connections follow the previous policies until the draining proxy has closed them."""
 
     async def check():
         return await status(mesh, caller, path) == expected
@@ -84,7 +84,7 @@ async def test_only_the_account_that_is_named_gets_in_over_http_and_tcp(mesh):
     assert [await echoes(mesh, caller) for caller in ("client", "stranger", "outsider")] == [True, False, False]
 
 
-async def test_who_is_not_named_does_not_even_hear_a_server_that_speaks_first(mesh):
+async def test_a_denied_caller_does_not_receive_the_greeting_of_a_server_first_protocol(mesh):
     async def hears(caller):
         answer = await mesh.tell(caller, "tcp", host="app", port=3306, wait_first=True, read=0)
         return answer["first"] != ""
@@ -98,7 +98,7 @@ async def test_who_is_not_named_does_not_even_hear_a_server_that_speaks_first(me
     assert [await hears(caller) for caller in ("client", "stranger", "outsider")] == [True, False, False]
 
 
-async def test_a_denied_path_is_denied_to_those_who_may_do_the_rest(mesh):
+async def test_a_denied_path_is_denied_to_callers_that_an_allow_policy_admits(mesh):
     await mesh.try_out(
         policy("allow", rules=[{"from": [{"source": {"serviceAccounts": ["client"]}}]}]),
         policy("deny", action="DENY", rules=[{"to": [{"operation": {"paths": ["/admin*"], "ports": ["8080"]}}]}]),
@@ -127,7 +127,7 @@ async def test_an_authorizer_beyond_the_sidecars_horizon_decides(mesh):
     assert await mesh.received("checker", "/check/free") == 0
 
 
-async def test_a_policy_that_was_never_good_shuts_the_door_until_it_is_mended(mesh):
+async def test_a_policy_that_was_never_valid_denies_everything_until_it_is_fixed(mesh):
     await mesh.try_out(policy(rules=[{"form": []}]))
     await becomes(mesh, 403, "client")
     assert any("unknown field `form`" in problem for problem in mesh.problems())

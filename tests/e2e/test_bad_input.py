@@ -1,4 +1,4 @@
-"""What is wrong is said, with file and line, and stops nothing that is right."""
+"""Invalid input is reported with file and line, and does not affect valid objects."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def mesh(whole_mesh):
 
 
 async def problem(mesh, *words):
-    """The problem that has all these words; the mesh continues to run as it was."""
+    """The problem that contains all these words; the mesh continues to run as it was."""
     found = await eventually(lambda: [each for each in mesh.problems() if all(word in each for word in words)])
     await serves(mesh, "v1")
     return found[0]
@@ -113,12 +113,12 @@ async def test_a_half_written_file_changes_nothing_until_it_is_whole(mesh):
         pytest.param("[" * 100_000, id="a deep nest"),
     ],
 )
-async def test_what_is_no_object_is_a_problem_with_its_file(mesh, content):
+async def test_a_document_that_is_not_an_object_is_a_problem_with_its_file(mesh, content):
     mesh.write("bad.yaml", content)
     await problem(mesh, "bad.yaml")
 
 
-async def test_a_bomb_of_aliases_is_refused_quickly(mesh):
+async def test_a_yaml_alias_bomb_is_rejected_quickly(mesh):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     mesh.write("bad.yaml", "\n".join(lines))
@@ -131,13 +131,13 @@ async def test_a_regex_that_envoy_cannot_read_is_refused_with_its_line(mesh):
     await problem(mesh, "VirtualService shop/app")
 
 
-async def test_a_route_to_a_subset_that_nobody_defined_is_said(mesh):
+async def test_a_route_to_an_undefined_subset_is_reported(mesh):
     mesh.write("bad.yaml", text(http_service("web"), virtual_service("web", {"route": [to("web", "v9")]})))
     found = await problem(mesh, "v9")
     assert "bad.yaml" in found
 
 
-async def test_an_unreadable_thing_in_the_directory_is_no_reason_to_stop(mesh):
+async def test_an_unreadable_entry_of_the_directory_does_not_stop_the_mesh(mesh):
     (mesh.directory / "dangling.yaml").symlink_to("/nowhere/at/all.yaml")
     os.mkfifo(mesh.directory / "fifo.yaml")
     (mesh.directory / "directory.yaml").mkdir()
@@ -155,14 +155,14 @@ async def test_problems_go_with_their_cause(mesh):
     await eventually(lambda: mesh.problems() == [])
 
 
-async def test_a_storm_of_bad_saves_does_not_wear_the_mesh_out(mesh):
+async def test_many_invalid_saves_do_not_overload_the_mesh(mesh):
     rng = random.Random(11)
     await mesh.tell("client", "load_start", name="storm", url="http://app/", parallel=2)
     for _ in range(100):
         text_now = list(GOOD)
         for _ in range(rng.randrange(1, 6)):
             text_now[rng.randrange(len(text_now))] = rng.choice("{}[]:&*!|>'\"%@`\n\t x0")
-        # In a file of its own and in nobody's namespace, since some of these are well-formed after all.
+        # In a separate file and in an unused namespace, because some of these are well-formed after all.
         mesh.write("bad.yaml", "".join(text_now).replace("namespace: shop", "namespace: nobodys"))
         await asyncio.sleep(0.005)
     (mesh.directory / "bad.yaml").unlink()

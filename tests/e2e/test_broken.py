@@ -1,5 +1,5 @@
-"""Meshes that are broken on purpose, tests/broken: in each, the commands that a person in trouble types first say what
-is wrong, and where. All of them run at once, in one mesh; docs/troubleshooting.md is written from the same files."""
+"""Meshes that are broken on purpose, tests/broken: in each, the commands that an operator types first show what is
+wrong, and where. All of them run at once, in one mesh; docs/troubleshooting.md is generated from the same files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def whole_mesh():
 
 
 def settled(mesh):
-    """Whoever can be ready is; whoever cannot has said why; and everything has been looked at."""
+    """Every pod is ready or has a reason why not, and every check has run."""
     pods = [pod for each in mesh.engine.status().workloads for pod in each.pods]
     return (
         len(pods) > len(NEVER_READY)
@@ -49,7 +49,7 @@ def settled(mesh):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def said(whole_mesh):
-    """What a command says. Many type the same one; nothing changes, so it is asked once."""
+    """The output of a command. Many cases use the same command and nothing changes, so each runs once."""
     kept = {}
 
     async def ask(command):
@@ -62,7 +62,7 @@ async def said(whole_mesh):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def ends(whole_mesh):
-    """How calls really end, by caller and URL."""
+    """How calls end, by caller and URL."""
     urls = {}
     for caller, url, _ in (line.split() for each in IN_A_MESH for line in each.gets):
         urls.setdefault(caller, []).append(url)
@@ -70,14 +70,14 @@ async def ends(whole_mesh):
 
 
 @pytest.mark.parametrize("case", IN_A_MESH, ids=lambda case: case.name)
-async def test_what_is_typed_first_says_what_is_broken_and_where(case, said, ends):
+async def test_the_first_commands_of_an_operator_show_what_is_broken_and_where(case, said, ends):
     for caller, url, end in (line.split() for line in case.gets):
         assert ends[caller][url] == end
     assert not (wrong := missing(case, {typed.command: await said(typed.command) for typed in case.typed})), wrong
 
 
 @pytest.mark.parametrize("case", IN_FILES, ids=lambda case: case.name)
-async def test_what_is_only_written_is_judged_before_it_runs(case, tmp_path):
+async def test_files_are_checked_before_the_mesh_runs(case, tmp_path):
     for path in (MESHES / "base.yaml", MESHES / "files" / f"{case.name}.yaml"):
         shutil.copy(path, tmp_path)
     assert not (wrong := missing(case, {each.command: await weft(each.command, tmp_path) for each in case.typed})), (

@@ -1,5 +1,5 @@
-"""What breaks while a mesh runs, tests/broken/running: each is broken for real, the commands that a person types first say
-so, and then it is mended again."""
+"""Faults of a running mesh, tests/broken/running: each fault is made for real, the commands that an operator types
+first show it, and then it is repaired."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def standing_still(mesh):
 
 @contextlib.asynccontextmanager
 async def dying(mesh):
-    """Killed whenever it is back: each time it waits longer."""
+    """Killed whenever it is back, so each back-off is longer."""
 
     async def kill():
         while True:
@@ -79,7 +79,7 @@ async def dying(mesh):
 async def refusing(mesh):
     key = ObjectKey("VirtualService", "shop", "refused")
     good = mesh.control.mesh.get(key)
-    # RE2 knows no lookahead, so this gets past everything that does not ask RE2 itself.
+    # RE2 has no lookahead, so this passes every check that does not use RE2 itself.
     mesh.control.put(key, with_text(good, "/keyword.*", "/(?=keyword).*"))
     try:
         yield
@@ -97,7 +97,7 @@ async def unsigned(mesh):
 
     authority.sign = refuse
     try:
-        # A connection that is open goes on, so nobody calls before all certificates have ended.
+        # Open connections continue, so no call is made before all certificates have expired.
         await eventually(lambda: not any(pod.identity.is_held(time.time()) for pod in proxied(mesh)))
         yield
     finally:
@@ -170,7 +170,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("case", RUNNING, ids=lambda case: case.name)
-async def test_what_is_typed_first_says_what_has_broken(case, mesh):
+async def test_the_first_commands_of_an_operator_show_what_broke_while_the_mesh_runs(case, mesh):
     await mesh.ready()
     async with BREAKS[case.name](mesh):
         for caller, url, end in (line.split() for line in case.gets):
@@ -179,7 +179,7 @@ async def test_what_is_typed_first_says_what_has_broken(case, mesh):
                 return (await commands.ends(caller, [url], mesh.directory))[url] == end
 
             await eventually(has_come, limit=40)
-        for _ in range(20):  # what has just been broken takes a moment to be noticed
+        for _ in range(20):  # a new fault takes a moment to be detected
             wrong = await lacking(case, mesh)
             if not wrong:
                 break

@@ -1,4 +1,5 @@
-"""A file is saved, added or deleted, and the mesh follows: at once, for those it concerns, and without a restart."""
+"""The mesh follows a file that is saved, added or deleted: at once, only for the proxies concerned, and without a
+restart."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def files(control):
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def mesh(whole_mesh):
-    """The mesh, with its proxies as they are; whatever a test does to its files, no proxy is restarted."""
+    """The mesh, with a check that no test restarts a proxy."""
     pods = [whole_mesh.pod(name) for name in ("client", "app-v1", "app-v2", "other")]
     before = [proxy_process(pod) for pod in pods]
     yield whole_mesh
@@ -110,7 +111,7 @@ async def test_a_route_change_sends_only_routes(mesh):
     assert len(before) >= 2
 
 
-async def test_a_service_added_later_is_there_for_everybody(mesh):
+async def test_a_service_added_later_can_be_called_by_every_workload(mesh):
     await mesh.edit({"late.yaml": text(http_service("late") | {"spec": {
         "selector": {"app": "other"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}})})  # fmt: skip
 
@@ -135,7 +136,7 @@ async def test_a_service_for_pods_that_have_one_ends_none_of_their_connections(m
     await mesh.tell("client", "keep", name="bytes", host="other", port=9000)
     await mesh.tell("client", "say", name="bytes", send="before.", until="before.")
     ports = {"name": "tcp", "port": 9000}, {"name": "tcp-else", "port": 9009, "targetPort": 9000}
-    for name in ("another", "zulu"):  # before it by name, and after
+    for name in ("another", "zulu"):  # sorted before it by name, and after it
         await mesh.try_out(service(name, *ports) | {"spec": service("other", *ports)["spec"]})
         answer = await mesh.tell("client", "tcp", host=name, port=9009, send="new", half_close=True)
         assert "new" in str(answer)
@@ -169,7 +170,7 @@ async def _is_back(mesh, name):
     return name in await clusters(mesh, "client")
 
 
-async def test_the_directory_may_go_and_come_back(mesh):
+async def test_the_directory_may_be_removed_and_created_again(mesh):
     away = mesh.directory.with_name(mesh.directory.name + "-away")
     await mesh.tell("client", "load_start", name="gone", url="http://app/", parallel=2)
     mesh.directory.rename(away)
@@ -192,7 +193,7 @@ async def test_two_writers_at_once_leave_a_mesh_that_follows_the_last(mesh):
         for _ in range(25):
             if number == 0:
                 mesh.write("route.yaml", contents[0])
-            else:  # in place and in two halves, as a careless program does it
+            else:  # in place and in two halves, as a careless program writes
                 with (mesh.directory / "route.yaml").open("w") as file:
                     file.write(contents[1][:60])
                     file.flush()
@@ -209,7 +210,7 @@ async def test_two_writers_at_once_leave_a_mesh_that_follows_the_last(mesh):
 
 
 def with_text(value, old, new):
-    """A model value with one string in it replaced, wherever it is."""
+    """A model value with one string replaced, wherever it is."""
     if isinstance(value, str):
         return value.replace(old, new) if type(value) is str else value
     if isinstance(value, tuple):
@@ -220,7 +221,7 @@ def with_text(value, old, new):
     return value
 
 
-async def test_what_envoy_refuses_becomes_a_problem_that_names_the_object(mesh):
+async def test_a_resource_that_envoy_rejects_is_a_problem_that_names_the_object(mesh):
     match = [{"uri": {"regex": "/keyword.*"}}]
     route = virtual_service("app", {"match": match, "route": [to("app", "v2")]}, {"route": [to("app", "v1")]})
     await mesh.edit({"route.yaml": text(route)})
@@ -231,23 +232,24 @@ async def test_what_envoy_refuses_becomes_a_problem_that_names_the_object(mesh):
     await eventually(lambda: by_path("/keyword", "v2"))
     key = ObjectKey("VirtualService", NAMESPACE, "app")
     good = mesh.control.mesh.get(key)
-    # RE2 knows no lookahead, so this gets past everything that does not ask RE2 itself.
+    # RE2 has no lookahead, so this passes every check that does not use RE2 itself.
     mesh.control.put(key, with_text(good, "/keyword.*", "/(?=keyword).*"))
 
     def refusals():
         return [each for each in mesh.problems() if "Envoy rejects" in each]
 
-    # Many objects made this port's routes; only one is at fault, and in it only one line, which takes a moment longer.
+    # Many objects contribute to this port's routes; only one is at fault, and only one line of it, which takes a moment
+    # longer to find.
     line = 1 + text(route).splitlines().index("  - match:")
     problems = await eventually(lambda: all(f"route.yaml:{line}:" in each for each in refusals()) and refusals())
     assert len(problems) == 1
     assert "VirtualService shop/app" in problems[0]
-    # The last good routes stay, and what is not at fault still arrives.
+    # The last good routes stay in force, and valid requests still arrive.
     assert await by_path("/keyword", "v2")
     assert await by_path("/", "v1")
     await mesh.edit({"other-rule.yaml": text(destination_rule("other", "v1"))})
     await eventually(lambda: _is_back(mesh, "outbound|80|v1|other.shop.svc.cluster.local"))
-    # Mended, the problem goes.
+    # The problem disappears when the route is fixed.
     mesh.control.put(key, good)
     await eventually(lambda: not [each for each in mesh.problems() if "Envoy rejects" in each])
     await mesh.edit({"other-rule.yaml": None})

@@ -1,8 +1,8 @@
-"""What Envoy refuses is traced to the smallest part of an object, by trials of no consequence, and every command that
-tells of it names the line.
+"""A resource that Envoy rejects is traced to the smallest part of an object, by trials without effect on traffic,
+and every command that reports it names the line.
 
-Nothing that weft takes is known to be refused by Envoy, so for what is bad here one check of its readers is off: the
-files are read as ever, and what is in them goes all the way.
+No input that weft accepts is known to be rejected by Envoy, so these tests turn off one check of the readers: the
+files are read as usual, and their content reaches Envoy.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def level(size, size_at_port):
 
 
 def rule(whole=SMALL, port=SMALL, subset=SMALL, port_of_subset=SMALL):
-    """Sizes of rings: for all, for one port, for one subset, for one port of that."""
+    """Ring sizes: for the host, for one port, for one subset, for one port of that subset."""
     subsets = [{"name": "all", "labels": {"app": "app"}, **level(subset, port_of_subset)}]
     return text(istio("DestinationRule", "app", {"host": "app", **level(whole, port), "subsets": subsets}))
 
@@ -79,7 +79,7 @@ def line_of(mesh, file, words):
 
 
 async def weft(mesh, *arguments):
-    """All that the command says, with files as they are called in the mesh's directory."""
+    """Run a command; returns its output, with files named relative to the mesh's directory."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "weft.cli", *arguments, "--mesh", mesh.engine.name),
         stdout=asyncio.subprocess.PIPE,
@@ -95,7 +95,7 @@ def refusals(mesh):
 
 
 async def blamed(mesh, place):
-    """Alone: of all that made the resource nobody else."""
+    """Wait until this place, and no other object of the resource, is reported."""
 
     def alone():
         found = refusals(mesh)
@@ -113,13 +113,11 @@ async def mended(mesh, file, good):
 
 
 async def _has_no_trial(mesh, name):
-    """A listener that is gone is shown until it would have drained."""
+    """A removed listener is shown until its drain time is over."""
     return "weft-trial" not in json.dumps(await looking.envoy(mesh, name, "/config_dump"))
 
 
-async def test_a_refused_route_is_found_in_the_delegate_that_it_is_written_in_and_all_commands_say_so(
-    mesh, monkeypatch
-):
+async def test_a_rejected_route_is_traced_to_its_delegate_and_all_commands_show_it(mesh, monkeypatch):
     monkeypatch.setattr(Fields, "request_text", Fields.text)
     mesh.write("leaf.yaml", leaf("/else\nwhere"))
     line = line_of(mesh, "leaf.yaml", "name: moved")
@@ -132,19 +130,19 @@ async def test_a_refused_route_is_found_in_the_delegate_that_it_is_written_in_an
     why = await weft(mesh, "why", "client", "route", "80")
     assert f"rejected: {place}: Envoy rejects RouteConfiguration 80: " in why
     assert "last-accepted" in why
-    assert (await mesh.get("client", "http://app/moved"))["status"] == 200  # what was good stays
+    assert (await mesh.get("client", "http://app/moved"))["status"] == 200  # the last good state stays in force
     await mended(mesh, "leaf.yaml", leaf("/elsewhere"))
     assert "rejected" not in await weft(mesh, "why", "client", "route", "80")
 
 
-async def test_a_refused_policy_is_found_among_all_that_guard_the_workload(mesh, monkeypatch):
+async def test_a_rejected_policy_is_found_among_all_policies_of_the_workload(mesh, monkeypatch):
     monkeypatch.setattr(authorization_policy, "is_header", bool)
     mesh.write("two.yaml", text(policy("two", "x-c", "bad\nd", "x-e")))
     place = f"two.yaml:{line_of(mesh, 'two.yaml', 'headers[bad') - 1}: AuthorizationPolicy shop/two"
     await blamed(mesh, place)
     assert f"rejected: {place}" in await weft(mesh, "why", "app", "listener", "virtualInbound")
     assert place in await weft(mesh, "proxy-status")
-    # While it is looked for, and after, the last good policies hold.
+    # The last good policies apply during the search and after it.
     assert (await mesh.get("client", "http://app/fine", headers={"x-d": "yes"}))["status"] == 403
     await mended(mesh, "two.yaml", text(policy("two", "x-c", "x-d", "x-e")))
 
@@ -159,7 +157,7 @@ async def test_a_refused_policy_is_found_among_all_that_guard_the_workload(mesh,
         ({"whole": TOO_LARGE, "subset": SMALL + 1}, "  trafficPolicy:"),  # a good change beside the bad one
     ],
 )
-async def test_a_refused_cluster_is_the_part_of_its_destination_rule_that_says_so(mesh, monkeypatch, bad, words):
+async def test_a_rejected_cluster_is_traced_to_the_line_of_its_destination_rule(mesh, monkeypatch, bad, words):
     monkeypatch.setattr(traffic_policy, "LARGEST_RING", TOO_LARGE)
     mesh.write("hash.yaml", rule(**bad))
     await blamed(mesh, f"hash.yaml:{rule().splitlines().index(words) + 1}: DestinationRule shop/app")

@@ -1,5 +1,5 @@
-"""Real servers whose protocols are not ours: PostgreSQL, whose client speaks first but not HTTP, and Redis; declared,
-and on ports that say nothing. `make test-packages` installs them."""
+"""Real servers of other protocols: PostgreSQL, which is client-first but not HTTP, and Redis; on declared and on
+undeclared ports. `make test-packages` installs them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from e2e.objects import service, text, workload
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-# A database must have a user with a name: the pod's own, which has none, is called so in a user namespace.
+# PostgreSQL needs a user with a name; the pod's user has none, so it gets one in a user namespace.
 _POSTGRES = """
 data=$(mktemp -d /tmp/weft-postgres-XXXXXX)
 unshare --user --map-user=postgres --map-group=postgres sh -e -c '
@@ -38,7 +38,7 @@ def files(control):
             workload("redis", control=control, serve="x=6379", command=redis),
             service("postgres", {"name": "tcp-postgres", "port": 5432}),
             service("redis", {"name": "redis", "port": 6379, "appProtocol": "redis"}),
-            # Nothing here says what it carries, not even the number.
+            # Neither the name nor the number declares the protocol.
             service("someone", {"name": "db", "port": 7000, "targetPort": 5432}, selector={"app": "postgres"}),
             service("somebody", {"name": "cache", "port": 7001, "targetPort": 6379}, selector={"app": "redis"}),
         ),

@@ -1,4 +1,4 @@
-"""The demo, as the README promises it: unattended and real."""
+"""The demo as the README describes it, unattended."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""What is said of pods and services, compared with what happens to requests and with what Envoy has."""
+"""The output of `weft describe` for pods and services, compared with the outcome of requests and with Envoy's
+config."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def files(control):
     }
 
 
-async def test_a_pod_is_told_with_its_routes_its_policies_and_their_lines(mesh):
+async def test_describe_pod_shows_routes_and_policies_with_their_lines(mesh):
     told = await weft("describe", "pod", "app-v2-0.shop")
     assert "   Identity: spiffe://cluster.local/ns/shop/sa/default\n" in told
     assert re.search(r"Proxy: yes, .*: Workload shop/app-v2 \(\S*app.yaml:\d+\)\n", told)
@@ -44,7 +45,7 @@ async def test_a_pod_is_told_with_its_routes_its_policies_and_their_lines(mesh):
     assert re.search(r"AuthorizationPolicy shop/guard \(\S*app.yaml:\d+\): ALLOW, 1 rule\n", told)
 
 
-async def test_the_routes_that_are_said_to_reach_a_pod_do(mesh):
+async def test_the_routes_that_describe_shows_reach_the_pod(mesh):
     for version in ("v1", "v2"):
         (service,) = parsed(await weft("describe", "pod", f"app-{version}-0", "-o", "json"))["services"]
         first, second = service["routings"][0]["routes"]
@@ -53,7 +54,7 @@ async def test_the_routes_that_are_said_to_reach_a_pod_do(mesh):
             assert really["body"]["pod"].startswith(f"app-{version}-") is route["reaches"], (version, path)
 
 
-async def test_the_mode_that_is_told_is_the_one_on_the_wire(mesh):
+async def test_the_mtls_mode_that_describe_shows_is_the_one_on_the_wire(mesh):
     for version, plaintext in (("v1", True), ("v2", False)):
         mode = parsed(await weft("describe", "pod", f"app-{version}-0", "-o", "json"))["modes"][0]
         assert mode["mode"] == ("PERMISSIVE" if plaintext else "STRICT")
@@ -62,20 +63,20 @@ async def test_the_mode_that_is_told_is_the_one_on_the_wire(mesh):
         assert (really.get("status") == 200) is plaintext, really
 
 
-async def test_a_pod_without_a_proxy_says_why(mesh):
+async def test_describe_pod_shows_why_a_pod_has_no_proxy(mesh):
     told = await weft("describe", "pod", "bare")
     why = r"Proxy: none, its annotation sidecar.istio.io/inject is false: Workload shop/bare \(\S*bare.yaml:1\)\n"
     assert re.search(why, told)
 
 
-async def test_a_service_tells_its_pods_and_their_subsets(mesh):
+async def test_describe_service_shows_pods_and_their_subsets(mesh):
     told = await weft("x", "describe", "svc", "app.shop")
     assert "   Port: http 80/HTTP targets pod port 8080\n" in told
     assert "   app-v1-0.shop: ready, with a proxy, subset v1\n" in told
     assert "   app-v2-0.shop: ready, with a proxy, subset v2\n" in told
 
 
-async def test_what_is_missing_is_told_with_its_line(mesh):
+async def test_a_missing_subset_is_reported_with_its_line(mesh):
     mesh.write("test.yaml", text(virtual_service("ledger", {"route": [to("ledger", "v9")]})))
 
     async def told():

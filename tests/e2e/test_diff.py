@@ -1,4 +1,4 @@
-"""`weft diff` on a mesh that is called while it changes: what was really called is judged, and so is the past."""
+"""`weft diff` on a mesh with traffic while it changes: it evaluates the recorded requests, and compares past states."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def files(control: Path) -> dict[str, str]:
 
 
 async def seen(mesh, change: Path, wanted: int) -> dict:
-    """What diff says once so many requests are in the log: Envoy writes it when it gets round to it."""
+    """The output of diff once this many requests are in the access log, which Envoy flushes with a delay."""
 
     async def judged():
         said = parsed(await weft("diff", "-f", str(change), "-o", "json", code=None))
@@ -62,7 +62,7 @@ async def test_a_change_is_judged_by_what_was_really_called(mesh, tmp_path):
     shown = await weft("diff", "-f", str(change), code=1, both=True)
     assert "3× client.shop POST http://app/orders/* (200)\n  - delivered" in shown
     assert re.search(r"\d+ recent requests compared, 3 with another result", shown)
-    # And so it is, once it is applied.
+    # The prediction is true once the change is applied.
     await mesh.edit({"test.yaml": text(NO_POSTS)})
 
     async def denied():
@@ -76,7 +76,7 @@ async def test_two_moments_are_compared_by_objects_proxies_and_requests(mesh):
     whole = (mesh.directory / "app.yaml").read_text()
     await mesh.edit({"test.yaml": text(istio("Sidecar", "narrow", {"egress": [{"hosts": ["./*"]}]}))})
     before = (await weft("history")).splitlines()[-1].split()
-    await asyncio.sleep(1)  # a moment is found by the second in which it was, unless that had another one
+    await asyncio.sleep(1)  # moments are identified by their second
     await mesh.edit({"app.yaml": "---\n".join([whole.split("---\n")[0], *_without_routes(whole), text(later)])})
     shown = await weft("diff", "@-1", code=1, both=True)
     assert re.search(r"^changed VirtualService shop/app \(\S*app.yaml:\d+\)$", shown, re.MULTILINE), shown
@@ -87,7 +87,7 @@ async def test_two_moments_are_compared_by_objects_proxies_and_requests(mesh):
     moment, digest = before[0], before[3]
     for word in (moment, f"@{digest}", f"@{before[2]}"):
         assert f"from {moment} to @" in await weft("diff", word, code=1, both=True), word
-    # Back again, the words are those of before, and so is the digest.
+    # After the change back, the text and the digest are the same as before.
     await mesh.edit({"app.yaml": whole})
     again = (await weft("history")).splitlines()[-1].split()
     assert again[3] == digest and again[0] != moment
@@ -100,7 +100,7 @@ def _without_routes(whole: str) -> list[str]:
     return [each for each in whole.split("---\n")[1:] if "kind: VirtualService" not in each]
 
 
-async def test_the_objects_in_force_are_told_as_they_were_written(mesh):
+async def test_configz_returns_the_objects_in_force_as_they_were_written(mesh):
     listed = parsed(await asyncio.to_thread(fetch_debug, mesh.engine.name, "configz"))
     objects = {(each["kind"], each["metadata"]["name"]): each for each in listed}
     route = objects["VirtualService", "app"]

@@ -1,4 +1,4 @@
-"""What the documents tell people to type works, in the order in which they tell it."""
+"""The commands in the documents work, in their order."""
 
 import os
 import re
@@ -20,7 +20,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 @pytest.fixture
 def shell(tmp_path):
-    """`weft` on the path, an empty directory, and no mesh left over."""
+    """`weft` on the path, an empty directory, and no mesh left running."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -47,7 +47,7 @@ def test_every_command_of_a_document_works(document, shell, tmp_path):
         if language != "console":
             continue
         for command in text.splitlines():
-            if command.startswith("make "):  # this very test runs below one of them
+            if command.startswith("make "):  # this test itself runs below one of them
                 assert re.search(rf"^{command.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
                 continue
             if command == "weft demo --check":  # has a test of its own, test_demo.py
@@ -67,8 +67,8 @@ def test_the_files_that_a_document_names_exist(document):
         assert (document.parent / linked).exists(), linked
 
 
-def test_every_command_block_is_looked_at():
-    """A fence that the pattern above does not see would pass untried."""
+def test_every_command_block_is_tested():
+    """A fence that the pattern above does not match would not be tested."""
     for document in DOCUMENTS:
         fences = document.read_text().count("\n```")
         assert fences == 2 * len(BLOCK.findall(document.read_text())), document.name

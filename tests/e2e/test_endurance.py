@@ -1,8 +1,9 @@
 """Ten minutes of a mesh's life in little more than one: certificates of seconds, a new root, an agent and a control
-plane that are killed, an agent that is replaced, an Envoy that dies; all of it under load, every process a real one.
+plane that are killed, an agent that is replaced, an Envoy that dies; all under load, with real processes.
 
-Nothing may fail, with one exception, which docs/identity.md names: while the CA is away for longer than a certificate
-lives, new connections between proxies are refused. This test ends with that window, and says which requests fell in it.
+Nothing may fail, with one exception, documented in docs/identity.md: while the CA is down for longer than a
+certificate lives, new connections between proxies are rejected. This test ends with that window, and reports which
+requests fell in it.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ log = logging.getLogger(__name__)
 pytestmark = pytest.mark.root
 
 ROTATIONS = 20
-# A part that is killed is back after some seconds, and by then no certificate may have ended. On a cluster they live
-# for 24 hours; here for 40 s while parts are killed, and for 3 s while nothing is in the way of renewing them.
+# A killed part is back after some seconds, and by then no certificate may have expired. On a cluster certificates live
+# for 24 hours; here for 40 s while parts are killed, and for 3 s while nothing delays their renewal.
 LONG, SHORT = "40s", "3s"
-SKEW = "2s"  # all of this is one machine with one clock
+SKEW = "2s"  # all parts share one machine and one clock
 PROPAGATION = "5s"
 AWAY = 1.5  # seconds before a killed part is started again
 
@@ -61,13 +62,13 @@ def services() -> list[objects.Document]:
 
 
 def routes(step: str) -> list[objects.Document]:
-    """Nobody repeats a request: each failure is seen. The answers say which version of the routes sent them."""
+    """No request is retried, so each failure is seen. Responses contain the version of the routes that sent them."""
     said = {"headers": {"response": {"set": {"x-step": step}}}, "retries": {"attempts": 0}}
     return [objects.virtual_service(name, {"route": [objects.to(name)], **said}) for name in ("web", "churn", "spare")]
 
 
 class Journal:
-    """When what happened, to tell which failure belongs to what."""
+    """Events with their times, to attribute each failure to an event."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[float, str]] = []
@@ -91,7 +92,7 @@ class Window(NamedTuple):
     ends: float
 
     def holds(self, begun: float, ended: float) -> bool:
-        """Whether something was under way in it."""
+        """Whether the interval overlaps this window."""
         return begun <= self.ends and ended >= self.begins
 
 
@@ -131,7 +132,7 @@ async def test_no_request_fails_while_every_part_is_replaced_but_for_a_ca_away_l
         log.info("rotations: %s", {pod.name: len(pod.serials) - 1 for pod in mesh.pods.values()})
         log.info("the window had %.1f s; lost in it: %s", window.ends - window.begins, lost)
         assert outside == [], journal.tell(outside)
-        # What was open before goes on, even while certificates have ended.
+        # Open connections continue even after certificates have expired.
         dropped = [[when, when, kind, why] for kind, (when, why) in seen["dropped"].items()]
         assert dropped == [], journal.tell(dropped)
         assert set(lost) == {"churn"}
@@ -149,7 +150,7 @@ async def kill_the_agent(mesh: Separate, journal: Journal) -> None:
 
 
 async def kill_the_control_plane_while_a_root_is_announced(mesh: Separate, journal: Journal) -> None:
-    """While it is away, the configuration changes, and the agent is replaced by one that finds no CA."""
+    """During the outage the config changes, and the agent is replaced by one that finds no CA."""
     journal.note("root announced")
     rotating = weft("ca", "rotate", mesh.ca, "--propagation", PROPAGATION)
     await trusted(mesh, 2)
@@ -169,7 +170,7 @@ async def kill_the_control_plane_while_a_root_is_announced(mesh: Separate, journ
 
 
 async def kill_an_envoy(mesh: Separate, journal: Journal) -> None:
-    """Of a workload that nobody calls then: nothing stands in for the only proxy of a workload."""
+    """Kill the Envoy of a workload without traffic at that time: the only proxy of a workload has no substitute."""
     journal.note("an Envoy killed")
     await mesh.pods["spare"].restart_proxy()
     journal.note("that Envoy is back")
@@ -178,8 +179,8 @@ async def kill_an_envoy(mesh: Separate, journal: Journal) -> None:
 
 
 async def lose_the_ca_for_longer_than_a_certificate_lives(mesh: Separate, journal: Journal) -> Window:
-    """The documented window: from the end of the first certificate until every proxy has one again. It is loud, and it
-    ends by itself."""
+    """The documented window: from the expiry of the first certificate until every proxy has a new one. It is
+    reported, and it ends by itself."""
     journal.note("the CA goes for longer than a certificate lives")
     since = mesh.agent.mark
     killed = mesh.control.kill()
@@ -209,7 +210,8 @@ async def begin(mesh: Separate) -> None:
 
 
 async def answers(mesh: Separate, step: str, count: int = 20) -> None:
-    """Another `count` of each, by routes of this step, and messages on every connection that is held."""
+    """Wait for another `count` responses of each load, by routes of this step, and for messages on every held
+    connection."""
 
     async def seen():
         return await mesh.pods["caller"].tell("steady_seen")
@@ -231,7 +233,7 @@ async def answers(mesh: Separate, step: str, count: int = 20) -> None:
 
 
 async def trusted(mesh: Separate, count: int) -> set[str]:
-    """The roots, when every Envoy trusts so many and all of them the same."""
+    """The roots, once every Envoy trusts the same `count` of them."""
 
     async def agreed() -> set[str]:
         found = [await pod.trusted() for pod in mesh.pods.values()]
@@ -246,6 +248,6 @@ async def failed_since(mesh: Separate, when: float) -> bool:
 
 
 async def is_steady(mesh: Separate) -> bool:
-    """Whether the CA has one root, as `weft ca show` says."""
+    """Whether the CA has one root, according to `weft ca show`."""
     said, _ = await asyncio.to_thread(weft("ca", "show", mesh.ca, "-o", "json").communicate, timeout=20)
     return json.loads(said)["phase"] == "steady"

@@ -1,6 +1,6 @@
-"""Hosts that somebody wrote into a ServiceEntry, each kind of resolution, and what a Sidecar opens and who may see what.
+"""Hosts of ServiceEntries with each kind of resolution, listeners of a Sidecar, and the visibility of hosts.
 
-The name server of the outside world is this test's own.
+The name server for outside names belongs to this test.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def files(control):
 
 
 class Names(asyncio.DatagramProtocol):
-    """Knows the addresses of these names, and nobody else's."""
+    """Resolves these names and no others."""
 
     def __init__(self, known):
         self.known = known
@@ -147,7 +147,7 @@ async def test_written_endpoints_are_called_by_their_weight_and_their_ports(mesh
 
 
 def west():
-    """All calls go there, wherever they come from."""
+    """All calls go there, from any locality."""
     return {"loadBalancer": {"localityLbSetting": {"distribute": [{"from": "*", "to": {"west": 100}}]}}}
 
 
@@ -177,7 +177,7 @@ async def test_endpoints_are_where_they_are_written_to_be(mesh):
 
 @proves("ServiceEntry", "spec.endpoints[].serviceAccount", "spec.subjectAltNames", "spec.location")
 @proves("WorkloadEntry", "spec.serviceAccount")
-async def test_accounts_and_names_say_who_may_answer_inside_of_the_mesh(mesh):
+async def test_service_accounts_and_subject_alt_names_limit_which_endpoints_are_trusted(mesh):
     strict = {
         "apiVersion": "security.istio.io/v1",
         "kind": "PeerAuthentication",
@@ -265,7 +265,7 @@ async def test_names_are_looked_up_by_the_proxy(mesh):
 
 
 @proves("ServiceEntry", "spec.addresses")
-async def test_addresses_and_ranges_tell_connections_apart(mesh):
+async def test_addresses_and_ranges_distinguish_connections(mesh):
     await mesh.try_out(
         entry("vip", "vip.example.com", TCP, addresses=["192.0.2.10"], resolution="STATIC",
               endpoints=[{"address": mesh.pod("one").addresses[0]}]),
@@ -281,7 +281,7 @@ async def test_addresses_and_ranges_tell_connections_apart(mesh):
 
 @proves("ServiceEntry", "spec.workloadSelector.labels")
 @proves("WorkloadEntry", "spec.address", "spec.labels", "spec.ports", "spec.weight")
-async def test_workload_entries_answer_where_their_labels_are_selected(mesh):
+async def test_workload_entries_are_endpoints_of_the_service_entries_that_select_their_labels(mesh):
     port = {"number": 80, "name": "web", "protocol": "HTTP"}
     entries = [
         istio(
@@ -312,8 +312,8 @@ async def test_workload_entries_answer_where_their_labels_are_selected(mesh):
     assert await answering(mesh, "http://machines.example.com/", 40) == {"one": 8, "two": 32}
 
 
-async def test_a_workload_entry_with_a_name_answers_where_names_are_looked_up(mesh):
-    """Where they are not, it takes nothing away from the others: Envoy would refuse them all for one name."""
+async def test_a_workload_entry_with_a_host_name_is_an_endpoint_only_with_dns_resolution(mesh):
+    """With STATIC resolution it does not affect the others: Envoy would reject all endpoints because of one name."""
     labels = {"labels": {"app": "machine"}}
     machines = [
         istio("WorkloadEntry", "one", {"address": mesh.pod("one").addresses[0], **labels}),
@@ -364,7 +364,7 @@ async def test_what_is_not_exported_is_not_seen_elsewhere(mesh):
     assert (await mesh.get("client", "http://shared/"))["status"] == 418
     assert (await mesh.get("peer", "http://shared.shop/"))["status"] == 200
     http2 = r"^cluster\.outbound\|80\|\|shared\.shop.*upstream_cx_http2_total$"
-    assert await mesh.stat("peer", http2) == 1  # the rule is not theirs
+    assert await mesh.stat("peer", http2) == 1  # the rule does not apply to this workload
 
 
 @proves(
@@ -398,7 +398,7 @@ async def test_a_sidecar_opens_a_port_that_leads_to_another_with_a_pool_of_its_o
 
 @proves("Sidecar", "spec.ingress[].defaultEndpoint")
 async def test_a_sidecar_opens_a_port_that_leads_to_each_kind_of_place(mesh):
-    """All of them are the same application; nobody but it listens where the service leads."""
+    """All ports lead to the same application; only it listens where the service leads."""
     port = {"number": 9090, "name": "http", "protocol": "HTTP"}
     for endpoint in ("127.0.0.1:8080", "[::1]:8080", "0.0.0.0:8080", "[::]:8080", f"unix://{mesh.sockets}/inner-http"):
         spec = {
@@ -431,7 +431,7 @@ async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
 
 
 @proves("Sidecar", "spec.egress[].hosts")
-async def test_where_the_routes_of_shown_hosts_lead_can_be_called_by_these_alone(mesh):
+async def test_destinations_of_routes_of_visible_hosts_are_reachable_only_through_these_routes(mesh):
     one, two = ({"resolution": "STATIC", "endpoints": [{"address": mesh.pod(name).addresses[0]}]} for name in HIDDEN)
     scope = istio(
         "Sidecar",
@@ -465,15 +465,17 @@ async def test_where_the_routes_of_shown_hosts_lead_can_be_called_by_these_alone
             assert answer["body"]["pod"] == f"{name if name in led else 'shared'}-0", (name, led)
             url = f"http://{mesh.pod(name).addresses[0]}:8080/"
             answer = await mesh.get("client", url, headers={"host": f"{name}.hidden.example.com:8080"})
-            assert answer["status"] == 0, answer  # closed: no host that is shown has this port
+            assert answer["status"] == 0, answer  # closed: no visible host has this port
 
 
 @proves("Sidecar", "spec.egress[].port.protocol")
 @pytest.mark.parametrize(
     ("declared", "tried"), [("tcp", "HTTP"), ("http", "TCP"), ("grpc", "HTTP"), ("undeclared", "HTTP")]
 )
-async def test_a_sidecar_says_what_its_callers_speak_and_the_service_what_is_spoken_to_it(mesh, declared, tried):
-    """Requests that the caller's proxy reads get its routes' answers; of bytes, nothing is known."""
+async def test_the_sidecar_port_sets_the_downstream_protocol_and_the_service_port_the_upstream_protocol(
+    mesh, declared, tried
+):
+    """Requests that the caller's proxy parses as HTTP get the responses of its routes; TCP bytes do not."""
     called = service("called", {"name": declared, "port": 8080}, selector={"app": "shared"})
     routes = [{"match": [{"uri": {"exact": "/read"}}], "directResponse": {"status": 418}}, {"route": [to("called")]}]
     shown = {"hosts": ["./called.shop.svc.cluster.local"]}
@@ -492,8 +494,8 @@ async def test_a_sidecar_says_what_its_callers_speak_and_the_service_what_is_spo
     "spec.outboundTrafficPolicy.egressProxy.port.number",
     "spec.outboundTrafficPolicy.egressProxy.subset",
 )
-async def test_what_nobody_knows_goes_to_the_proxy_for_it(mesh):
-    """The proxy's host need not be among those that the Sidecar shows."""
+async def test_traffic_to_unknown_hosts_goes_to_the_egress_proxy(mesh):
+    """The proxy's host need not be among the hosts of the Sidecar."""
     one, two = ({"address": mesh.pod(name).addresses[0], "labels": {"is": name}} for name in ("one", "two"))
     proxy = entry("proxy", "proxy.example.com", HTTP, TCP, resolution="STATIC", endpoints=[one, two])
     subsets = [{"name": "two", "labels": {"is": "two"}}]
@@ -506,7 +508,7 @@ async def test_what_nobody_knows_goes_to_the_proxy_for_it(mesh):
 
     await through(port={"number": 8080})
     clusters = await mesh.stats(mesh.pod("client").name, r"^cluster\.outbound.*proxy\.example.*membership_total$")
-    assert {name.split("|")[1] for name in clusters} == {"8080"}  # of its host, no other port is shown for that
+    assert {name.split("|")[1] for name in clusters} == {"8080"}  # no other port of its host becomes visible
     answer = await mesh.get("client", "http://198.51.100.9/", headers={"Host": "nobody.example.com"})
     assert (answer["status"], answer["body"]["host"]) == (200, "nobody.example.com")
     assert (await mesh.get("client", "http://shared/"))["body"]["pod"].startswith("shared-")

@@ -1,4 +1,4 @@
-"""What `weft explain` says, compared with what happens to the same request; and what was, after it has changed."""
+"""The output of `weft explain`, compared with the outcome of the same request; also for past states."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOBODY = {
 @pytest.mark.parametrize(
     ("path", "version"), [("/", "v1"), ("/old/x", "v2"), ("/one", "v2"), ("/one/more", "v1"), ("/v7/x", "v2")]
 )
-async def test_a_request_goes_where_it_is_said_to_go(mesh, path, version):
+async def test_a_request_goes_where_explain_predicts(mesh, path, version):
     url = f"http://app{path}"
     (outcome,) = parsed(await weft("explain", "client", "--to", url, "-o", "json"))["outcomes"]
     assert outcome["verdict"]["kind"] == "delivered"
@@ -46,14 +46,14 @@ async def test_each_decision_is_a_line_with_the_object_that_made_it(mesh):
     assert told[-1].startswith("→ delivered: it reaches app-v2-0.shop")
 
 
-async def test_who_is_not_let_in_is_told_so_and_is_not(mesh):
+async def test_explain_predicts_the_outcome_for_a_tcp_port_and_for_an_unknown_host(mesh):
     (outcome,) = parsed(await weft("explain", "client", "--to", "http://ledger:7000/", "-o", "json"))["outcomes"]
     assert outcome["verdict"]["kind"] in ("delivered", "closed")
     told = await weft("explain", "client", "--to", "http://nobody/", "-o", "json")
     assert parsed(told)["outcomes"][0]["verdict"]["kind"] == "failed"
 
 
-async def test_a_forged_token_is_refused_as_it_is_said_to_be(mesh):
+async def test_a_forged_token_is_rejected_as_explain_predicts(mesh):
     spec = {"jwtRules": [{"issuer": tokens.ISSUER, "jwks": tokens.key_set(rsa=tokens.RSA_KEY)}]}
     metadata = {"name": "tokens", "namespace": "shop"}
     checked = {
@@ -89,7 +89,7 @@ async def test_history_knows_what_was_and_explain_looks_at_it(mesh):
     await mesh.edit({"first.yaml": text(virtual_service("a-first", {"route": [to("app", "v2")]}, hosts=["app"]))})
     before = parsed(await weft("history", "-o", "json"))["moments"]
     at = datetime.fromtimestamp(before[-1]["at"], UTC)
-    await eventually(lambda: time.time() >= int(at.timestamp()) + 1)  # what changes now is of another second
+    await eventually(lambda: time.time() >= int(at.timestamp()) + 1)  # the next change is in another second
     await mesh.edit({"first.yaml": None})
     moments = parsed(await weft("history", "-o", "json"))["moments"]
     assert len(moments) == len(before) + 1
@@ -125,5 +125,5 @@ async def test_bisect_finds_the_change_that_turned_a_request(mesh):
     async def denied():
         return (await mesh.get("client", "http://app/one"))["status"] == 403
 
-    assert await eventually(denied)  # a connection that is open may be judged by the old rules for a while
+    assert await eventually(denied)  # an open connection may follow the old rules for a while
     await mesh.edit({"denied.yaml": None})

@@ -58,7 +58,7 @@ def filter_of(kind, **body):
 
 
 async def who(mesh, target="/", *, at="app", client="client", **arguments):
-    """Which workload answers, or with which status somebody else does."""
+    """The workload that responds, or the status if no workload does."""
     answer = await mesh.get(client, f"http://{at}{target}", **arguments)
     return answer["body"]["pod"].rpartition("-")[0] if answer["status"] == 200 else answer["status"]
 
@@ -123,7 +123,7 @@ async def test_methods_headers_and_queries_decide_in_that_order(mesh):
     "spec.rules[].backendRefs[].group",
     "spec.rules[].backendRefs[].kind",
 )
-async def test_weights_split_and_those_selects_nothing_are_answered_500(mesh):
+async def test_weights_split_requests_and_a_backend_without_endpoints_gets_its_share_of_500s(mesh):
     shares = [backend("app", weight=2), backend("two", weight=1), backend("nobody", weight=1), backend("two", weight=0)]
     await mesh.try_out(http_route("app", {"backendRefs": shares}))
     answers = await mesh.requests("client", "http://app/", 800, parallel=16)
@@ -181,7 +181,7 @@ async def test_a_consumers_route_is_its_namespaces_own_and_goes_before_the_produ
 
 
 async def test_consumers_change_nothing_but_their_own_calls_and_ports(mesh):
-    """Also by a GRPCRoute, which has a port alone; and where theirs say nothing the producer's hold."""
+    """Also by a GRPCRoute, which has only a port; where the consumer's routes do not match, the producer's apply."""
     parent = {"group": "", "kind": "Service", "name": "app", "namespace": "shop", "port": 81}
     producers = http_route("app", rule(path("/"), to="two"))
     consumers = http_route("app", {"backendRefs": [backend("away", namespace="far")]}, namespace="far", parent=parent)
@@ -194,7 +194,7 @@ async def test_consumers_change_nothing_but_their_own_calls_and_ports(mesh):
     assert await who(mesh, at="app.shop:81", client="stranger") == "away"
 
 
-async def test_what_a_virtual_service_says_goes_before_a_route(mesh):
+async def test_a_virtual_service_takes_precedence_over_an_http_route(mesh):
     answer = {"directResponse": {"status": 418}}
     await mesh.try_out(virtual_service("app", answer), http_route("app", rule(path("/"), to="two")))
     assert await who(mesh) == 418
@@ -301,7 +301,7 @@ async def test_headers_are_changed_by_a_rule_and_by_a_backend(mesh, kind):
         ({"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new/"}}, "/r", 302, "http://app/new"),
     ],
 )  # fmt: skip
-async def test_redirects_are_answered_by_the_callers_proxy(mesh, redirect, target, status, location):
+async def test_the_callers_proxy_sends_redirects(mesh, redirect, target, status, location):
     await mesh.try_out(
         http_route("app", {"matches": [path("/r")], "filters": [filter_of("RequestRedirect", **redirect)]})
     )
@@ -379,7 +379,7 @@ async def test_requests_are_mirrored_by_their_share(mesh, share, least, most, ki
     answers = await mesh.requests("client", f"http://app{target}", 100)
     assert {each["body"]["version"] for each in answers} == {"v1"}
 
-    # copies are nobody's to wait for
+    # the request does not wait for its copies
     await eventually(lambda: mesh.received("away", target), lambda value: value >= least)
     assert await mesh.received("away", target) <= most
 
@@ -397,7 +397,7 @@ async def test_requests_are_mirrored_by_their_share(mesh, share, least, most, ki
 @pytest.mark.parametrize("kind", ["HTTPRoute", "GRPCRoute"])
 @pytest.mark.parametrize("reference", [{"group": "example.com"}, {"kind": "Pool"}])
 async def test_only_services_get_copies(mesh, reference, kind):
-    """When the second mirror has got all of its copies, the first would have, too."""
+    """When the second mirror has all of its copies, the first would have its copies, too."""
     backends = backend("two", **reference), backend("away", namespace="far")
     mirrors = [filter_of("RequestMirror", backendRef=each) for each in backends]
     await mesh.try_out(http_route("app", {"backendRefs": [backend()], "filters": mirrors}) | {"kind": kind})
@@ -431,8 +431,9 @@ async def test_timeouts_and_retries(mesh):
 
 
 @proves("HTTPRoute", "spec.rules[].retry.backoff")
-async def test_a_retry_waits_as_long_as_asked(mesh):
-    """Each pause is anything up to the interval, which doubles: all three below a tenth of it is one in ten thousand."""
+async def test_a_retry_waits_for_the_configured_backoff(mesh):
+    """Each pause is random up to the interval, which doubles: the chance that all three are below a tenth of it is
+    one in ten thousand."""
     await tell(mesh.sockets, mesh.pod("app").name, "script", path="/wait", forever={"status": 503})
     retry = {"codes": [503], "attempts": 3, "backoff": "1s"}
     await mesh.try_out(http_route("app", rule(path("/"), retry=retry)))
@@ -450,7 +451,7 @@ async def test_a_retry_waits_as_long_as_asked(mesh):
     "spec.rules[].filters[].cors.allowCredentials",
     "spec.rules[].filters[].cors.maxAge",
 )
-async def test_browsers_of_other_origins_are_told_what_they_may(mesh):
+async def test_cors_headers_match_the_filter(mesh):
     cors = filter_of(
         "CORS",
         allowOrigins=["https://*.example.com", "https://one.example.org"],
@@ -527,7 +528,7 @@ async def test_calls_go_to_services_alone(mesh, reference):
     assert await who(mesh, "/e2e.Echo/Said", method="POST") == 500
 
 
-async def test_of_two_kinds_of_routes_grpcs_is_taken(mesh):
+async def test_a_grpc_route_takes_precedence_over_an_http_route(mesh):
     await mesh.try_out(
         grpc_route({"backendRefs": [backend("two", 9090)]}), http_route("app", rule(path("/"), to="app"))
     )
@@ -550,8 +551,8 @@ async def test_of_two_kinds_of_routes_grpcs_is_taken(mesh):
     "spec.rules[].backendRefs[].filters[].requestHeaderModifier.set[].name",
     "spec.rules[].backendRefs[].filters[].requestHeaderModifier.set[].value",
 )
-async def test_calls_are_told_apart_and_changed_as_requests_are(mesh):
-    """By plain requests: a call is a POST to /SERVICE/METHOD, and this server says what it saw."""
+async def test_grpc_routes_match_and_modify_calls_as_http_routes_do(mesh):
+    """Uses plain requests: a gRPC call is a POST to /SERVICE/METHOD, and this server returns what it received."""
     changes = [
         filter_of("RequestHeaderModifier", set=[{"name": "x-rule", "value": "yes"}]),
         filter_of("ResponseHeaderModifier", add=[{"name": "x-back", "value": "yes"}]),
@@ -582,8 +583,8 @@ LOGGED = {
 @proves("HTTPRoute", "spec.rules[].name")
 @proves("GRPCRoute", "spec.rules[].name")
 @pytest.mark.parametrize("kind", ["HTTPRoute", "GRPCRoute"])
-async def test_the_log_tells_by_which_rule_a_request_went(mesh, kind):
-    """The second by its place, as nobody gave it a name."""
+async def test_the_access_log_names_the_route_rule_of_a_request(mesh, kind):
+    """The second rule is logged by its index, because it has no name."""
     named = {"name": "the-named-one", "matches": [{"headers": [{"name": "x-named", "value": "yes"}]}]}
     rules = [{**named, "backendRefs": [backend()]}, {"backendRefs": [backend()]}]
     await mesh.try_out(LOGGED, http_route("app", *rules) | {"kind": kind})
@@ -591,7 +592,7 @@ async def test_the_log_tells_by_which_rule_a_request_went(mesh, kind):
     await mesh.get("client", f"http://app/{kind}.by/Place")
     said = ""
     async with asyncio.timeout(40):
-        while f"/{kind}.by/Name" not in said or f"/{kind}.by/Place" not in said:  # Envoy writes it when it gets round
+        while f"/{kind}.by/Name" not in said or f"/{kind}.by/Place" not in said:  # Envoy flushes it with a delay
             said = await weft(f"weft logs --proxy client --mesh {mesh.engine.name}", mesh.directory)
     by_path = {word: line for line in said.splitlines() for word in ("Name", "Place") if f"/{kind}.by/{word}" in line}
     assert " the-named-one " in f"{by_path['Name']} ", by_path
@@ -599,7 +600,7 @@ async def test_the_log_tells_by_which_rule_a_request_went(mesh, kind):
 
 
 async def test_every_command_knows_the_routes(mesh):
-    """By the object that each was written in, with its line."""
+    """Each route is shown with its object and line."""
     await mesh.try_out(http_route("app", rule(path("/two"), to="two"), {"backendRefs": [backend("nobody")]}))
     at = f"--mesh {mesh.engine.name}"
     said = await weft(f"weft explain client --to http://app/two/x {at}", mesh.directory)

@@ -133,7 +133,7 @@ def gateway(*listeners):
 
 
 def route(name, *rules, hosts=(), kind="HTTPRoute", namespace="shop", version="v1", of=(), **parent):
-    """`of`: more that its parent is named by."""
+    """`of` has more fields of its parent reference."""
     parents = [{"name": "edge", "namespace": "shop", **parent, **dict(of)}]
     named = {"hostnames": list(hosts)} if hosts else {}
     return standard(kind, name, {"parentRefs": parents, **named, "rules": list(rules)}, namespace, version)
@@ -146,8 +146,8 @@ def to(name="app", port=80, path="/", **more):
 
 
 async def ask(host, path="/", port=HTTP, *, name="", shown="", header=""):
-    """Status and who answered, over TLS if the other side's name is given; or only a header of the answer. `shown`: our
-    own certificate and key."""
+    """Send a request, over TLS if the server's `name` is given; returns the status or the workload that responded,
+    or only a header of the response. `shown` is the client's certificate and key."""
     context = None
     if name:
         context = ssl.create_default_context(cadata=certificate_pem(ROOT))
@@ -177,12 +177,13 @@ async def ask(host, path="/", port=HTTP, *, name="", shown="", header=""):
 
 
 async def settled(mesh, *documents):
-    """Every proxy has taken it, and the machine's ports lead to the listeners that there are now."""
+    """Apply documents and wait until every proxy has accepted them and the machine's ports lead to the current
+    listeners."""
     await mesh.try_out(*documents)
 
 
 def outcomes(mesh):
-    """What became of routes and listeners, in the standard's words."""
+    """Status conditions of routes and listeners, with the standard's reasons."""
     return {
         (each.route.name, told.type): told.reason if not told.holds else True
         for derived in mesh.control.mesh.derived()
@@ -208,7 +209,7 @@ def listeners(mesh):
     "spec.listeners[].protocol",
 )
 @proves("HTTPRoute", "spec.hostnames")
-async def test_a_route_is_met_at_its_hostnames(mesh):
+async def test_a_route_serves_its_hostnames(mesh):
     await settled(mesh, gateway(), route("app", to("app"), to("two", path="/two"), hosts=["shop.example.com"]))
     await eventually_answers("shop.example.com")
     assert await ask("shop.example.com", "/two/x") == "two"
@@ -226,7 +227,7 @@ async def test_a_headless_service_is_called_at_its_pods_wherever_they_listen(mes
     assert await ask("shop.example.com") == "two"
 
 
-async def test_who_calls_a_gateway_by_http2_is_answered_by_a_port_that_says_nothing_of_its_protocol(mesh):
+async def test_an_http2_request_to_a_gateway_reaches_a_port_without_a_declared_protocol(mesh):
     plain = service("plain", {"port": 80, "targetPort": 8080})
     plain["spec"]["selector"] = {"app": "two"}
     await settled(mesh, gateway(), plain, route("app", to("plain"), hosts=["shop.example.com"]))
@@ -402,7 +403,7 @@ async def test_listeners_end_tls_each_with_its_own_certificate(mesh):
     "spec.tls.frontend.perPort[].tls.validation.caCertificateRefs[].name",
     "spec.tls.frontend.perPort[].tls.validation.caCertificateRefs[].namespace",
 )
-async def test_callers_are_let_in_by_the_certificates_that_the_gateway_asks_for(mesh):
+async def test_a_gateway_admits_only_callers_with_a_certificate_of_the_configured_roots(mesh):
     key = p256()
     other = Signing(ca("another root", key), key, ())
     roots = {
@@ -449,9 +450,9 @@ def caller_of(signing):
     return key_pem(key) + certificate_pem(made)
 
 
-# Listeners that take routes of all namespaces, whose backends another one grants.
+# Listeners that accept routes of all namespaces, with backends that need a grant.
 ANYBODY = {"allowedRoutes": {"namespaces": {"from": "All"}}}
-# What is no Gateway, and what is no Service.
+# References that are not to a Gateway or a Service.
 STRANGE = [{"group": "example.com"}, {"kind": "Other"}]
 
 
@@ -463,7 +464,7 @@ def grant_to(kind):
 
 
 async def named(port=TCP):
-    """Who answers bytes."""
+    """The workload that responds on a TCP port."""
     with contextlib.suppress(OSError):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"who\n")
@@ -509,7 +510,7 @@ async def test_bytes_go_where_a_tcp_route_sends_them(mesh, parent):
     "spec.rules[].backendRefs[].kind",
 )
 @pytest.mark.parametrize("strange", STRANGE)
-async def test_bytes_of_strange_parents_and_for_strange_backends_go_to_nobody(mesh, strange):
+async def test_tcp_routes_with_unknown_parents_or_backend_kinds_forward_nothing(mesh, strange):
     usual = {"name": "app", "port": 9000}
     by = route("by", {"backendRefs": [usual]}, kind="TCPRoute", version="v1alpha2", sectionName="tcp", of=strange)
     to_it = route(
@@ -529,7 +530,7 @@ async def test_bytes_of_strange_parents_and_for_strange_backends_go_to_nobody(me
     "spec.parentRefs[].port", "spec.rules[].backendRefs[].namespace",
 )  # fmt: skip
 @pytest.mark.parametrize("parent", [{"sectionName": "http"}, {"port": 80}])
-async def test_calls_are_met_at_their_hostnames(mesh, parent):
+async def test_grpc_routes_serve_their_hostnames(mesh, parent):
     rule = {"backendRefs": [{"name": "app", "namespace": "shop", "port": 80}]}
     calls = route("calls", rule, hosts=["calls.example.com"], kind="GRPCRoute", namespace="far", **parent)
     both = gateway(listener(**ANYBODY), listener("other", 9000, **ANYBODY))
@@ -540,7 +541,7 @@ async def test_calls_are_met_at_their_hostnames(mesh, parent):
     assert await ask("calls.example.com", "/e2e.Echo/Said", TCP) == 404
 
 
-async def test_of_routes_of_two_kinds_the_older_has_the_hostname(mesh):
+async def test_the_older_of_two_route_kinds_gets_the_hostname(mesh):
     calls = standard(
         "GRPCRoute",
         "calls",
@@ -564,7 +565,7 @@ async def test_of_routes_of_two_kinds_the_older_has_the_hostname(mesh):
         (listener("second", 81, "UDP"), "UnsupportedProtocol"),
     ],
 )
-async def test_a_listener_that_cannot_be_is_told_and_the_others_serve(mesh, second, reason):
+async def test_an_invalid_listener_is_reported_in_its_status_and_the_others_serve(mesh, second, reason):
     await settled(mesh, gateway(listener(), second), route("app", to("app"), hosts=["shop.example.com"]))
     await eventually_answers("shop.example.com")
     assert await ask("shop.example.com") == "app"
@@ -572,7 +573,7 @@ async def test_a_listener_that_cannot_be_is_told_and_the_others_serve(mesh, seco
 
 
 @proves("GatewayClass", "spec.controllerName")
-async def test_a_gateway_of_somebody_elses_class_is_left_alone(mesh):
+async def test_a_gateway_of_another_controllers_class_is_ignored(mesh):
     theirs = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": "weft"}}
     theirs["spec"] = {"controllerName": "example.com/other"}
     app = route("app", to("app"), hosts=["shop.example.com"])
@@ -607,7 +608,7 @@ async def test_a_route_that_changes_is_followed(mesh):
         assert await ask("shop.example.com") == name
 
 
-# Whom backends are believed by: the root of these tests.
+# The roots that verify backends: the root of these tests.
 ROOTS = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
@@ -650,7 +651,7 @@ def believing(server="safe.example.com", section="", names=(), service="safe", *
         ({"caCertificateRefs": [], "wellKnownCACertificates": "System"}, 503),
     ],
 )
-async def test_a_backend_is_called_over_tls_and_believed_by_its_name(mesh, policy, answer):
+async def test_a_backend_is_called_over_tls_and_verified_by_its_hostname(mesh, policy, answer):
     whom = {**BY_ROOTS, **policy}
     whom = {name: value for name, value in whom.items() if value != []}
     await settled(mesh, gateway(), route("safe", to("safe"), hosts=["shop.example.com"]), ROOTS, believing(**whom))
@@ -668,7 +669,7 @@ async def test_a_backend_is_called_over_tls_and_believed_by_its_name(mesh, polic
         ([], 503),
     ],
 )
-async def test_a_backend_is_believed_by_the_uri_in_its_certificate(mesh, names, answer):
+async def test_a_backend_is_verified_by_the_uri_in_its_certificate(mesh, names, answer):
     policy = believing("known.example.com", names=names, service="known", **BY_ROOTS)
     await settled(mesh, gateway(), route("known", to("known"), hosts=["shop.example.com"]), ROOTS, policy)
     await eventually_answers("shop.example.com")
@@ -676,8 +677,8 @@ async def test_a_backend_is_believed_by_the_uri_in_its_certificate(mesh, names, 
 
 
 @pytest.mark.parametrize("kind", ["TCPRoute", "TLSRoute"])
-async def test_connections_for_who_is_not_there_are_closed_by_weight(mesh, kind):
-    """And go to nobody else."""
+async def test_the_share_of_connections_for_a_missing_backend_is_closed(mesh, kind):
+    """They go to no other backend."""
     rule = {"backendRefs": [{"name": "safe", "port": 443}, {"name": "nobody", "port": 443}]}
     hosts = {"hosts": ["safe.example.com"]} if kind == "TLSRoute" else {}
     split = route("safe", rule, kind=kind, version="v1alpha2", **hosts)
@@ -711,7 +712,7 @@ async def test_connections_for_who_is_not_there_are_closed_by_weight(mesh, kind)
     "spec.rules[].backendRefs[].namespace",
 )
 @pytest.mark.parametrize("parent", [{"sectionName": "tls"}, {"port": 8443}])
-async def test_tls_is_passed_on_unopened_by_its_name(mesh, parent):
+async def test_tls_passthrough_routes_by_server_name(mesh, parent):
     backends = [{"name": name, "namespace": "shop", "port": port} for name, port in (("safe", 443), ("app", 80))]
     backends[1]["weight"] = 0
     where = {"kind": "TLSRoute", "version": "v1alpha2", "namespace": "far", **parent}
@@ -739,7 +740,7 @@ async def test_tls_is_passed_on_unopened_by_its_name(mesh, parent):
     "spec.rules[].backendRefs[].kind",
 )
 @pytest.mark.parametrize("strange", STRANGE)
-async def test_tls_of_strange_parents_and_for_strange_backends_goes_to_nobody(mesh, strange):
+async def test_tls_routes_with_unknown_parents_or_backend_kinds_forward_nothing(mesh, strange):
     usual = {"name": "safe", "port": 443}
     more = {"kind": "TLSRoute", "version": "v1alpha2", "hosts": ["safe.example.com"]}
     by = route("by", {"backendRefs": [usual]}, sectionName="tls", of=strange, **more)
@@ -755,8 +756,9 @@ async def test_tls_of_strange_parents_and_for_strange_backends_goes_to_nobody(me
     assert [listeners(mesh)[name][1] for name in ("tls", "other")] == [0, 1]
 
 
-async def test_tls_passed_on_to_where_a_policy_asks_for_tls_is_tls_in_tls(mesh):
-    """The standard leaves it at that: the policy holds whatever the listener does with TLS. So it is found, and told."""
+async def test_passthrough_to_a_backend_with_a_tls_policy_is_tls_in_tls(mesh):
+    """The standard permits it: the policy applies whatever the listener does with TLS. So it is detected and
+    reported."""
     rule = {"backendRefs": [{"name": "safe", "port": 443}]}
     passed = route("safe", rule, hosts=["safe.example.com"], kind="TLSRoute", version="v1alpha2")
     tls = gateway(listener("tls", 8443, "TLS", tls={"mode": "Passthrough"}))
@@ -777,7 +779,7 @@ async def test_tls_passed_on_to_where_a_policy_asks_for_tls_is_tls_in_tls(mesh):
     assert "BackendTLSPolicy shop/safe: spec: warning [WFT0224]: TLS for port 443 of safe." in await told()
 
 
-async def test_tls_that_is_ended_goes_on_as_bytes(mesh):
+async def test_terminated_tls_is_forwarded_as_tcp(mesh):
     tls = {"certificateRefs": [{"name": "shop-example"}]}
     rule = {"backendRefs": [{"name": "app", "port": 80}]}
     bytes_on = route("bytes", rule, kind="TCPRoute", version="v1alpha2")

@@ -1,4 +1,4 @@
-"""A gateway on this machine: called from the machine itself, by nothing but a port."""
+"""A gateway on this machine, called from the machine itself at a published port."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def files(control):
 
 
 async def call(port=PORT, path="/", **headers):
-    """From the machine itself: the status, and what the app says of the request."""
+    """Send a request from the machine itself; returns the status, and the request as the app received it."""
     async with aiohttp.ClientSession() as session:
         headers = {"host": "app.example", **{name.replace("_", "-"): value for name, value in headers.items()}}
         async with session.get(f"http://127.0.0.1:{port}{path}", headers=headers) as answer:
@@ -86,7 +86,7 @@ async def test_a_port_of_the_machine_leads_through_the_gateway_into_the_mesh(mes
     assert not [each for each in mesh.problems() if "publish" in each]
 
 
-async def test_the_gateway_calls_as_who_it_is_over_the_meshs_tls(mesh):
+async def test_the_gateway_calls_with_its_own_identity_over_mutual_tls(mesh):
     await eventually(served)
     allowed = {
         "selector": {"matchLabels": {"app": "app"}},
@@ -114,14 +114,14 @@ async def test_the_gateway_calls_as_who_it_is_over_the_meshs_tls(mesh):
     ],
 )
 async def test_policies_see_the_callers_own_address_and_the_gateways_port(mesh, rule, status):
-    """Denied is who comes from there, and to there; the machine's port and the socket are nobody's business."""
+    """Policies match the caller's address and the gateway's port; the machine's port and the socket do not matter."""
     await eventually(served)
     denied = {"selector": {"matchLabels": {"istio": "ingress"}}, "action": "DENY", "rules": [rule]}
     await mesh.try_out(istio("AuthorizationPolicy", "edge", denied) | {"apiVersion": "security.istio.io/v1"})
     assert (await call())[0] == status
 
 
-async def test_curl_does_it_too(mesh):
+async def test_curl_reaches_the_app_through_the_gateway(mesh):
     await eventually(served)
     url = f"http://app.example:{PORT}/curl"
     asked = ["curl", "-s", "--fail", "--resolve", f"app.example:{PORT}:127.0.0.1", url]
@@ -130,8 +130,8 @@ async def test_curl_does_it_too(mesh):
     assert json.loads(done.stdout)["path"] == "/curl"
 
 
-async def test_who_arrives_by_network_cannot_say_who_it_is(mesh):
-    """A PROXY header counts at the socket alone, which nobody in the mesh reaches."""
+async def test_a_proxy_header_from_the_network_is_not_accepted(mesh):
+    """A PROXY header counts only on the Unix socket, which no workload of the mesh can reach."""
     address = mesh.pod("edge").addresses[0]
     assert (await mesh.get("caller", f"http://{address}/", headers={"host": "app.example"}))["status"] == 200
     lie = "PROXY TCP4 9.9.9.9 1.1.1.1 1 2\r\nGET / HTTP/1.1\r\nHost: app.example\r\nConnection: close\r\n\r\n"
@@ -139,7 +139,7 @@ async def test_who_arrives_by_network_cannot_say_who_it_is(mesh):
     assert "400" in str(said), said
 
 
-async def test_the_gateway_is_a_pod_like_any_other_to_who_looks(mesh):
+async def test_ps_proxy_status_and_proxy_config_show_the_gateway_as_a_pod(mesh):
     pod = mesh.pod("edge")
     await mesh.synced()
     assert (pod.phase, pod.pid) == (PodPhase.READY, 0)
@@ -147,7 +147,7 @@ async def test_the_gateway_is_a_pod_like_any_other_to_who_looks(mesh):
     for command in ("ps", "proxy-status", "proxy-config listener edge-0.shop"):
         done = await weft(f"weft {command} --mesh {mesh.engine.name}", mesh.directory)
         assert ("edge-0" in done or "0.0.0.0" in done) and "error" not in done, done
-    assert await weft(f"weft logs edge --mesh {mesh.engine.name}", mesh.directory) == ""  # its proxy has said nothing
+    assert await weft(f"weft logs edge --mesh {mesh.engine.name}", mesh.directory) == ""  # its proxy has logged nothing
 
 
 async def test_a_gateways_own_network_has_open_low_ports_and_no_interception(mesh):
@@ -191,18 +191,18 @@ async def test_replicas_share_a_port_and_one_that_ends_loses_no_request(mesh):
     assert statuses and set(statuses) == {200}
 
 
-async def test_callers_from_outside_have_so_much_and_no_more(mesh):
+async def test_the_gateway_limits_streams_windows_and_header_time_of_outside_callers(mesh):
     await eventually(served)
     told = await settings_by_http2("127.0.0.1", PORT)
     assert (told[MAX_CONCURRENT_STREAMS], told[INITIAL_WINDOW_SIZE]) == (100, 64 << 10)
     reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
     writer.write(b"GET / HTTP/1.1\r\nHost: app.example\r\nX-Never-Ending: ")
-    async with asyncio.timeout(60):  # it has ten seconds
+    async with asyncio.timeout(60):  # the limit is ten seconds
         assert (await reader.read()).startswith(b"HTTP/1.1 408")
     writer.close()
 
 
-async def test_a_gateway_takes_so_many_connections_and_goes_on_when_some_have_ended(monkeypatch):
+async def test_a_gateway_limits_its_connections_and_accepts_again_when_some_have_ended(monkeypatch):
     monkeypatch.setattr(bootstrap, "_MOST_CONNECTIONS", 10)
     port = free_port()
 
@@ -216,7 +216,7 @@ async def test_a_gateway_takes_so_many_connections_and_goes_on_when_some_have_en
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 held.callback(writer.close)
                 writer.write(b"GET / HTTP/1.1\r\nHost: app.example\r\n\r\n")
-                await reader.readline()  # an answer, or the end
+                await reader.readline()  # a response, or the end
 
         async def turned_away():
             return not await served(port)
@@ -250,8 +250,8 @@ async def test_a_flood_of_frames_ends_its_connection_and_the_gateway_goes_on(mes
     await eventually(served)
 
 
-async def test_a_flood_of_resets_ends_nobody_elses_request(mesh):
-    """The gateway calls the app for all of them by one connection, and hands the resets on."""
+async def test_a_flood_of_resets_ends_no_request_of_another_caller(mesh):
+    """The gateway uses one connection to the app for all of them, and forwards the resets."""
     await eventually(served)
     await mesh.tell("app", "script", path="/slow", forever={"delay": 5})
 
@@ -269,15 +269,15 @@ async def test_a_flood_of_resets_ends_nobody_elses_request(mesh):
         return await mesh.received("app", "/slow") - before == len(slow)
 
     await eventually(all_there)
-    for _ in range(2):  # each of some 250
+    for _ in range(2):  # about 250 each
         connection = socket.create_connection(("127.0.0.1", PORT))
         connection.setblocking(False)
         assert await flood_by_http2(connection, "resets", path="/flood", authority="app.example") < MOST
     assert await asyncio.gather(*slow) == [200] * len(slow)
 
 
-async def test_callers_who_stop_reading_hold_up_no_other_caller(mesh):
-    """The gateway calls the app for all of them by one connection."""
+async def test_callers_that_stop_reading_do_not_block_other_callers(mesh):
+    """The gateway uses one connection to the app for all of them."""
     await eventually(served)
     pod = next(pod for pod in mesh.engine.pods() if pod.plan.workload.name == "edge")
     received = []
@@ -327,7 +327,7 @@ async def test_a_port_that_is_published_later_opens_and_one_that_is_not_any_more
     await eventually(served)
 
 
-async def test_who_comes_by_ipv6_and_by_tls_arrives_too(mesh):
+async def test_callers_over_ipv6_and_tls_are_served(mesh):
     authority = Authority()
     issued = authority.issue("app.example")
     secret = {
@@ -393,7 +393,7 @@ async def test_nothing_is_left_on_the_machine_when_the_mesh_has_ended():
         await call(port)
 
 
-async def test_the_example_does_what_it_says(tmp_path):
+async def test_the_edge_example_works_as_its_text_describes(tmp_path):
     example = Path(__file__).parents[2] / "examples/edge"
     port = free_port()
 

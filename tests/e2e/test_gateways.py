@@ -1,4 +1,4 @@
-"""The edge of a mesh on this machine: TLS from outside by a Secret, the way out through a gateway, policies at both."""
+"""The edge of a mesh on this machine: TLS from outside with a Secret, egress through a gateway, policies on both."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_tls_from_outside_ends_at_the_gateway_and_goes_on_by_the_meshs(mes
     assert (found.status, found.headers["location"]) == (301, f"https://{HOST}/a")
 
 
-async def test_a_renewed_secret_is_shown_and_a_bad_one_is_said_and_changes_nothing(mesh):
+async def test_a_renewed_secret_is_served_and_an_invalid_one_is_reported_and_not_used(mesh):
     await eventually(lambda: answers(200))
     fresh = Authority().issue(HOST)
     mesh.write("secret.yaml", text(secret(fresh)))
@@ -120,7 +120,7 @@ async def test_a_renewed_secret_is_shown_and_a_bad_one_is_said_and_changes_nothi
     await eventually(lambda: answers(200))
 
 
-async def test_an_audit_tells_of_a_servers_certificate_that_ends_soon(mesh):
+async def test_the_audit_reports_a_server_certificate_that_expires_soon(mesh):
     late = Authority().issue(HOST, lifetime=timedelta(minutes=5))
     mesh.write("secret.yaml", text(secret(late)))
     await eventually(lambda: answers(200, late))
@@ -142,11 +142,11 @@ async def test_no_command_shows_the_key_of_a_gateway_not_even_one_kept_beside_it
     mesh.write("secret.yaml", text(secret(both)))
     await eventually(lambda: answers(200, careless))
     report, change = tmp_path / "report.tar.gz", tmp_path / "change.yaml"
-    change.write_text(text(secret(Authority().issue(HOST))))  # and its key begins alike
+    change.write_text(text(secret(Authority().issue(HOST))))  # its key has the same first bytes
     told = [await weft(f"weft bug-report -o {report} --mesh {mesh.engine.name}", mesh.directory)]
     with tarfile.open(report) as archive:
         held = {each.name: archive.extractfile(each).read() for each in archive}
-    assert not [name for name in held if name.endswith("left-out.txt")]  # it was not needed
+    assert not [name for name in held if name.endswith("left-out.txt")]  # nothing had to be left out
     for command in (
         *("pc secret edge -o json", "pc all edge -o json", "pc all edge", "pc bootstrap edge"),
         *("why edge secret kubernetes://shop", "history", "history -o json", "describe pod edge -o json", "audit"),
@@ -173,14 +173,13 @@ async def test_no_command_shows_the_key_of_a_gateway_not_even_one_kept_beside_it
 
 
 def written(key: bytes) -> list[str]:
-    """A key in every way in which it could be shown: as PEM, also in JSON, and all of that in base64, wherever it began
-    there."""
+    """A key in every form in which it could appear: as PEM, also in JSON, and all of that in base64 at every offset."""
     line = key.splitlines()[1].decode()
     encoded = [base64.b64encode(b"x" * offset + key)[8:100].decode() for offset in range(3)]
     return [line, *encoded]
 
 
-async def test_a_policy_at_the_edge_keeps_out_whom_it_names(mesh):
+async def test_a_policy_on_the_gateway_denies_the_paths_it_names(mesh):
     await eventually(lambda: answers(200))
     deny = {
         "selector": {"matchLabels": {"app": "edge"}},
@@ -272,7 +271,7 @@ def egress(address: str) -> tuple[Document, ...]:
     )
 
 
-async def test_the_way_out_leads_through_the_gateway_which_knows_who_calls(mesh):
+async def test_egress_goes_through_the_gateway_which_authorizes_by_caller_identity(mesh):
     await mesh.try_out(*egress(mesh.pod("outer").addresses[0]))
     found = await eventually(lambda: _called(mesh, "caller", 200))
     assert found
@@ -288,7 +287,8 @@ async def _called(mesh, who, status):
 
 
 def sealed(who: str, mode: str) -> tuple[Document, ...]:
-    """To `app` by a gateway that opens nothing: `who` is whom the caller's proxy expects, `mode` how the gateway calls."""
+    """A route to `app` through a passthrough gateway: `who` is the identity that the caller's proxy expects, `mode`
+    how the gateway calls."""
     to_gateway = {"destination": {"host": "egress", "port": {"number": 443}}}
     onward = {"match": [{"gateways": ["egress"], "sniHosts": [OUTER]}], "route": [{"destination": {"host": "app"}}]}
     expected = [f"spiffe://cluster.local/ns/shop/sa/{who}"]

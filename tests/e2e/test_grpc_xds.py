@@ -1,5 +1,5 @@
-"""gRPC's own xDS client against the real control plane: no Envoy, the client is its own proxy. It follows a service on
-loopback from one server to another, so both the first answer and a later push are understood by a foreign judge."""
+"""gRPC's own xDS client against the real control plane: no Envoy, the client is its own proxy. It follows a service
+on loopback from one server to another, so an independent client reads both the first response and a later push."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ for line in sys.stdin:
 
 
 class Greeter:
-    """A plain gRPC server that says which one it is."""
+    """A plain gRPC server that returns its name."""
 
     def __init__(self, name: str) -> None:
         self.name, self.server = name, grpc.aio.server()
@@ -42,7 +42,7 @@ class Greeter:
 
 
 class Client:
-    """A process of its own: gRPC reads its bootstrap once, when it is imported."""
+    """A separate process: gRPC reads its bootstrap once, when it is imported."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process

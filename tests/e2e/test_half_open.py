@@ -1,4 +1,4 @@
-"""A peer that vanished without a word: packets to its pod are dropped, in its own namespace, and nobody says so."""
+"""A peer that vanished without closing its connections: packets to its pod are dropped, in its own namespace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest.fixture(scope="module", autouse=True)
 def soon():
-    """What takes a minute otherwise."""
+    """Shortens the keepalive pings, which take a minute by default to detect a dead peer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resilience, "_ASK_EVERY", timedelta(seconds=1))
         patch.setattr(resilience, "_ANSWER_WITHIN", timedelta(seconds=1))
@@ -54,7 +54,7 @@ async def back(mesh):
     return (await mesh.get("client", "http://server/back"))["status"] == 200
 
 
-async def test_a_timeout_answers_for_it_and_it_is_called_again_when_it_is_back(mesh):
+async def test_a_request_to_a_vanished_peer_times_out_and_the_peer_is_called_again_when_it_is_back(mesh):
     await mesh.try_out(
         virtual_service("server", {"timeout": "1s", "retries": {"attempts": 0}, "route": [to("server")]}),
     )
@@ -65,8 +65,8 @@ async def test_a_timeout_answers_for_it_and_it_is_called_again_when_it_is_back(m
     await eventually(lambda: back(mesh))
 
 
-async def test_without_a_timeout_it_is_noticed_too_and_nobody_waits_for_a_dead_connection(mesh):
-    """A new connection is tried for ten seconds; the old one would be for a quarter of an hour."""
+async def test_without_a_timeout_a_vanished_peer_is_detected_and_the_dead_connection_is_not_reused(mesh):
+    """A new connection attempt times out after ten seconds; the old connection would take a quarter of an hour."""
     assert (await mesh.get("client", "http://server/before"))["status"] == 200
     async with vanished(mesh):
         answer = await mesh.get("client", "http://server/lost", timeout=60)

@@ -1,4 +1,5 @@
-"""Real handshakes with a running mesh: who shows what, who is let in, and what the log says of it."""
+"""Real handshakes with a running mesh: which credentials are presented, which callers are admitted, and what is
+logged."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ pytestmark = pytest.mark.root
 FRIEND = "spiffe://cluster.local/ns/elsewhere/sa/friend"
 WEFT = (sys.executable, "-m", "weft.cli")
 TTL = 300  # seconds
-SKEW = Terms().skew.total_seconds()  # a certificate begins so much earlier, for clocks that are late
+SKEW = Terms().skew.total_seconds()  # a certificate is valid this much earlier, for clocks that are late
 
 
 def security(kind: str, name: str, spec: dict[str, Any], namespace: str = "shop") -> dict[str, Any]:
@@ -57,7 +58,7 @@ def peer_authentication(app: str, mode: str) -> dict[str, Any]:
 
 
 class Running:
-    """One `weft up` with a plugged-in CA, as a process; and somebody outside it."""
+    """One `weft up` with a plugged-in CA, as a process, and a caller outside of it."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.name = home, unique_name("hands")
@@ -118,7 +119,8 @@ class Running:
         return list(read_logs(self.name, f"shop/{name}-0", proxy=True))
 
     def call(self, client: str, name: str, path: str, shown: Credentials, **options) -> tuple[Outcome, str]:
-        """A request over TLS from outside, and the line that the pod's proxy has written of it."""
+        """Send a request over TLS from outside; returns the outcome and the line in the access log of the pod's
+        proxy."""
         return self._with_line(name, lambda: self.outside.call(client, self.address(name), path, shown, **options))
 
     def plaintext(self, name: str, path: str) -> tuple[Outcome, str]:
@@ -168,11 +170,11 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def path() -> str:
-    """One that nobody else asks for, so that it can be told whether the application has seen it."""
+    """A unique path, to find out whether the application received the request."""
     return f"/secret-{next(_numbers)}"
 
 
-# What is shown, and what the log must say of it.
+# The presented credentials, and what the log must contain.
 REFUSED: dict[str, tuple[Callable[[TrustCenter], Credentials], str]] = {
     "no certificate": (lambda trust: Credentials(), "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
     "an expired one": (lambda trust: trust.of(FRIEND, begins=-3600, ends=-60), "certificate_has_expired"),
@@ -218,7 +220,7 @@ def test_refuses_a_caller_with_a_stolen_certificate_and_not_its_key(name, client
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 @pytest.mark.parametrize("client", TLS_CLIENTS)
 @pytest.mark.parametrize("name", ["strict", "permissive"])
-def test_lets_a_caller_of_the_mesh_in_and_logs_who_it_is(name, client, version, mesh, path):
+def test_admits_a_caller_of_the_mesh_and_logs_its_identity(name, client, version, mesh, path):
     outcome, line = mesh.call(client, name, path, mesh.friend, version=version)
     assert outcome.status == 200, outcome
     assert f'"GET {path} HTTP/1.1" 200' in line
@@ -241,7 +243,7 @@ def test_strict_refuses_plaintext(mesh, path):
     assert path not in mesh.tell("strict", "received")
 
 
-def test_permissive_accepts_plaintext_from_nobody(mesh, path):
+def test_permissive_accepts_plaintext_without_a_peer_identity(mesh, path):
     outcome, line = mesh.plaintext("permissive", path)
     assert outcome.status == 200
     assert f'"GET {path} HTTP/1.1" 200' in line
@@ -250,13 +252,13 @@ def test_permissive_accepts_plaintext_from_nobody(mesh, path):
 
 
 def bank(address: str, account: str) -> str:
-    """The bank is not a pod here but an address; whoever writes this says by which account it answers."""
+    """Here the bank is not a pod but an address; the ServiceEntry declares its account."""
     spec = {"address": address, "labels": {"app": "bank"}, "serviceAccount": account}
     return text(istio("WorkloadEntry", "bank", spec))
 
 
 def test_a_proxy_refuses_a_server_that_is_another_member_of_the_mesh(mesh, path):
-    """Secure naming: a good certificate of this very mesh, but not of the account that answers for the service."""
+    """Secure naming: a valid certificate of this mesh, but not of the service's account."""
     mesh.write("bank.yaml", bank(mesh.address("impostor"), "bank"))
 
     def ask() -> int:
@@ -267,18 +269,19 @@ def test_a_proxy_refuses_a_server_that_is_another_member_of_the_mesh(mesh, path)
         return next((each for each in mesh.lines("caller") if path in each and "SAN_matcher" in each), "")
 
     said = eventually_blocking(refusal)
-    assert " 503 URX,UF " in said  # it tries again, and is refused again
+    assert " 503 URX,UF " in said  # it is retried, and rejected again
     assert "CERTIFICATE_VERIFY_FAILED" in said
     assert "[spiffe://cluster.local/ns/shop/sa/impostor]" in said
     assert path not in mesh.tell("impostor", "received")
-    # The same server is believed by the name that it has.
+    # The same server is accepted under its own name.
     mesh.write("bank.yaml", bank(mesh.address("impostor"), "impostor"))
     eventually_blocking(lambda: ask() == 200)
     assert mesh.tell("impostor", "received")[path] >= 1
 
 
 def test_a_policy_holds_on_connections_that_were_open_before_it(mesh):
-    """Who was let in a while ago is connected still. He gets one more answer by the old rules, and is sent away."""
+    """A caller admitted earlier is still connected. It gets one more response by the old rules, then its connection
+    is closed."""
 
     def ask() -> int:
         return mesh.tell("caller", "http", url="http://strict/")[0]["status"]
@@ -287,7 +290,7 @@ def test_a_policy_holds_on_connections_that_were_open_before_it(mesh):
         stats = fetch_admin(mesh.name, "shop/strict-0", "/stats", {"filter": "total_filter_chains_draining"})
         return int(stats.split()[-1]) > 0
 
-    eventually_blocking(lambda: not in_force())  # of what another test has changed
+    eventually_blocking(lambda: not in_force())  # after the changes of another test
     assert ask() == 200
     rule = {"from": [{"source": {"serviceAccounts": ["caller"]}}]}
     spec = {"selector": {"matchLabels": {"app": "strict"}}, "action": "DENY", "rules": [rule]}
@@ -315,12 +318,12 @@ def test_a_workload_shows_one_name_for_a_short_time_and_a_chain_up_to_the_root(m
     assert not leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     if "openssl" in TLS_CLIENTS:
         chain = mesh.outside.certificates(mesh.address("strict"), mesh.friend)
-        assert chain == (leaf, mesh.trust.certificate)  # and never the root, which the other side must know already
+        assert chain == (leaf, mesh.trust.certificate)  # never the root, which the other side must have already
         assert verifies(map(certificate_pem, chain), [certificate_pem(mesh.trust.root)])
 
 
 class Places:
-    """Everywhere that the mesh could have put a key, other than its memory: (name, bytes) of each place."""
+    """Every place where the mesh could have put a key, other than its memory: (name, bytes) of each."""
 
     def __init__(self, mesh: Running, run_base: Path) -> None:
         self.mesh, self.run_base = mesh, run_base
@@ -340,7 +343,7 @@ class Places:
         yield from self._open()
 
     def _mapped(self) -> Iterator[tuple[str, bytes]]:
-        """Each file that is part of a process's memory, once; also those without a name any more."""
+        """Each file mapped into a process's memory, once; also deleted ones."""
         seen = set()
         for pid in self.pids:
             for link in Path(f"/proc/{pid}/map_files").iterdir():
@@ -359,7 +362,7 @@ class Places:
 
 
 def memory_of(pid: int) -> Iterator[bytes]:
-    """What of a process is in no file."""
+    """The memory of a process that is not mapped from a file."""
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             bounds, rights, _, _, inode, *name = line.split(maxsplit=5)
@@ -382,13 +385,13 @@ def searched(mesh, run_base):
 
 
 def test_no_private_key_is_in_any_file_dump_or_process_of_the_mesh(mesh, searched):
-    own = mesh.trust.directory / "ca-key.pem"  # which somebody brought, and which is for root alone
+    own = mesh.trust.directory / "ca-key.pem"  # plugged in by the user, readable by root alone
     assert {place.partition(": ")[0] for place in searched.found} == {str(own)}, searched.found
     assert own.stat().st_mode & 0o077 == 0
     assert searched.places > 100
 
 
-def test_the_search_would_have_found_one(mesh, run_base, searched):
+def test_the_search_finds_a_private_key_if_there_is_one(mesh, run_base, searched):
     key = ec.generate_private_key(ec.SECP256R1())
     planted = run_base / mesh.name / "pods" / "planted"
     for encoding, kind in ((Encoding.PEM, "PEM"), (Encoding.DER, "P-256 in DER")):
@@ -399,7 +402,7 @@ def test_the_search_would_have_found_one(mesh, run_base, searched):
 
 
 def test_the_keys_in_use_are_in_the_agents_memory_and_in_no_other_place(mesh, run_base):
-    """Nobody but root can look there. With the keys themselves in hand, no way of writing them can hide them."""
+    """Only root can read there. The test searches for the actual keys, so no encoding can hide them."""
     keys = {key.private_numbers().private_value: key for part in memory_of(mesh.process.pid) for key in keys_in(part)}
     shown = mesh.outside.leaf(mesh.address("strict"), mesh.friend).public_key()
     assert shown in [key.public_key() for key in keys.values()]

@@ -1,4 +1,4 @@
-"""What reaches the proxy, what does not, and that neither application nor host notices."""
+"""Which traffic reaches the proxy and which does not, without an effect on application or host."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def mesh(host_before):
 def in_pod(mesh: Mesh, workload: str, uid: int, program: str) -> str:
     """Run Python in a pod's network as any user, from outside of it."""
     command = ["nsenter", "-t", str(mesh.pod(workload).pid), "-n", sys.executable, "-c"]
-    # Another user may not reach this interpreter's modules, so they are there before the user changes.
+    # Another user may not read this interpreter's modules, so they are imported before the user changes.
     change = (
         f"import os, encodings.idna, urllib.request as request\nos.setgroups([]); os.setgid({uid}); os.setuid({uid})\n"
     )
@@ -80,7 +80,7 @@ def in_pod(mesh: Mesh, workload: str, uid: int, program: str) -> str:
 
 
 async def outbound_connections(mesh: Mesh, workload: str) -> int:
-    """Connections of the application that its proxy took, on whichever listener 15001 handed them to."""
+    """Connections of the application that its proxy accepted, on whichever listener 15001 handed them to."""
     found = await mesh.stats(mesh.pod(workload).name, r"^listener\..*\.downstream_cx_total$")
     others = ("admin", "worker_", "_15006.", "_15021.", "_15090.")
     return sum(value for name, value in found.items() if not any(other in name for other in others))
@@ -111,7 +111,7 @@ async def test_one_request_passes_both_proxies_once(mesh):
     before = await outbound_connections(mesh, "client"), await inbound_connections(mesh, "web")
     await mesh.requests("client", "http://web/once", 5, parallel=1)
     assert await outbound_connections(mesh, "client") - before[0] == 1
-    # The proxies' own connection between them may be one that was there already; it never comes round again.
+    # The proxies may reuse an existing connection between them; it never loops.
     assert await inbound_connections(mesh, "web") - before[1] in (0, 1)
     assert await mesh.received("web", "/once") == 5
 
@@ -150,7 +150,7 @@ async def test_loopback_stays_the_applications_own(mesh):
     assert (await outbound_connections(mesh, "web"), await inbound_connections(mesh, "web")) == before
 
 
-async def test_a_destination_nobody_declared_is_passed_through(mesh):
+async def test_an_undeclared_destination_is_passed_through(mesh):
     address = mesh.pod("plain").addresses[0]
     before = await mesh.stat("client", r"^cluster\.PassthroughCluster\.upstream_cx_total$")
     answer = await mesh.tell("client", "tcp", host=address, port=9000, send="hello", half_close=True)
@@ -161,7 +161,7 @@ async def test_a_destination_nobody_declared_is_passed_through(mesh):
 
 
 async def test_an_unknown_host_on_a_known_http_port_is_passed_through(mesh):
-    """Port 8080 has a listener with routes by host; who has no route there is reached by the address called."""
+    """Port 8080 has a listener with routes by host; a host without a route is reached at the called address."""
     address = mesh.pod("plain").addresses[0]
     before = await mesh.stat("client", r"^cluster\.PassthroughCluster\.upstream_rq_total$")
     answer = await mesh.get("client", f"http://{address}:8080/", headers={"host": "nobody.example"})
@@ -174,7 +174,7 @@ async def test_an_unknown_host_on_a_known_http_port_is_passed_through(mesh):
     "Sidecar",
     "spec.outboundTrafficPolicy.mode",
 )
-async def test_registry_only_answers_502_to_http_and_closes_tcp(mesh):
+async def test_registry_only_returns_502_to_http_and_closes_tcp(mesh):
     assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200
     (virtual,) = (await mesh.tell("locked", "resolve", name="web.shop"))["v4"]
     assert (await mesh.get("locked", f"http://{virtual}/", headers={"host": "nobody.example"}))["status"] == 502
@@ -245,7 +245,7 @@ async def test_a_service_that_does_not_exist_does_not_resolve(mesh):
 
 
 class Resolver(asyncio.DatagramProtocol):
-    """A name server outside of the mesh: it knows one address, and gives it to whoever asks for an A record."""
+    """A name server outside of the mesh that returns one address for every A query."""
 
     def connection_made(self, transport):
         self.transport, self.asked = transport, []
@@ -260,13 +260,13 @@ class Resolver(asyncio.DatagramProtocol):
         self.transport.sendto(answer.to_wire(), sender)
 
 
-async def test_names_outside_of_the_mesh_are_asked_where_the_machine_asks(mesh, monkeypatch):
+async def test_names_outside_of_the_mesh_are_resolved_by_the_resolvers_of_the_machine(mesh, monkeypatch):
     loop = asyncio.get_running_loop()
     transport, resolver = await loop.create_datagram_endpoint(Resolver, local_addr=("127.0.0.1", 0))
     monkeypatch.setattr(mesh.engine._dns, "_upstreams", lambda: [transport.get_extra_info("sockname")[:2]])
     assert (await mesh.tell("client", "resolve", name="www.example.com"))["v4"] == ["192.0.2.7"]
     assert "www.example.com." in resolver.asked
-    # What is the mesh's own is not told to anybody outside.
+    # Names of the mesh are never sent to an outside resolver.
     await mesh.tell("client", "resolve", name="nothing.shop.svc.cluster.local")
     assert not [name for name in resolver.asked if name.endswith("cluster.local.")]
     transport.close()

@@ -1,4 +1,4 @@
-"""The real istioctl reads the dumps of weft's proxies, and its tables say what weft's say, row by row."""
+"""The real istioctl reads the dumps of weft's proxies, and its tables match weft's, row by row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module"), pytest
 
 files = looking.files
 WORKLOADS = ["client", "app-v1", "ledger"]
-# Even for a file istioctl wants to know of a cluster; it never asks this one.
+# istioctl requires a kubeconfig even for a file; it never connects to this cluster.
 KUBECONFIG = {
     "apiVersion": "v1",
     "kind": "Config",
@@ -30,7 +30,7 @@ KUBECONFIG = {
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def dumps(whole_mesh, tmp_path_factory):
-    """For each workload its dump and what it says of its endpoints, as a person with curl gets them."""
+    """For each workload its config dump and its endpoints, as curl gets them."""
     directory = tmp_path_factory.mktemp("dumps")
     for name in WORKLOADS:
         dump = await envoy(whole_mesh, name, "/config_dump?include_eds=true")
@@ -43,7 +43,7 @@ async def dumps(whole_mesh, tmp_path_factory):
 
 @pytest.fixture
 def both(istioctl, dumps):
-    """What istioctl and weft print for the same words."""
+    """The output of istioctl and of weft for the same arguments."""
 
     async def run(*words: str, file: str) -> tuple[str, str]:
         given = [*words, "--file", str(dumps / file)]
@@ -58,7 +58,7 @@ def both(istioctl, dumps):
 
 
 def same(theirs: str, ours: str) -> None:
-    """The same headings, and the same rows; of equal ones istioctl leaves the order to chance."""
+    """The same headings and the same rows; istioctl does not define the order of equal rows."""
     expected, shown = rows(theirs), rows(ours)
     assert shown[0] == expected[0]
     assert sorted(shown[1:]) == sorted(expected[1:])
@@ -85,12 +85,12 @@ async def test_tables_are_the_same(both, command, workload):
         "endpoints --status healthy --cluster outbound|80||app.shop.svc.cluster.local",
     ],
 )
-async def test_filters_choose_the_same(both, words):
+async def test_filters_select_the_same_rows_as_istioctl(both, words):
     file = "client-clusters.json" if words.startswith("endpoints") else "client.json"
     same(*await both(*words.split(), file=file))
 
 
-async def test_rows_that_have_an_order_have_the_same(both):
+async def test_ordered_rows_have_the_order_of_istioctl(both):
     theirs, ours = await both("clusters", file="client.json")
     assert [row[:4] for row in rows(ours)] == [row[:4] for row in rows(theirs)]
 
@@ -107,14 +107,14 @@ async def test_versions_are_the_same(both):
     assert [line.split() for line in ours.splitlines()] == [line.split() for line in theirs.splitlines()]
 
 
-async def test_all_of_it_is_the_same(both):
-    """Section by section: tables are apart by empty lines."""
+async def test_all_tables_are_the_same_as_those_of_istioctl(both):
+    """Section by section: empty lines separate the tables."""
     theirs, ours = (
         [part for part in each.split("\n\n") if part.strip()] for each in await both("all", file="client.json")
     )
     assert len(ours) == len(theirs) == 6
     assert [line.split() for line in ours[0].splitlines()] == [line.split() for line in theirs[0].splitlines()]
-    # Where a name has no parts, istioctl's second column repeats the first one's prefix.
+    # For a name without parts, istioctl's second column repeats the prefix of the first.
     theirs[1] = re.sub(r"(?<= )cluster/(\S+)", r"\1        ", theirs[1])
     for index in (1, 2, 3, 5):
         same(theirs[index], ours[index])
@@ -122,7 +122,7 @@ async def test_all_of_it_is_the_same(both):
 
 @pytest.mark.parametrize("command", ["clusters", "listeners", "routes"])
 async def test_whole_resources_are_the_same(both, command):
-    """istioctl spells fields as JSON's mapping of protobuf does, and leaves out what is the default."""
+    """istioctl spells fields as in protobuf's JSON mapping, and leaves out defaults."""
     theirs, ours = (json.loads(each) for each in await both(command, "-o", "json", file="client.json"))
     assert sorted(each.get("name", "") for each in ours) == sorted(each.get("name", "") for each in theirs)
 

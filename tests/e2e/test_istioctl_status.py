@@ -1,5 +1,5 @@
-"""The real istioctl asks weft's control plane how far proxies are, as it asks istiod: over a stream, by the socket of
-this machine's owner or by the port with TLS."""
+"""The real istioctl gets the sync status of proxies from weft's control plane, as from istiod: over a stream, on the
+socket of this machine's owner or on the port with TLS."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(istioctl, tmp_path):
     (tmp_path / "kubeconfig").write_text(json.dumps(KUBECONFIG))
 
     async def run(*words: str) -> subprocess.CompletedProcess[str]:
-        # Without a revision it first asks a cluster for the default one, for ever if there is none.
+        # Without a revision it first queries a cluster for the default one, without a timeout.
         command = [str(istioctl), *words, "--revision", "default", "--kubeconfig", str(tmp_path / "kubeconfig")]
         return await asyncio.to_thread(
             subprocess.run, command, capture_output=True, text=True, timeout=120, check=False
@@ -81,7 +81,7 @@ async def test_it_finds_nothing_that_differs_between_what_was_sent_and_what_envo
         ], done.stderr
 
 
-async def test_by_the_socket_of_the_proxies_it_is_told_nothing(run, mesh):
+async def test_the_socket_of_the_proxies_rejects_istioctl(run, mesh):
     done = await run(
         "proxy-status", "--xds-address", f"unix://{socket_of(mesh.engine.name).with_name('xds.sock')}", "--plaintext"
     )
@@ -100,7 +100,7 @@ async def test_it_reads_every_page(run, owner):
     assert "endpointz" in done.stdout, done.stderr
 
 
-async def test_with_a_certificate_of_the_control_planes_namespace_it_is_told_on_the_port_with_tls(run, tmp_path):
+async def test_the_tls_port_serves_istioctl_only_with_a_certificate_of_the_control_planes_namespace(run, tmp_path):
     placed = Placed()
     plane = ControlPlane(placements=placed, replica="istiod-1")
     attach_debug(plane, "istio-system")

@@ -1,4 +1,4 @@
-"""A server that closes connections while requests are on their way to it: nobody who calls it may notice."""
+"""A server that closes connections while requests are in flight to it: callers must not notice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def files(control):
 
 
 async def asked(mesh, host, method, closes_after, pause):
-    """Requests in step, each as long after the one before as makes it most likely to meet a closed connection."""
+    """Requests in step, with the pause that most likely hits a closed connection."""
     await mesh.tell(host, "close_idle", after=closes_after)
     url = f"http://{host}/{method}"
     return await mesh.tell("client", "paced", url=url, method=method, clients=CLIENTS, each=EACH, pause=pause)
@@ -39,8 +39,8 @@ async def test_a_server_that_closes_idle_connections_under_load_causes_no_failur
     assert seen["statuses"] == {"200": CLIENTS * EACH}, seen
 
 
-async def test_a_post_does_not_meet_the_close_of_a_server_that_waits_longer_than_its_proxy(mesh):
-    """What is not idempotent is never replayed: the proxy lets go first, after a second."""
+async def test_a_post_succeeds_if_the_proxys_idle_timeout_is_shorter_than_the_servers(mesh):
+    """Requests that are not idempotent are never retried: the proxy closes idle connections first, after a second."""
     await mesh.tell("server", "close_idle", after=1.5)
     url = "http://server/POST"
     seen = await mesh.tell("client", "paced", url=url, method="POST", clients=CLIENTS, each=4, pause=1.499)
@@ -48,13 +48,13 @@ async def test_a_post_does_not_meet_the_close_of_a_server_that_waits_longer_than
 
 
 @proves("DestinationRule", "spec.trafficPolicy.connectionPool.http.maxRequestsPerConnection")
-async def test_a_post_can_be_made_safe_from_a_server_in_a_hurry(mesh):
+async def test_one_request_per_connection_makes_a_post_safe_from_a_short_idle_timeout(mesh):
     await mesh.try_out(destination_rule("server", connectionPool={"http": {"maxRequestsPerConnection": 1}}))
     seen = await asked(mesh, "server", "POST", closes_after=0.1, pause=0.0985)
     assert seen["statuses"] == {"200": CLIENTS * EACH}, seen
 
 
-async def test_a_post_that_was_reset_is_not_made_twice_and_a_get_is(mesh):
+async def test_a_reset_get_is_retried_and_a_reset_post_is_not(mesh):
     await mesh.tell("server", "close_idle", after=60)
     before = (await mesh.tell("server", "raw_received")).get("/reset", 0)
     assert (await mesh.get("client", "http://server/reset", method="POST"))["status"] == 503

@@ -1,4 +1,4 @@
-"""Pods begin, break, change and end, and requests hardly notice."""
+"""Pods start, fail, change and end, with hardly an effect on requests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def files(control):
     }
 
 
-# The job may begin before the app is ready, as in every mesh; what it must not need is luck after that.
+# The job may start before the app is ready, as in every mesh, so it retries its first request.
 RETRYING = """
 for _ in range(100):
     try:
@@ -88,7 +88,7 @@ async def test_an_envoy_that_is_killed_comes_back(mesh):
     await eventually(answers)
     await eventually(lambda: ready(mesh, "single", 1))
     assert proxy_process(mesh.pod("single"))[0] != pid
-    # The application itself never noticed.
+    # The application itself was not restarted.
     assert (mesh.pod("single").pid, mesh.pod("single").restarts) == (pod.pid, 0)
     assert {answer["status"] for answer in await mesh.requests("client", "http://single/", 20)} == {200}
 
@@ -141,7 +141,7 @@ async def test_the_pause_between_restarts_grows(mesh):
     await eventually(lambda: not mesh.pods("crashing"))
 
 
-async def test_a_command_that_cannot_start_says_why(mesh):
+async def test_the_pod_status_shows_why_a_command_cannot_start(mesh):
     mesh.write("missing.yaml", text(workload("missing", control=mesh.sockets, command=["/no/such/program"])))
     await eventually(lambda: mesh.pods("missing") and mesh.pods("missing")[0].phase is PodPhase.BACK_OFF)
     assert "/no/such/program" in mesh.pods("missing")[0].message
@@ -172,7 +172,7 @@ async def test_a_pod_that_is_not_ready_gets_no_requests(mesh):
 
 
 async def changed_under_load(mesh, content, done, name):
-    """With POST, which nobody on the way repeats."""
+    """Uses POST, which no proxy on the way retries."""
     await mesh.tell("client", "load_start", name=name, url="http://app/load", parallel=4, pause=0.002, method="POST")
     mesh.write("app.yaml", content)
     await eventually(done, limit=60)

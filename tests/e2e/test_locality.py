@@ -1,4 +1,4 @@
-"""Who is near is called first: traffic leaves a zone when nobody is well there, and comes back."""
+"""Near endpoints are preferred: traffic leaves a zone when none of its endpoints is healthy, and comes back."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def scale(mesh, name, replicas):
     await mesh.ready()
 
 
-async def test_without_a_rule_everybody_is_called(mesh):
+async def test_without_a_rule_every_endpoint_is_called(mesh):
     assert set(await answering(mesh)) == set(ZONES)
 
 
@@ -90,7 +90,7 @@ async def test_with_outlier_detection_the_own_zone_is_called_and_others_when_it_
     assert set(await answering(mesh)) == set(ZONES)
 
 
-async def test_who_is_near_and_not_well_is_left_until_he_is(mesh):
+async def test_a_near_but_unhealthy_endpoint_is_avoided_until_it_recovers(mesh):
     await mesh.try_out(rule(), virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]}))
     await mesh.tell("zone-a", "script", path="/", forever={"status": 500})
 
@@ -109,7 +109,7 @@ async def test_who_is_near_and_not_well_is_left_until_he_is(mesh):
 
 @proves("VirtualService", "spec.http[].retries.retryRemoteLocalities")
 async def test_a_retry_may_leave_the_own_zone_where_it_is_written(mesh):
-    """Nobody is ejected, so each request begins in the own zone, and only a retry can end elsewhere."""
+    """No endpoint is ejected, so each request starts in the caller's zone, and only a retry can end elsewhere."""
     patient = rule(outlierDetection={**OUTLIER, "consecutive5xxErrors": 1000})
     await mesh.tell("zone-a", "script", path="/astray", forever={"status": 503})
     for remote, statuses in ((False, {503}), (True, {200})):
@@ -140,7 +140,7 @@ async def test_failover_leads_to_one_region_first(mesh):
     "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[].from",
     "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[].to",
 )
-async def test_places_get_the_shares_that_are_written(mesh):
+async def test_localities_get_their_configured_shares(mesh):
     shares = {"eu/eu-a/*": 70, "eu/eu-b/*": 20, "us/*": 10}
     await mesh.try_out(destination_rule("app", **near(distribute=[{"from": "eu/*", "to": shares}])))
     seen = await answering(mesh, count=400)
@@ -150,16 +150,16 @@ async def test_places_get_the_shares_that_are_written(mesh):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.localityLbSetting.failoverPriority")
-async def test_who_has_more_labels_in_common_is_called_first(mesh):
+async def test_endpoints_with_more_labels_in_common_are_preferred(mesh):
     await mesh.try_out(rule(**near(failoverPriority=["version"])))
     assert set(await answering(mesh, "stranger")) == {"zone-b"}
-    assert set(await answering(mesh)) == set(ZONES)  # nobody has the client's own
+    assert set(await answering(mesh)) == set(ZONES)  # no endpoint has the client's value
     await mesh.try_out(rule(**near(failoverPriority=["remote=yes", "topology.kubernetes.io/region"])))
     assert set(await answering(mesh, "stranger")) == {"abroad"}
     assert set(await answering(mesh)) == {"abroad", "far"}
 
 
-async def test_the_mesh_may_say_it_for_every_host(mesh):
+async def test_the_mesh_config_can_set_locality_for_every_host(mesh):
     setting = "localityLbSetting: {distribute: [{from: eu, to: {ap: 100}}]}"
     config = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Mutual TLS in a running mesh: by default, as PeerAuthentication says, and towards servers outside of it."""
+"""Mutual TLS in a running mesh: by default, with PeerAuthentication, and towards servers outside of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BARE = {"sidecar.istio.io/inject": "false"}
 CLIENT = "spiffe://cluster.local/ns/shop/sa/client"
-# An HTTP server that speaks only TLS, with the certificate that its environment names.
+# An HTTP server that accepts only TLS, with the certificate from its environment.
 SECURE = """
 import http.server, os, ssl
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -73,13 +73,13 @@ def files(control):
 
 
 def caller(answer):
-    """Whom the server was told about."""
+    """The caller's identity that the server received."""
     assert answer["status"] == 200, answer
     return dict(answer["body"]["headers"]).get("x-forwarded-client-cert", "")
 
 
 async def certified(mesh):
-    """Once connections from before are drained."""
+    """Waits until previous connections are drained."""
     return f"URI={CLIENT}" in caller(await mesh.get("client", "http://server/"))
 
 
@@ -87,13 +87,13 @@ async def _by_strangers(mesh):
     return (await mesh.get("stranger", f"http://{mesh.pod('server').addresses[0]}:8080/"))["status"]
 
 
-async def test_two_proxies_show_each_other_who_they_are_without_being_asked(mesh):
+async def test_two_proxies_use_mutual_tls_by_default(mesh):
     assert f"URI={CLIENT}" in caller(await mesh.get("client", "http://server/"))
     assert f"URI={CLIENT}" in caller(await mesh.get("client", "http://raw:8081/"))
     assert await mesh.stat("client", r"outbound.80..server.*ssl\.handshake") > 0
 
 
-async def test_a_headless_service_is_called_over_tls_while_everyone_behind_it_takes_it(mesh):
+async def test_a_headless_service_is_called_over_tls_while_all_its_pods_accept_it(mesh):
     assert f"URI={CLIENT}" in caller(await mesh.get("client", "http://direct:8080/"))
     one = peer_authentication("PERMISSIVE", "server", selector={"matchLabels": {"app": "server"}})
     await mesh.edit({"peer.yaml": one.replace("PERMISSIVE", "DISABLE")})
@@ -112,7 +112,7 @@ async def test_those_without_a_proxy_call_and_are_called_in_plaintext(mesh):
     assert caller(await mesh.get("stranger", "http://server/")) == ""
 
 
-async def test_strict_lets_in_only_who_shows_a_certificate_and_every_probe(mesh):
+async def test_strict_admits_only_callers_with_a_certificate_and_every_probe(mesh):
     await mesh.edit({"peer.yaml": peer_authentication("STRICT")})
     assert await certified(mesh)
     await eventually(lambda: _refused(mesh))
@@ -133,7 +133,7 @@ async def test_a_disabled_port_is_called_in_plaintext_and_the_others_are_not(mes
     )
     await mesh.edit({"peer.yaml": one})
 
-    async def in_plaintext():  # connections from before are drained first
+    async def in_plaintext():  # previous connections are drained first
         answer = await mesh.get("client", "http://server/")
         return answer["status"] == 200 and not caller(answer)
 
@@ -152,7 +152,7 @@ async def test_no_request_fails_while_modes_change(mesh):
 
 
 async def test_no_request_fails_while_the_workload_gets_another_account(mesh):
-    """Callers must know the new name before they meet it, and the old one as long as it is there."""
+    """Callers must have the new identity before they connect to it, and the old one as long as it is in use."""
     before = (mesh.directory / "server.yaml").read_text()
     await mesh.tell("client", "load_start", name="accounts", url="http://server/")
     old = mesh.pod("server").name
@@ -169,7 +169,7 @@ async def _by_only(mesh, account):
     return all(f"By=spiffe://cluster.local/ns/shop/sa/{account};" in caller(each) for each in answers)
 
 
-async def test_a_refused_policy_keeps_strangers_out(mesh):
+async def test_a_rejected_policy_denies_callers_without_a_certificate(mesh):
     bad = peer_authentication("STRIC")
     mesh.write("peer.yaml", bad)
     await eventually(lambda: _refused(mesh))
@@ -183,7 +183,7 @@ async def test_a_refused_policy_keeps_strangers_out(mesh):
     "DestinationRule",
     "spec.trafficPolicy.tls.mode",
 )
-async def test_a_rule_that_disagrees_with_a_policy_fails_and_is_said(mesh):
+async def test_a_destination_rule_that_contradicts_peer_authentication_fails_and_is_reported(mesh):
     rule = text(destination_rule("server", tls={"mode": "DISABLE"}))
     await mesh.edit({"peer.yaml": peer_authentication("STRICT"), "rule.yaml": rule})
     assert (await mesh.get("client", "http://server/"))["status"] == 503
@@ -191,8 +191,8 @@ async def test_a_rule_that_disagrees_with_a_policy_fails_and_is_said(mesh):
     await mesh.edit({"peer.yaml": None, "rule.yaml": None})
 
 
-async def test_the_proxy_speaks_tls_for_an_application_that_does_not(mesh):
-    """The authority's file reaches Envoy by its path, over the aggregated stream."""
+async def test_the_proxy_originates_tls_for_a_plaintext_application(mesh):
+    """The CA file reaches Envoy by its path, over the aggregated stream."""
     name = "secure.shop.svc.cluster.local"
     for file, status in (("ca.pem", 200), ("other.pem", 503)):
         tls = {"mode": "SIMPLE", "sni": name, "caCertificates": str(mesh.sockets / file)}
@@ -201,7 +201,7 @@ async def test_the_proxy_speaks_tls_for_an_application_that_does_not(mesh):
     await mesh.edit({"tls.yaml": None})
 
 
-async def test_a_missing_file_trusts_nobody_and_is_said(mesh):
+async def test_a_missing_ca_file_trusts_no_server_and_is_reported(mesh):
     tls = {"mode": "SIMPLE", "caCertificates": "/nowhere/ca.pem"}
     mesh.write("tls.yaml", text(destination_rule("secure", tls=tls)))
     await eventually(lambda: any("/nowhere/ca.pem" in each for each in mesh.problems()))
@@ -212,7 +212,7 @@ async def test_a_missing_file_trusts_nobody_and_is_said(mesh):
     await mesh.edit({"tls.yaml": None})
 
 
-async def test_nothing_of_a_key_is_in_what_a_proxy_shows(mesh):
+async def test_no_private_key_is_in_the_admin_output_of_a_proxy(mesh):
     answer = await mesh.tell("client", "http", url="http://127.0.0.1:15000/config_dump?include_eds")
     assert answer[0]["status"] == 200
     shown = str(answer[0]["body"])

@@ -1,5 +1,5 @@
-"""A proxy that is told of a service when its workload first calls it: that call arrives, whatever it speaks, and the
-proxy has nothing of all the others."""
+"""A proxy gets the config of a service when its workload first calls it: that call arrives, in any protocol, and the
+proxy does not have the config of other services."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def files(control: Path) -> dict[str, str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def whole_mesh():
-    """With two workers in each Envoy: who accepts a connection need not be who holds it."""
+    """Two workers in each Envoy: the one that accepts a connection need not be the one that holds it."""
     defaults = command.options.__kwdefaults__
     before, defaults["concurrency"] = defaults["concurrency"], 2
     try:
@@ -111,27 +111,27 @@ def names(mesh, workload, type_url):
     return set(mesh.control._snapshots.resources(group(mesh, workload), type_url))
 
 
-async def test_the_first_post_arrives_and_the_proxy_knew_nothing_before(mesh):
+async def test_the_first_post_arrives_though_the_proxy_did_not_have_the_service(mesh):
     before = await dump(mesh, "client")
     assert not any(f"{name}.shop.svc" in before for name in OTHERS)
     answer = await mesh.get("client", f"http://{address(mesh, 'web')}/first", method="POST", body="some bytes")
     assert (answer["status"], answer["body"]["body"]) == (200, "some bytes")
-    # It came the whole way, as any call: by the mesh's TLS to the other proxy.
+    # It took the whole path, like any call: over mutual TLS to the other proxy.
     assert answer["body"]["peer"] == "127.0.0.6"
     after = await dump(mesh, "client")
     assert "web.shop.svc" in after
     assert not any(f"{name}.shop.svc" in after for name in OTHERS[1:])
 
 
-async def test_a_server_that_speaks_first_is_heard_in_the_first_call(mesh):
+async def test_the_first_call_receives_the_greeting_of_a_server_first_protocol(mesh):
     call = {"host": address(mesh, "web"), "port": 9001, "send": "hi\n", "half_close": True, "wait_first": True}
     answer = await mesh.tell("twins", "tcp", **call)
     assert answer["first"].startswith("greetings from web"), answer
     assert address(mesh, "web") in await held(mesh, mesh.pod("twins").name)
 
 
-async def test_calls_that_come_while_the_first_is_held_find_the_same_service(mesh):
-    """The listener that takes them looks into routes that others share: these must be there before it."""
+async def test_calls_during_a_held_first_call_reach_the_same_service(mesh):
+    """The listener that accepts them uses routes that others share: these must be sent before it."""
     await mesh.try_out(*(http_service(f"rush-{n}") | {"spec": http_service("web")["spec"]} for n in range(12)))
 
     async def passed_on():
@@ -145,8 +145,8 @@ async def test_calls_that_come_while_the_first_is_held_find_the_same_service(mes
     assert await passed_on() == before, "to whom it may concern, and unprotected"
 
 
-async def test_who_ends_his_side_with_his_first_bytes_is_answered_in_the_first_call(mesh):
-    """As `nc -N` does. The end is there before the call goes on, and whoever reads it first must not take it for all."""
+async def test_a_first_call_that_half_closes_with_its_first_bytes_gets_its_response(mesh):
+    """As `nc -N` does. The end of file arrives before the call proceeds, and must not end the held connection."""
     port, selector = {"name": "tcp", "port": 9000}, {"app": "web"}
     await mesh.try_out(*(service(f"first-{number}", port, selector=selector) for number in range(60)))
     calls = [{"host": address(mesh, f"first-{number}"), "port": 9000, "send": "hello"} for number in range(60)]
@@ -157,7 +157,7 @@ async def test_who_ends_his_side_with_his_first_bytes_is_answered_in_the_first_c
 
 
 @pytest.mark.parametrize("port", [15001, 15002, 15003])
-async def test_who_calls_the_proxys_own_ports_does_not_send_it_round(mesh, port):
+async def test_a_call_to_the_proxys_own_ports_does_not_loop(mesh, port):
     for host in ("127.0.0.1", "::1"):
         called = await mesh.tell("client", "tcp", host=host, port=port, send="x", timeout=5)
         assert called.get("received", "") == "", called
@@ -182,8 +182,8 @@ with socket.socket() as connection:
 
 
 @pytest.mark.parametrize("mark", [mark for mark, _ in MARKS.values()])
-async def test_who_marks_his_connections_as_the_proxy_does_is_met_as_everybody(mesh, mark):
-    """Neither is he passed on where nobody may be, nor unprotected past the listener of a service."""
+async def test_a_caller_that_sets_the_proxys_socket_mark_gets_no_exemption(mesh, mark):
+    """The connection neither bypasses REGISTRY_ONLY nor passes the listener of a service in plaintext."""
 
     async def call(caller, host, port):
         enter = ("nsenter", "-t", str(mesh.pod(caller).pid), "-n", sys.executable, "-c", MARKED)
@@ -204,7 +204,7 @@ async def test_who_marks_his_connections_as_the_proxy_does_is_met_as_everybody(m
     assert set((await mesh.stats(mesh.pod("locked").name, r"^cluster\.PassthroughCluster.*cx_total$")).values()) == {0}
 
 
-async def test_who_tries_one_port_after_the_other_is_held_by_one_cluster(mesh):
+async def test_a_port_scan_of_one_address_is_held_by_one_cluster(mesh):
     there = nobody(address(mesh, "web"), 77)
     for port in range(20_000, 20_200):
         assert (await mesh.tell("locked", "tcp", host=there, port=port, send="x", timeout=3))["received"] == ""
@@ -213,7 +213,7 @@ async def test_who_tries_one_port_after_the_other_is_held_by_one_cluster(mesh):
     assert [each["name"] for each in clusters if there in each["name"]] == [f"hold|15001|{there}"]
 
 
-async def test_a_first_call_is_logged_once_and_as_every_other(mesh):
+async def test_a_first_call_is_logged_once_like_any_other(mesh):
     await mesh.try_out(http_service("logged") | {"spec": http_service("web")["spec"]}, LOGGED)
     virtual, (first, second) = address(mesh, "logged"), ("/of-all-the-first", "/of-all-the-second")
     for path in (first, second):
@@ -234,8 +234,9 @@ async def test_a_first_call_is_logged_once_and_as_every_other(mesh):
 
 
 @pytest.mark.parametrize(("family", "program"), [(4, "iptables"), (6, "ip6tables")])
-async def test_where_the_pods_rules_do_not_know_the_mark_no_held_call_leaves_it(mesh, family, program):
-    """It would go unprotected: the mesh's bridge knows the way to the service. Nobody's rules are so; but if."""
+async def test_without_iptables_rules_for_the_mark_no_held_call_leaves_the_pod(mesh, family, program):
+    """It would leave in plaintext: the mesh's bridge has a route to the service. No installation has such rules;
+    this is a safeguard."""
     late = http_service(f"late-{family}") | {"spec": http_service("web")["spec"]}
     await mesh.try_out({**late, "spec": {**late["spec"], "ports": [{"name": "tcp", "port": 9000}]}})
     table = ["nsenter", "-t", str(mesh.pod("client").pid), "-n", program, "-t", "nat"]
@@ -253,20 +254,20 @@ async def test_where_the_pods_rules_do_not_know_the_mark_no_held_call_leaves_it(
 
 
 async def held(mesh, pod, came_to=15001) -> dict[str, int]:
-    """Connections that went on after they were held, by address."""
+    """Number of connections that proceeded after they were held, by address."""
     found = await mesh.stats(pod, rf"^cluster\.hold\|{came_to}.*upstream_cx_total$")
     names = {name.removesuffix(".upstream_cx_total").rpartition("|")[2]: each for name, each in found.items()}
     return {name.replace("_", ":"): each for name, each in names.items()}
 
 
 def address(mesh, name, family=4) -> str:
-    """Not by the mesh's DNS, which would tell the proxy of it."""
+    """The address without the mesh's DNS, because a lookup would send the service to the proxy."""
     found = next(each for each in mesh.control.mesh.services() if each.name == name)
     return next(each for each in found.addresses if ip_address(each).version == family)
 
 
 def nobody(known, last) -> str:
-    """An address among those of services that is none."""
+    """An unassigned address in the range of services."""
     return ".".join((*known.split(".")[:3], str(last)))
 
 
@@ -278,7 +279,7 @@ async def test_only_the_first_connection_is_held(mesh):
     assert (await held(mesh, mesh.pod("client").name))[virtual] == 1
 
 
-async def test_an_undeclared_port_is_found_out_in_the_first_call_too(mesh):
+async def test_protocol_detection_works_in_the_first_call(mesh):
     answer = await mesh.get("locked", f"http://{address(mesh, 'web')}:7000/undeclared", method="POST", body="x")
     assert (answer["status"], answer["body"]["peer"]) == (200, "127.0.0.6")
 
@@ -290,7 +291,7 @@ async def test_the_first_call_over_ipv6_arrives(mesh):
     assert (await held(mesh, mesh.pod("client").name))[virtual] == 1
 
 
-async def test_what_one_replica_calls_all_of_them_know(mesh):
+async def test_a_service_called_by_one_replica_is_sent_to_all_replicas(mesh):
     one, two = mesh.pods("twins")
     virtual = address(mesh, "third")
     await tell(mesh.sockets, one.name, "http", url=f"http://{virtual}/")
@@ -308,7 +309,7 @@ async def test_fifty_first_calls_at_once_are_one_push(mesh):
     assert mesh.control.pushes == before + 1
 
 
-async def test_who_is_held_while_the_group_calls_too_many_goes_on(mesh, monkeypatch):
+async def test_calls_held_while_the_group_exceeds_its_limit_proceed(mesh, monkeypatch):
     found = [f"crowd-{number}" for number in range(6)]
     await mesh.try_out(
         workload("crowd", control=mesh.sockets),
@@ -323,7 +324,7 @@ async def test_who_is_held_while_the_group_calls_too_many_goes_on(mesh, monkeypa
     assert mesh.control.calls.telling(group(mesh, "crowd")).too_many
 
 
-async def test_a_route_leads_to_services_that_nobody_called(mesh):
+async def test_a_route_leads_to_services_that_were_not_called_yet(mesh):
     await mesh.try_out(
         virtual_service("stream", {"route": [{"destination": {"host": "fourth"}}]}),
         virtual_service("fourth", {"headers": {"response": {"set": {"x-by": "fourth"}}},
@@ -331,11 +332,11 @@ async def test_a_route_leads_to_services_that_nobody_called(mesh):
     )  # fmt: skip
     answer = await mesh.get("twins", f"http://{address(mesh, 'stream')}/")
     assert answer["status"] == 200
-    # What a route leads to may be called by itself, too, and then its own routes hold.
+    # The destination of a route may also be called directly, and then its own routes apply.
     assert (await mesh.get("twins", "http://fourth/"))["headers"]["x-by"] == "fourth"
 
 
-async def test_a_route_that_is_changed_later_leads_to_services_that_nobody_called(mesh):
+async def test_a_route_changed_later_leads_to_services_that_were_not_called_yet(mesh):
     assert (await mesh.get("client", "http://web/"))["status"] == 200
     assert not any("fourth" in name for name in names(mesh, "client", CLUSTER))
     await mesh.try_out(virtual_service("web", {"route": [{"destination": {"host": "fourth"}}]}))
@@ -346,11 +347,11 @@ async def test_a_route_that_is_changed_later_leads_to_services_that_nobody_calle
     assert (await mesh.get("client", "http://web/"))["status"] == 200
 
 
-async def test_an_address_selects_nothing_is_closed_where_only_services_may_be_called(mesh):
+async def test_with_registry_only_a_call_to_an_unassigned_address_is_closed(mesh):
     assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200
     there = nobody(address(mesh, "web"), 7)
     for port in (80, 9000):
-        for _ in (1, 2):  # the second does not wait for an answer that has come
+        for _ in (1, 2):  # the second call does not wait, because the result is known
             before = await rounds(mesh, "locked", there)
             answer = await mesh.tell("locked", "tcp", host=there, port=port, send="hello", timeout=3)
             assert (answer["received"], "Timeout" in answer["error"]) == ("", False), answer
@@ -358,8 +359,8 @@ async def test_an_address_selects_nothing_is_closed_where_only_services_may_be_c
 
 
 @pytest.mark.parametrize("family", [4, 6])
-async def test_who_is_held_again_at_a_port_that_others_share_goes_on_as_one_who_is_unknown(mesh, family):
-    """It goes round twice, and no more."""
+async def test_a_call_held_twice_at_a_shared_port_is_treated_as_unknown(mesh, family):
+    """It loops twice, and no more."""
     there = f"{ip_address(address(mesh, 'web', family)) + 90}"
     elsewhere = istio(
         "VirtualService",
@@ -382,8 +383,8 @@ async def rounds(mesh, workload, called):
     return tuple([(await held(mesh, pod, came_to)).get(called, 0) for came_to in (15001, 15002)])
 
 
-async def test_a_service_that_takes_an_address_selects_nothing_is_called_there(mesh):
-    """The address has been called, and is not asked for again."""
+async def test_a_service_that_gets_a_previously_unassigned_address_is_called_there(mesh):
+    """The address was called before, and is not requested again."""
     there = nobody(address(mesh, "web"), 8)
     passed = r"^cluster\.PassthroughCluster\.upstream_cx_total$"
     call = {"host": there, "port": 9000, "send": "hello", "timeout": 3}
@@ -397,7 +398,7 @@ async def test_a_service_that_takes_an_address_selects_nothing_is_called_there(m
     assert (await mesh.tell("client", "tcp", **call))["received"] == ""
 
 
-async def test_what_a_sidecar_names_is_there_before_anybody_calls_and_nothing_else_ever(mesh):
+async def test_hosts_of_a_sidecar_are_sent_before_the_first_call_and_no_others_ever(mesh):
     assert {name for name in names(mesh, "named", CLUSTER) if "outbound|80" in name} == {
         "outbound|80||web.shop.svc.cluster.local"
     }
@@ -408,7 +409,7 @@ async def test_what_a_sidecar_names_is_there_before_anybody_calls_and_nothing_el
     assert not any("other" in name for name in names(mesh, "named", CLUSTER))
 
 
-async def test_a_name_that_is_looked_up_is_told_of_before_the_call(mesh):
+async def test_a_dns_lookup_delivers_the_config_of_a_service_before_the_call(mesh):
     assert not any("fourth" in name for name in names(mesh, "locked", CLUSTER))
     await mesh.tell("locked", "resolve", name="fourth.shop")
     await eventually(lambda: any("fourth" in name for name in names(mesh, "locked", CLUSTER)))
@@ -417,7 +418,7 @@ async def test_a_name_that_is_looked_up_is_told_of_before_the_call(mesh):
     assert not any(address(mesh, "fourth") in name for name in await held(mesh, mesh.pod("locked").name))
 
 
-async def test_a_call_that_nobody_made_yet_is_explained_and_ends_as_it_is_explained(mesh):
+async def test_explain_predicts_a_call_that_was_not_made_yet(mesh):
     question = Question("named", f"http://{address(mesh, 'stream')}/", namespace="named")
     content = (mesh.directory / "named.yaml").read_text()
     await mesh.edit({"named.yaml": content.replace("shop/web.shop.svc", "shop/*.svc")})
@@ -430,7 +431,7 @@ async def test_a_call_that_nobody_made_yet_is_explained_and_ends_as_it_is_explai
     assert way.verdict.kind is Kind.DELIVERED
 
 
-async def test_every_resource_of_a_proxy_has_a_reason_and_its_pod_says_how_much_it_knows(mesh):
+async def test_every_resource_of_a_proxy_has_a_reason_and_describe_pod_shows_the_size_of_its_scope(mesh):
     stage = live_stage(mesh.control)
     proxy = stage.find("client")
     for kind in ("listener", "cluster"):
@@ -441,8 +442,8 @@ async def test_every_resource_of_a_proxy_has_a_reason_and_its_pod_says_how_much_
     assert any(line.startswith("On demand: it has ") and "of 6 services" in line for line in lines), lines
 
 
-async def test_proxies_have_what_they_should_have_whoever_of_them_called(mesh):
-    """Of what others have tried, listeners may still drain, and with them the routes that they look into."""
+async def test_replicas_have_the_same_config_whichever_of_them_called(mesh):
+    """Listeners of earlier tests may still drain, and with them the routes that they use."""
     for pod in mesh.pods("twins"):
 
         async def alike(pod=pod):
@@ -454,7 +455,7 @@ async def test_proxies_have_what_they_should_have_whoever_of_them_called(mesh):
         await eventually(alike)
 
 
-async def test_a_changed_endpoint_reaches_who_has_called_the_service(mesh):
+async def test_a_changed_endpoint_reaches_proxies_that_called_the_service(mesh):
     assert (await mesh.get("client", "http://web/"))["status"] == 200
     content = (mesh.directory / "web.yaml").read_text()
     await mesh.edit({"web.yaml": content.replace("VERSION: v1", "VERSION: v9")})
@@ -466,7 +467,7 @@ async def test_a_changed_endpoint_reaches_who_has_called_the_service(mesh):
 
 
 async def test_routes_that_come_and_go_leave_open_connections_as_they_are(mesh):
-    """A service that was called has listeners of its own for HTTP: its routes are no part of them."""
+    """A called service has separate HTTP listeners, which do not contain its routes."""
     await mesh.try_out(http_service("routed") | {"spec": http_service("web")["spec"]})
     assert (await mesh.get("client", f"http://{address(mesh, 'routed')}/"))["status"] == 200
     await mesh.tell("client", "keep", name="routed", host=address(mesh, "routed"), port=80)
@@ -488,7 +489,7 @@ async def test_routes_that_come_and_go_leave_open_connections_as_they_are(mesh):
     assert all(after[name] <= before[name] for name in before), (before, after)
 
 
-async def test_without_the_setting_everything_is_told_and_with_it_again_nothing_is_taken(mesh):
+async def test_turning_on_demand_off_sends_the_whole_config_and_turning_it_on_again_removes_nothing(mesh):
     off = {**ON, "metadata": {**ON["metadata"], "annotations": {"weft.dev/on-demand": "false"}}}
     removed = r"^listener_manager\.(listener_removed|total_listeners_draining|total_filter_chains_draining)$"
     before = await mesh.stats(mesh.pod("client").name, removed)

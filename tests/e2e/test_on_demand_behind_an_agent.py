@@ -1,4 +1,4 @@
-"""First calls of proxies that are served by their node's agent, with the control plane there, away, and back."""
+"""First calls of proxies behind their node's agent, with the control plane running, down, and back."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def relayed(tmp_path_factory):
             yield mesh, line[0], agent
 
 
-async def test_the_first_post_and_the_first_word_of_a_server_arrive(relayed):
+async def test_the_first_post_and_the_greeting_of_a_server_first_protocol_arrive(relayed):
     mesh, _, agent = relayed
     assert agent.upstream.connected
     answer = await mesh.get("client", f"http://{address(mesh, 'web')}/first", method="POST", body="some bytes")
@@ -62,7 +62,7 @@ async def test_the_first_post_and_the_first_word_of_a_server_arrive(relayed):
     assert answer["first"].startswith("greetings from web"), answer
 
 
-async def test_a_call_that_is_held_while_the_control_plane_is_away_goes_on_when_it_is_back(relayed):
+async def test_a_call_held_during_an_outage_of_the_control_plane_proceeds_when_it_is_back(relayed):
     mesh, line, agent = relayed
     virtual = address(mesh, "other")
     await line.shut()
@@ -70,14 +70,14 @@ async def test_a_call_that_is_held_while_the_control_plane_is_away_goes_on_when_
     call = asyncio.create_task(mesh.get("client", f"http://{virtual}/", method="POST", body="some bytes"))
     await eventually(lambda: any(f"hold|15001|{virtual}" in names for names in agent._copy._wanted.values()))
     known = await mesh.get("client", "http://web/")
-    assert known["status"] == 200, known  # it needs nobody
+    assert known["status"] == 200, known  # it needs no control plane
     await line.open()
     answer = await call
     assert (answer["status"], answer["body"]["body"]) == (200, "some bytes"), answer
     assert (await held(mesh, mesh.pod("client").name))[virtual] == 1
 
 
-async def test_a_call_that_nobody_answers_is_closed_in_time_and_the_next_one_arrives(relayed):
+async def test_a_first_call_without_a_control_plane_is_closed_in_time_and_the_next_one_succeeds(relayed):
     mesh, line, agent = relayed
     virtual = address(mesh, "third")
     await line.shut()
@@ -90,10 +90,10 @@ async def test_a_call_that_nobody_answers_is_closed_in_time_and_the_next_one_arr
     assert answer["status"] == 200, answer
 
 
-async def test_an_agent_tells_a_control_plane_that_has_forgotten_what_was_called(relayed):
-    """Nothing is taken from proxies, and no call is held again."""
+async def test_an_agent_reports_the_called_services_to_a_restarted_control_plane(relayed):
+    """Proxies keep their resources, and no call is held again."""
     mesh, line, agent = relayed
-    await mesh.get("client", "http://fourth/")  # not held: the name told
+    await mesh.get("client", "http://fourth/")  # not held: the DNS lookup sent it
     assert (await mesh.get("client", "http://web/"))["status"] == 200
     await mesh.synced()
     await line.shut()
@@ -106,12 +106,12 @@ async def test_an_agent_tells_a_control_plane_that_has_forgotten_what_was_called
     assert await mesh.stats(mesh.pod("client").name, CHANGES) == before
 
 
-async def test_nothing_is_taken_from_a_proxy_whose_pod_gets_another_label(relayed, monkeypatch):
-    """It is of another group then, whose proxies have called nobody."""
+async def test_a_proxy_whose_pod_gets_another_label_keeps_its_resources(relayed, monkeypatch):
+    """It moves to another group, whose proxies have called no service."""
     mesh, _, agent = relayed
     pod, target = mesh.pod("client").name, address(mesh, "web")
     assert (await mesh.get("client", f"http://{target}/"))["status"] == 200
-    mesh.control.expect(agent.placed.group_of(client(mesh, agent).node.id), [address(mesh, "fourth")])  # and not held
+    mesh.control.expect(agent.placed.group_of(client(mesh, agent).node.id), [address(mesh, "fourth")])  # not held
     await eventually(lambda: mesh.stats(pod, r"^cluster\.outbound\|80\|\|fourth.*\.membership_total$"))
     await eventually(lambda: all_served(agent))
     node_id, named = client(mesh, agent).node.id, client(mesh, agent).group
@@ -120,7 +120,7 @@ async def test_nothing_is_taken_from_a_proxy_whose_pod_gets_another_label(relaye
     monkeypatch.setattr(
         behind, "group_of", lambda found, metadata: other if found == node_id else group_of(found, metadata)
     )
-    removals = CHANGES.replace("added|", "")  # what it had without a call may come once more, for the whole port
+    removals = CHANGES.replace("added|", "")  # resources without a call may be added once more, for the whole port
     before, went_on = await mesh.stats(pod, removals), await held(mesh, pod)
     agent.placed.put(node_id, NODE, other)
     await eventually(lambda: named not in {each.group for each in agent.streams()} and all_served(agent))
@@ -129,8 +129,8 @@ async def test_nothing_is_taken_from_a_proxy_whose_pod_gets_another_label(relaye
     assert await held(mesh, pod) == went_on
 
 
-async def test_nothing_is_taken_from_proxies_when_a_new_agent_meets_a_control_plane_that_knows_of_no_call(relayed):
-    """Neither agent nor control plane has what the proxy has: it is asked, before it is told anything."""
+async def test_proxies_keep_their_resources_when_both_the_agent_and_the_control_plane_restarted(relayed):
+    """Neither agent nor control plane has the proxy's state: the agent requests it before it sends updates."""
     mesh, line, agent = relayed
     pod = mesh.pod("client").name
     target = [address(mesh, "web"), 9000]
@@ -144,16 +144,16 @@ async def test_nothing_is_taken_from_proxies_when_a_new_agent_meets_a_control_pl
     await line.open()
     after = await agent.killed()
     say = after._copy.wanted_frames
-    after._copy.wanted_frames = list  # it is slow to ask
+    after._copy.wanted_frames = list  # delays its requests
     try:
         await after.serve()
         await eventually(lambda: all_asked(after))
-        await mesh.get("client", f"http://{target[0]}/")  # while nobody knows that it may
+        await mesh.get("client", f"http://{target[0]}/")  # not reported yet
         after._copy.wanted_frames = say
         after._copy.changed()
         await eventually(lambda: all_served(after))
         assert await mesh.stats(pod, CHANGES) == before
-        # The control plane knows of the call again.
+        # The control plane has the called service again.
         assert HOST in {host for each in mesh.control.calls.groups().values() for host in each.hosts}
         seen = (await mesh.tell("client", "steady_seen"))["messages"]["tcp"]
         await eventually(lambda: messages(mesh, seen + 2))
@@ -166,23 +166,23 @@ CHANGES = r"(cluster|listener)_manager\.(cluster|listener)_(added|modified|remov
 
 
 def client(mesh, agent):
-    """The stream of its proxy."""
+    """The stream of the client's proxy."""
     return next(each for each in agent.streams() if f"~{mesh.pod('client').name}." in each.node.id)
 
 
 def all_asked(agent) -> bool:
-    """The client's proxy, and that of `web`."""
+    """Whether the proxies of the client and of `web` have sent their requests."""
     return [each.types.keys() >= {CLUSTER, LISTENER} for each in agent.streams()] == [True, True]
 
 
 def all_served(agent) -> bool:
-    """They have answered all that there was for them."""
+    """Whether both proxies have acknowledged everything."""
     states = {one.sync for each in agent.streams() for one in each.types.values()}
     return all_asked(agent) and states == {Sync.SYNCED}
 
 
 def forget(mesh):
-    """As a control plane that has just been started knows of no call."""
+    """Remove all recorded calls, as in a control plane that has just started."""
     push = mesh.control._push
     for group in tuple(push.groups()):
         push.leave(group)
@@ -192,12 +192,12 @@ def forget(mesh):
 
 
 async def messages(mesh, count):
-    """Whether so many have come back on the connection that is held."""
+    """Whether this many messages have come back on the held connection."""
     return (await mesh.tell("client", "steady_seen"))["messages"].get("tcp", 0) >= count
 
 
-async def test_a_control_plane_that_is_killed_learns_from_the_proxies_what_they_have_called():
-    """In processes of their own; these proxies call it themselves."""
+async def test_a_restarted_control_plane_learns_the_called_services_from_the_proxies():
+    """With separate processes; these proxies connect to the control plane directly."""
     async with separate_mesh() as mesh:
         web = service("web", {"name": "http", "port": 80, "targetPort": 8080}, clusterIP="10.96.0.7")
         other = service("other", {"name": "http", "port": 80, "targetPort": 8080}, clusterIP="10.96.0.8")

@@ -1,5 +1,5 @@
-"""Nobody has set anything: a proxy is told of everything while that is little, and on demand once it is more. Whoever has
-a connection meanwhile keeps it, up, down and up again."""
+"""On-demand by default: a proxy gets the whole config while it is small, and on demand once it is large. Open
+connections stay open while the size goes up, down and up again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ number = itertools.count()
 
 
 def of_web(*found: str) -> str:
-    """Of those who answer to connections that stay."""
+    """HTTP services with the pods of `web`."""
     return text(*(http_service(name) | {"spec": http_service("web")["spec"]} for name in found))
 
 
@@ -63,7 +63,7 @@ def judged(mesh):
 
 
 async def carries(mesh, of, *connections):
-    """Whether connections that are open still are, and nothing tells their callers to go."""
+    """Whether open connections still carry data, without a `connection: close`."""
     for name in connections:
         word = f"word-{next(number)}."
         if name.startswith("http"):
@@ -76,7 +76,7 @@ async def carries(mesh, of, *connections):
     assert await mesh.stat("web", r"^listener_manager\.total_filter_chains_draining$") == 0
 
 
-async def test_connections_stay_open_while_it_comes_and_goes_and_comes(mesh):
+async def test_connections_stay_open_while_on_demand_is_turned_on_and_off(mesh):
     assert not judged(mesh).on and len(hosts(mesh, "client")) == MANY + 1
     assert "virtualOutboundAgain" not in names(mesh, "client", LISTENER)
     web = address(mesh, "web")
@@ -89,18 +89,18 @@ async def test_connections_stay_open_while_it_comes_and_goes_and_comes(mesh):
     extra = of_web("extra-0", "extra-1")
     await mesh.edit({"late.yaml": late, "extra.yaml": extra})
     assert judged(mesh).on and judged(mesh).services == FEW + 2
-    # Nothing was taken, and nobody is told of what came.
+    # Nothing was removed, and the new services were not sent.
     assert listeners <= names(mesh, "client", LISTENER)
     assert len(hosts(mesh, "client")) == MANY + 1 and "late" not in hosts(mesh, "client")
     await carries(mesh, "client", "http", "bytes")
     answer = await mesh.get("client", f"http://{address(mesh, 'late')}/", method="POST", body="first")
     assert (answer["status"], answer["body"]["body"]) == (200, "first")
     assert f"{address(mesh, 'late')}" in str(await held(mesh, mesh.pod("client").name))
-    # One that was held has two ends in this proxy.
+    # A held connection has two ends in this proxy.
     await mesh.tell("client", "keep", name="held", host=address(mesh, "echo"), port=9000)
     await carries(mesh, "client", "http", "bytes", "held")
 
-    # Who comes now has nothing, calls, and has what it called.
+    # A new proxy starts without services and gets those that it calls.
     await mesh.edit({"fresh.yaml": text(workload("fresh", control=mesh.sockets))})
     await eventually(lambda: any("~fresh-0." in each.node_id for each in mesh.control.proxies()))
     await mesh.ready()

@@ -1,4 +1,4 @@
-"""`weft up` as a process: however it ends, the machine is as it was before."""
+"""`weft up` as a process: however it ends, it leaves nothing on the machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def weft(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 
 
 class Command:
-    """One `weft up`, and what of it is on the machine."""
+    """One `weft up`, and its traces on the machine."""
 
     def __init__(self, run_base: Path) -> None:
         self.name, self.run_base = unique_name("up"), run_base
@@ -79,7 +79,7 @@ class Command:
         return (await tell(self.sockets, self.pods()["client"].name, "http", url=url))[0]
 
     def processes(self) -> set[int]:
-        """Everything that runs in a namespace of this mesh."""
+        """Every process in a namespace of this mesh."""
         inodes = set()
         for path in self.namespaces():
             with contextlib.suppress(OSError):
@@ -95,7 +95,7 @@ class Command:
         return [path for path in Path("/run/netns").glob("*") if self.name in path.name]
 
     def left(self) -> list[str]:
-        """Whatever of this mesh is still on the machine."""
+        """Everything of this mesh that is still on the machine."""
         found = [str(path) for path in self.namespaces()]
         found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if self.name in line]
         found += [str(path) for path in self.run_base.glob(f"*{self.name}*")]
@@ -116,7 +116,7 @@ async def command(run_base):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_mesh_that_is_told_to_end_leaves_nothing(command, number):
+async def test_a_mesh_ended_by_a_signal_leaves_nothing_behind(command, number):
     before = host.network()
     await command.start()
     pods = await command.ready()
@@ -164,7 +164,7 @@ async def test_up_cleans_up_behind_a_mesh_that_was_killed(command):
     assert command.left() == []
 
 
-async def test_a_name_that_is_taken_is_a_clear_error_and_harms_nobody(command):
+async def test_a_taken_name_is_a_clear_error_and_does_not_affect_the_running_mesh(command):
     await command.start()
     await command.ready()
     second = weft("up", str(command.directory), "--name", command.name)
@@ -184,8 +184,8 @@ async def test_a_directory_that_is_missing_is_a_clear_error_and_leaves_nothing(c
     assert command.left() == []
 
 
-async def test_without_root_it_says_what_is_missing(command):
-    # Without its capabilities; another user might not even reach this interpreter.
+async def test_without_root_the_error_names_the_missing_capability(command):
+    # Root without capabilities; another user might not be able to read this interpreter.
     bare = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", *WEFT, "up", str(command.directory)]
     done = subprocess.run(bare, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
@@ -194,7 +194,7 @@ async def test_without_root_it_says_what_is_missing(command):
     assert "Traceback" not in done.stderr
 
 
-async def test_a_control_plane_whose_port_is_taken_says_so(command):
+async def test_a_control_plane_whose_port_is_taken_reports_the_address(command):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -205,7 +205,7 @@ async def test_a_control_plane_whose_port_is_taken_says_so(command):
     assert "Traceback" not in done.stderr
 
 
-async def test_detached_it_goes_on_and_answers_every_command(command):
+async def test_a_detached_mesh_keeps_running_and_serves_every_command(command):
     done = weft("up", str(command.directory), "--name", command.name, "--detach")
     assert done.returncode == 0, done.stderr
     await command.ready()

@@ -1,4 +1,4 @@
-"""What two workloads can say to each other through their proxies, whatever protocol they speak."""
+"""Protocols between two workloads through their proxies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def files(control):
         {"name": "grpc", "port": 9090},
         {"name": "http2", "port": 8082, "targetPort": 9090},
     )
-    # Nothing in these ports' names says what they speak.
+    # The names of these ports declare no protocol.
     surprises = (
         {"name": "web", "port": 8081},
         {"name": "speaker", "port": 7307},
@@ -90,11 +90,11 @@ async def test_proxies_speak_http2_between_them(mesh):
     assert await mesh.stat("client", cluster + ".*upstream_cx_http1_total$") == 0
 
 
-async def test_http2_by_prior_knowledge_is_understood_and_the_app_is_spoken_to_as_it_declares(mesh):
+async def test_http2_with_prior_knowledge_is_accepted_and_the_app_gets_its_declared_protocol(mesh):
     asked = ["curl", "-s", "--http2-prior-knowledge", "-w", " %{http_version} %{http_code}", "http://server/h2c"]
     answer = await mesh.tell("client", "run", argv=asked)
     assert answer["stdout"].endswith(" 2 200"), answer
-    for target in ("server:8082", "surprise:9091"):  # declared HTTP/2, and not declared at all
+    for target in ("server:8082", "surprise:9091"):  # declared HTTP/2, and undeclared
         assert await mesh.tell("client", "grpc_status", target=target, method="Unary") == {"OK": 1}
 
 
@@ -126,7 +126,7 @@ async def test_tcp_bytes_come_back(mesh):
     assert answer["received"] == message + "<end of file seen>"
 
 
-async def test_a_client_that_closes_its_side_still_gets_the_answer(mesh):
+async def test_a_client_that_half_closes_still_gets_the_response(mesh):
     answer = await mesh.tell("client", "tcp", host="server", port=9000, send="hello", half_close=True)
     assert (answer["received"], answer["error"]) == ("hello<end of file seen>", "")
 
@@ -153,12 +153,12 @@ async def test_large_bodies_come_down(mesh):
 
 
 async def timeouts(mesh):
-    """Connections on which a proxy gave up waiting for the first bytes, at both ends."""
+    """Connections on which protocol detection timed out, at both ends."""
     name = r"downstream_pre_cx_timeout$"
     return await mesh.stat("client", name), await mesh.stat("server", name)
 
 
-async def test_a_declared_protocol_in_which_the_server_speaks_first_waits_for_nobody(mesh):
+async def test_a_declared_server_first_protocol_is_not_delayed(mesh):
     before = await timeouts(mesh)
     answer = await mesh.tell(
         "client", "tcp", host="server", port=7306, wait_first=True, send="hello\n", half_close=True
@@ -168,7 +168,7 @@ async def test_a_declared_protocol_in_which_the_server_speaks_first_waits_for_no
     assert await timeouts(mesh) == before
 
 
-async def test_an_undeclared_protocol_in_which_the_server_speaks_first_works_late(mesh):
+async def test_an_undeclared_server_first_protocol_works_after_the_detection_timeout(mesh):
     before = await timeouts(mesh)
     answer = await mesh.tell("client", "tcp", host="surprise", port=7307, wait_first=True, send="hi\n", half_close=True)
     assert answer["first"] == f"greetings from {mesh.pod('server').name}\n"
@@ -176,30 +176,30 @@ async def test_an_undeclared_protocol_in_which_the_server_speaks_first_works_lat
     assert sum(await timeouts(mesh)) > sum(before)
 
 
-async def test_an_undeclared_protocol_that_waited_becomes_a_problem_that_names_the_port(mesh):
+async def test_an_undeclared_protocol_delayed_by_detection_is_a_problem_that_names_the_port(mesh):
     await mesh.tell("client", "tcp", host="surprise", port=7307, wait_first=True, send="hi\n", half_close=True)
     found = await eventually(lambda: [problem for problem in mesh.problems() if "7307" in problem])
     assert "warning" in found[0]
     assert "appProtocol" in found[0]
 
 
-async def test_undeclared_http_is_found_out_by_its_first_bytes(mesh):
+async def test_undeclared_http_is_detected_by_its_first_bytes(mesh):
     answer = await mesh.get("client", "http://surprise:8081/found-out")
     assert (answer["status"], answer["body"]["path"]) == (200, "/found-out")
     assert await mesh.stat("client", r"^cluster\.outbound\|8081\|\|surprise.*upstream_rq_total$") > 0
 
 
-async def test_undeclared_tcp_in_which_the_client_speaks_first_waits_for_nobody(mesh):
+async def test_undeclared_client_first_tcp_is_not_delayed(mesh):
     before = await timeouts(mesh)
-    # Its own side stays open until the answer is there: Envoy drops a connection whose end of file comes while it is
-    # still looking at the first bytes. On a declared port nobody looks, and nothing is dropped.
+    # Its own side stays open until the response arrives: Envoy drops a connection whose end of file arrives during
+    # protocol detection. A declared port has no detection, and no drops.
     answer = await mesh.tell("client", "tcp", host="surprise", port=9002, send="bytes, no HTTP\n", read=15)
     assert answer["received"] == "bytes, no HTTP\n"
     assert await timeouts(mesh) == before
 
 
 async def test_tls_to_another_port_changes_nothing_for_undeclared_tcp(mesh):
-    """The server's proxy is told that bytes come, and does not take them for HTTP."""
+    """The caller's proxy still signals TCP to the server's proxy, which does not parse it as HTTP."""
     elsewhere = {"port": {"number": 12345}, "tls": {"mode": "SIMPLE"}}
     await mesh.try_out(destination_rule("surprise", portLevelSettings=[elsewhere]))
     answer = await mesh.tell("client", "tcp", host="surprise", port=9002, send="bytes, no HTTP\n", read=15)
@@ -207,8 +207,8 @@ async def test_tls_to_another_port_changes_nothing_for_undeclared_tcp(mesh):
 
 
 async def test_undeclared_tcp_that_is_dropped_for_its_half_close_becomes_a_problem(mesh):
-    """Envoy's limit, not ours to mend: while it looks at first bytes, an end of file ends the connection. Which comes
-    first is a race, so it is run until it is lost; what must not happen is that nobody is told."""
+    """A limit of Envoy: during protocol detection an end of file ends the connection. This is a race, so the test
+    repeats until it occurs; it must be reported."""
 
     async def dropped():
         with contextlib.suppress(Exception):
@@ -220,7 +220,7 @@ async def test_undeclared_tcp_that_is_dropped_for_its_half_close_becomes_a_probl
     assert "appProtocol" in found[0]
 
 
-async def test_undeclared_tcp_that_sends_too_much_to_tell_becomes_a_problem(mesh):
+async def test_undeclared_tcp_that_exceeds_the_detection_buffer_is_a_problem(mesh):
     with contextlib.suppress(Exception):
         await mesh.tell("client", "tcp", host="surprise", port=9002, send="x" * 100_000, read=1)
     found = await eventually(lambda: [problem for problem in mesh.problems() if "64 KiB" in problem])
@@ -228,11 +228,11 @@ async def test_undeclared_tcp_that_sends_too_much_to_tell_becomes_a_problem(mesh
 
 
 async def test_a_datagram_comes_back_past_the_proxies(mesh):
-    """Though nothing but mutual TLS is let in there."""
+    """UDP passes though the port accepts only mutual TLS."""
     client, server = mesh.pod("client"), mesh.pod("datagrams")
     answer = await mesh.tell("client", "datagram", host="datagrams", port=5301, send="by its name")
     assert answer.startswith(server.name) and answer.endswith(": by its name")
-    # What a proxy hands on comes from an address of its own; this comes from the client itself, and in plaintext.
+    # A proxy would forward from its own address; this arrives from the client itself, in plaintext.
     answer = await mesh.tell("client", "datagram", host=server.addresses[0], port=5300, send="hello")
     assert answer == f"{server.name} from {client.addresses[0]}: hello"
     assert await mesh.stats(client.name, "5301") == {}, "no proxy has anything for the service's port"

@@ -1,4 +1,4 @@
-"""`weft proxy-config` on a mesh of this machine, compared with what each Envoy says when it is asked from its own pod."""
+"""`weft proxy-config` on a mesh of this machine, compared with Envoy's admin API in each pod."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ async def test_clusters_are_all_that_envoy_has(mesh):
         (["--port", "1"], set()),
     ],
 )
-async def test_clusters_can_be_chosen(mesh, filters, expected):
+async def test_clusters_can_be_filtered(mesh, filters, expected):
     assert {tuple(row[:3]) for row in cells(await weft("pc", "c", "client", *filters))} == expected
 
 
-async def test_whole_clusters_are_envoys_own_words(mesh):
+async def test_whole_clusters_are_those_of_envoys_dump(mesh):
     wanted = f"outbound|80|v1|{HOST}"
     dump = await envoy(mesh, "client", "/config_dump")
     truth = [
@@ -71,11 +71,11 @@ async def test_listeners_are_all_that_envoy_listens_on(mesh):
         for address in [each["local_address"], *(more for more in each.get("additional_local_addresses", ()))]
     }
     assert {(address, row[1]) for row in shown for address in row[0].split(",")} == sockets
-    # One route for what may be repeated, one for the rest: istioctl shows them so, too.
+    # One route for idempotent requests, one for the rest: istioctl shows them so, too.
     assert any(row[1:] == ["15006", "Trans: raw_buffer; Addr: *:8080", "Inline Route: /*, /*"] for row in shown)
 
 
-async def test_listeners_can_be_chosen(mesh):
+async def test_listeners_can_be_filtered(mesh):
     assert {row[1] for row in cells(await weft("pc", "l", "client", "--port", "7000"))} == {"7000"}
     brief = cells(await weft("pc", "l", "client", "--type", "TCP", "--brief"))
     assert brief and {row[2] for row in brief} == {"TCP"}
@@ -177,13 +177,13 @@ async def test_a_file_shows_what_its_proxy_showed(mesh, tmp_path):
     for command in ("listeners", "routes", "clusters", "secret", "all"):
         assert await weft("pc", command, "--file", str(dump)) == await weft("pc", command, pod), command
     of_file, live = await weft("pc", "bootstrap", "--file", str(dump)), await weft("pc", "bootstrap", pod)
-    assert parsed(of_file) == parsed(live)  # Envoy writes maps in any order
+    assert parsed(of_file) == parsed(live)  # Envoy writes maps in random order
     assert await weft("pc", "endpoints", "--file", str(clusters)) == await weft("pc", "endpoints", pod)
 
 
 @pytest.mark.parametrize(
     "word", ["app-v1-0", "app-v1-0.shop", "deploy/app-v1", "app-v1", "shop/app-v1", "app-v1 -n shop"]
 )
-async def test_a_proxy_goes_by_every_name(mesh, word):
+async def test_a_proxy_is_found_by_each_form_of_its_name(mesh, word):
     shown = await weft("pc", "c", *word.split(), "--direction", "inbound")
     assert [row[1] for row in cells(shown)] == ["8080"]

@@ -1,4 +1,4 @@
-"""How far proxies are, as a person sees it: a proxy that stands still, one that refuses, and what an Envoy really has."""
+"""The sync status of proxies: a stopped proxy, a proxy that rejects a resource, and what an Envoy really has."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def table(mesh):
 
 @contextlib.contextmanager
 def stopped(mesh, workload):
-    """Its Envoy stands still: it answers nobody, and does not know."""
+    """Stops its Envoy with SIGSTOP."""
     pid, _ = proxy_process(mesh.pod(workload))
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -62,7 +62,7 @@ async def test_the_table_reads_as_istioctls(mesh):
         assert re.split(r" {2,}", line)[1:8] == ["Kubernetes", *["SYNCED"] * 4, "IGNORED", mesh.engine.name]
 
 
-async def test_a_proxy_that_stands_still_is_stale_since_the_push_that_it_does_not_answer(mesh):
+async def test_a_stopped_proxy_is_stale_since_the_first_push_that_it_does_not_acknowledge(mesh):
     before = mesh.control.pushes
     with stopped(mesh, "client"):
         mesh.write("test.yaml", text(http_service("new")))
@@ -70,10 +70,10 @@ async def test_a_proxy_that_stands_still_is_stale_since_the_push_that_it_does_no
         row = await eventually(lambda: _stale(mesh, "client-0.shop"))
         seconds, push = map(int, re.fullmatch(r"STALE \((\d+)s, push (\d+)\)", row["CDS"]).groups())
         assert before < push <= mesh.control.pushes and seconds < 60
-        # It is behind since the first of them, however many follow.
+        # It is stale since the first push, however many follow.
         mesh.write("test.yaml", text(http_service("new"), http_service("newer")))
         await eventually(lambda: mesh.control.pushes > push)
-        await asyncio.sleep(1.1)  # to be seen to grow
+        await asyncio.sleep(1.1)  # so that the age grows
         later = (await table(mesh))["client-0.shop"]["CDS"]
         assert f"push {push})" in later and int(re.search(r"\d+", later)[0]) > seconds
         assert (await eventually(lambda: _synced(mesh, "app-0.shop")))["CDS"] == "SYNCED"
@@ -89,8 +89,8 @@ async def test_what_envoy_has_is_what_was_sent(mesh):
         assert (code, said) == (0, "Clusters Match\nListeners Match\nRoutes Match\nEndpoints Match\n"), words
 
 
-async def test_what_envoy_has_not_taken_yet_is_shown_resource_by_resource(mesh):
-    """Asked at once, while Envoy is held back by the kernel between two looks."""
+async def test_resources_that_envoy_does_not_have_yet_are_listed(mesh):
+    """Compares the dump of a stopped Envoy with the config that the control plane has for it."""
     pod = mesh.engine.find_pod("client")
     has = await pod.proxy.admin.read("/config_dump", {"include_eds": "true"})
     pid, _ = proxy_process(mesh.pod("client"))
@@ -111,10 +111,10 @@ async def test_what_envoy_has_not_taken_yet_is_shown_resource_by_resource(mesh):
     assert (await mesh.weft("proxy-status", "client-0.shop"))[0] == 0
 
 
-async def test_what_a_proxy_refuses_is_an_error_until_it_is_mended(mesh):
+async def test_a_rejected_resource_is_an_error_until_it_is_fixed(mesh):
     key = ObjectKey("VirtualService", NAMESPACE, "app")
     good = mesh.control.mesh.get(key)
-    # RE2 knows no lookahead, so this gets past everything that does not ask RE2 itself.
+    # RE2 has no lookahead, so this passes every check that does not use RE2 itself.
     mesh.control.put(key, with_text(good, "/keyword.*", "/(?=keyword).*"))
     await eventually(lambda: [each for each in mesh.problems() if "Envoy rejects" in each])
     code, said, words = await mesh.weft("proxy-status")
@@ -137,7 +137,7 @@ async def test_json_and_yaml_hold_the_same(mesh):
     assert json.loads((await mesh.weft("proxy-status", "-o", "json", "-n", "other"))[1]) == []
 
 
-async def test_a_pod_that_is_not_there_is_said(mesh):
+async def test_an_unknown_pod_is_an_error(mesh):
     code, said, words = await mesh.weft("proxy-status", "nobody")
     assert (code, said) == (1, "") and "no workload or pod `nobody`" in words
 

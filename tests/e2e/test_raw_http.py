@@ -1,5 +1,5 @@
-"""HTTP byte by byte, and what goes wrong on the wire: the mesh carries the one, answers the other as configured, and
-goes on."""
+"""HTTP byte by byte, and faults on the wire: the mesh forwards valid messages, responds to faults as configured, and
+continues."""
 
 from __future__ import annotations
 
@@ -84,19 +84,19 @@ async def test_a_body_is_held_back_until_the_server_wants_it(mesh):
     assert '"body": "words"' in rest
 
 
-async def test_a_server_may_refuse_a_body_unseen(mesh):
+async def test_a_server_may_reject_a_request_before_its_body(mesh):
     head = ("POST /refuse HTTP/1.1", "host: server", "content-length: 5", "expect: 100-continue", "connection: close")
     answer = await mesh.tell("client", "raw", host="server", port=80, send=request(*head))
     assert answer["received"].startswith("HTTP/1.1 417")
 
 
-async def test_http_1_0_is_answered_in_kind(mesh):
+async def test_an_http_1_0_request_gets_a_response(mesh):
     answer = await mesh.tell("client", "raw", host="server", port=80, send=request("GET /old HTTP/1.0", "host: server"))
     assert answer["received"].startswith("HTTP/1.0 200") or answer["received"].startswith("HTTP/1.1 200")
     assert '"path": "/old"' in answer["received"]
 
 
-async def test_http_1_0_keeps_its_connection_where_it_asks_to(mesh):
+async def test_http_1_0_with_keep_alive_keeps_its_connection(mesh):
     kept = ("host: server", "connection: keep-alive")
     both = request("GET /first HTTP/1.0", *kept) + request("GET /second HTTP/1.0", *kept)
     answer = await mesh.tell("client", "raw", host="server", port=80, send=both, until='"path": "/second"')
@@ -105,7 +105,7 @@ async def test_http_1_0_keeps_its_connection_where_it_asks_to(mesh):
 
 
 async def test_http_1_0_without_a_host_is_for_the_workload_and_refused_by_a_callers_proxy(mesh):
-    """Nothing but the Host tells services apart that share a port."""
+    """Only the Host header distinguishes services that share a port."""
     send = request("GET /hostless HTTP/1.0")
     address = mesh.pod("server").addresses[0]
     inside = await mesh.tell("bare", "raw", host=address, port=8080, send=send)
@@ -122,7 +122,7 @@ async def test_upgrades_carry_bytes_both_ways(mesh, protocol):
     assert answer["received"].endswith("cba"), answer
 
 
-async def test_an_upgrade_that_nobody_knows_is_refused_and_http2_is_not_upgraded_to(mesh):
+async def test_an_unknown_upgrade_is_rejected_and_h2c_is_ignored(mesh):
     unknown = await said(mesh, "GET /upgrade HTTP/1.1", "host: server", "connection: upgrade", "upgrade: else")
     assert unknown.startswith("HTTP/1.1 403"), unknown
     offered = ("connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAAP__")
@@ -141,7 +141,7 @@ async def test_very_large_chunked_bodies(mesh):
     assert (answer["status"], answer["body"]["size"]) == (200, FIFTY_MEGABYTES)
 
 
-async def test_grpc_is_tried_again_by_its_status_where_that_is_written(mesh):
+async def test_grpc_is_retried_by_status_if_configured(mesh):
     retries = {"attempts": 2, "retryOn": "unavailable,resource-exhausted"}
     await mesh.try_out(virtual_service("server", {"retries": retries, "route": [to("server")]}))
     for codes, status, tries in (
@@ -155,7 +155,7 @@ async def test_grpc_is_tried_again_by_its_status_where_that_is_written(mesh):
         assert await mesh.tell("server", "grpc_received") - before == tries
 
 
-async def test_grpc_that_answers_is_not_tried_again_by_default(mesh):
+async def test_a_grpc_error_response_is_not_retried_by_default(mesh):
     await mesh.tell("server", "script_grpc", codes=["UNAVAILABLE"])
     assert await mesh.tell("client", "grpc_status", target="server:9090", method="Scripted") == {"UNAVAILABLE": 1}
 
@@ -164,8 +164,8 @@ async def test_grpc_that_answers_is_not_tried_again_by_default(mesh):
     ("who", "whom"), [("client", "web"), ("bare", "web"), ("bare", "edge")], ids=["caller", "workload", "gateway"]
 )
 async def test_grpc_web_becomes_grpc(mesh, who, whom):
-    """By the caller's proxy, or if it has none, by the workload's; and by a gateway whose server says so, for those who
-    speak nothing but gRPC."""
+    """The caller's proxy converts it, or the workload's if the caller has none; also a gateway whose server is
+    configured for it, for backends that accept only gRPC."""
     body = base64.b64encode(b"\0\0\0\0\5hello").decode()
     where = whom if who == "client" else mesh.pod(whom).addresses[0]
     answer = await mesh.get(
@@ -183,21 +183,21 @@ async def test_grpc_web_becomes_grpc(mesh, who, whom):
     assert b"grpc-status:0" in said.replace(b" ", b"")
 
 
-# What goes wrong on the wire.
+# Faults on the wire.
 
 
-async def test_a_reset_is_told_and_the_next_request_is_well(mesh):
+async def test_an_upstream_reset_is_a_503_and_the_next_request_succeeds(mesh):
     assert (await mesh.get("client", "http://server/reset", method="POST"))["status"] == 503
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
 
-async def test_an_answer_that_ends_too_early_is_an_error_and_not_a_short_answer(mesh):
+async def test_a_truncated_response_is_an_error_and_not_a_short_response(mesh):
     answer = await mesh.get("client", "http://server/too-short")
-    assert answer["status"] == 0, answer  # what came is no whole answer
+    assert answer["status"] == 0, answer  # the response is incomplete
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
 
-async def test_an_answer_that_is_too_long_smuggles_nothing(mesh):
+async def test_a_response_longer_than_its_content_length_smuggles_nothing(mesh):
     for _ in range(3):
         answer = await mesh.get("client", "http://server/too-long")
         assert (answer["status"], answer["body"]) == (200, "four")
@@ -206,13 +206,13 @@ async def test_an_answer_that_is_too_long_smuggles_nothing(mesh):
         assert "x-smuggled" not in after["headers"]
 
 
-async def test_nonsense_is_a_bad_gateway(mesh):
+async def test_an_invalid_upstream_response_is_a_502(mesh):
     assert (await mesh.get("client", "http://server/nonsense", method="POST"))["status"] in (502, 503)
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
 
-async def test_an_answer_that_http2_cannot_carry_ends_alone(mesh):
-    """All of them share one connection between the proxies."""
+async def test_a_response_that_is_invalid_in_http2_ends_only_its_own_stream(mesh):
+    """All requests share one connection between the proxies."""
     before = (await mesh.tell("server", "raw_received")).get("/unread", 0)
     waiting = asyncio.create_task(mesh.requests("client", "http://server/unread", 8, method="POST"))
 
@@ -226,7 +226,7 @@ async def test_an_answer_that_http2_cannot_carry_ends_alone(mesh):
     assert {each["status"] for each in refused} == {502}
 
 
-async def test_a_request_with_a_wrong_length_disturbs_nobody_else(mesh):
+async def test_a_request_with_a_wrong_length_does_not_affect_other_requests(mesh):
     short = request("POST /short HTTP/1.1", "host: server", "content-length: 100", body="only this")
     answer = await mesh.tell("client", "raw", host="server", port=80, send=short, timeout=1)
     assert answer["received"] == ""
@@ -253,9 +253,9 @@ UNCLEAR = {
 
 @pytest.mark.parametrize("way", ["client", "bare"])
 @pytest.mark.parametrize("lines", UNCLEAR.values(), ids=UNCLEAR)
-async def test_a_request_whose_end_is_unclear_reaches_nobody(mesh, way, lines):
-    """What one side takes for its content, the other may take for a next request (CVE-2024-23326). Refused by the
-    caller's proxy, and by the workload's if the caller has none."""
+async def test_a_request_of_ambiguous_length_does_not_reach_the_application(mesh, way, lines):
+    """The body for one side could be another request for the other (CVE-2024-23326). The caller's proxy rejects it,
+    or the workload's if the caller has none."""
     where = (
         {"host": "server", "port": 80} if way == "client" else {"host": mesh.pod("server").addresses[0], "port": 8080}
     )
@@ -267,7 +267,7 @@ async def test_a_request_whose_end_is_unclear_reaches_nobody(mesh, way, lines):
 
 
 @pytest.mark.parametrize("kind", ["resets", "continuations"])
-async def test_a_flood_of_frames_ends_its_connection_and_disturbs_nobody_else(mesh, kind):
+async def test_a_flood_of_http2_frames_ends_only_its_own_connection(mesh, kind):
     bare = next(each for each in mesh.engine.pods() if each.plan.workload.name == "bare")
     connection = socket_in(bare.namespace)
     await asyncio.get_running_loop().sock_connect(connection, (mesh.pod("server").addresses[0], 8080))
@@ -277,7 +277,7 @@ async def test_a_flood_of_frames_ends_its_connection_and_disturbs_nobody_else(me
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
 
-async def test_an_answer_before_the_content_arrives_and_ends_only_its_own_connection(mesh):
+async def test_a_response_sent_before_the_request_body_arrives_and_ends_only_its_own_connection(mesh):
     for _ in range(3):
         head = request("POST /early HTTP/1.1", "host: server", "content-length: 1000000")
         answer = await mesh.tell("client", "raw", host="server", port=80, send=head, until="too much")
@@ -285,15 +285,15 @@ async def test_an_answer_before_the_content_arrives_and_ends_only_its_own_connec
     assert (await mesh.get("client", "http://server/after", method="POST"))["status"] == 200
 
 
-async def test_an_answer_that_is_reset_half_way_is_an_error_and_is_not_asked_for_again(mesh):
+async def test_a_response_reset_half_way_is_an_error_and_is_not_retried(mesh):
     before = (await mesh.tell("server", "raw_received")).get("/cut", 0)
     answer = await mesh.get("client", "http://server/cut")
-    assert answer["status"] == 0, answer  # what came is no whole answer
+    assert answer["status"] == 0, answer  # the response is incomplete
     assert (await mesh.tell("server", "raw_received"))["/cut"] == before + 1
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
 
-async def test_a_slow_reader_gets_everything_and_holds_up_nobody(mesh):
+async def test_a_slow_reader_gets_everything_and_blocks_no_other_request(mesh):
     slow = mesh.tell("client", "slow_download", url=f"http://server:81/bytes/{FIFTY_MEGABYTES}", pause=0.05, pieces=30)
     task = asyncio.create_task(slow)
     answers = await mesh.requests("client", "http://server:81/beside", 50)
@@ -301,8 +301,8 @@ async def test_a_slow_reader_gets_everything_and_holds_up_nobody(mesh):
     assert await task == {"status": 200, "size": FIFTY_MEGABYTES}
 
 
-async def test_readers_who_have_stopped_hold_up_nobody(mesh):
-    """All of them share one connection between the proxies."""
+async def test_stalled_readers_block_no_other_request(mesh):
+    """All requests share one connection between the proxies."""
     await mesh.tell("client", "stall", url=f"http://server:81/bytes/{FIFTY_MEGABYTES}", count=5)
     await quiet(mesh, "client", "rx")
     beside = await mesh.tell("client", "download", url="http://server:81/bytes/1000000")
@@ -323,7 +323,7 @@ async def test_a_server_that_has_stopped_reading_some_requests_reads_others(mesh
 
 
 async def quiet(mesh, workload, direction):
-    """Until what may be sent has been."""
+    """Wait until no more bytes flow."""
     pattern, seen = rf"^cluster\.outbound\|8[01]\|\|server.*upstream_cx_{direction}_bytes_total$", []
 
     async def unchanged():

@@ -1,4 +1,4 @@
-"""What a mesh does when services are slow, broken or overrun: timeouts, retries, faults, limits, ejection."""
+"""A mesh with slow, broken or overloaded services: timeouts, retries, faults, limits, ejection."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_timeout_ends_a_request_that_the_server_got(mesh):
     assert (await mesh.get("client", "http://app/in-time"))["status"] == 200
 
 
-async def test_without_a_timeout_a_slow_answer_arrives(mesh):
+async def test_without_a_timeout_a_slow_response_arrives(mesh):
     await mesh.tell("app", "script", path="/slow", steps=[{"delay": 1.5}])
     answer = await mesh.get("client", "http://app/slow")
     assert answer["status"] == 200
@@ -59,14 +59,14 @@ async def test_retries_are_made_and_counted_at_the_server(mesh):
     "spec.http[].retries.attempts",
     "spec.http[].retries.retryOn",
 )
-async def test_retries_end_after_as_many_attempts(mesh):
+async def test_retries_stop_after_the_configured_attempts(mesh):
     await mesh.try_out(virtual_service("app", {"retries": {"attempts": 2, "retryOn": "5xx"}, "route": [to("app")]}))
     await mesh.tell("app", "script", path="/never", forever={"status": 500})
     assert (await mesh.get("client", "http://app/never"))["status"] == 500
     assert await mesh.received("app", "/never") == 3
 
 
-async def test_no_retry_where_none_is_wanted(mesh):
+async def test_no_retry_with_zero_attempts(mesh):
     await mesh.try_out(virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]}))
     await mesh.tell("app", "script", path="/once", forever={"status": 503})
     assert (await mesh.get("client", "http://app/once"))["status"] == 503
@@ -88,7 +88,7 @@ async def test_status_codes_can_be_named_for_retries(mesh):
     "VirtualService",
     "spec.http[].retries.perTryTimeout",
 )
-async def test_a_try_that_takes_too_long_is_made_again(mesh):
+async def test_a_try_that_exceeds_its_timeout_is_retried(mesh):
     await mesh.try_out(
         virtual_service(
             "app",
@@ -104,7 +104,7 @@ async def test_a_try_that_takes_too_long_is_made_again(mesh):
     "VirtualService",
     "spec.http[].fault.abort.httpStatus",
 )
-async def test_aborts_are_injected_as_often_as_asked(mesh):
+async def test_aborts_are_injected_at_the_configured_percentage(mesh):
     fault = {"abort": {"httpStatus": 451, "percentage": {"value": 50}}}
     await mesh.try_out(virtual_service("app", {"fault": fault, "route": [to("app")]}))
     before = await mesh.received("app", "/faulty")
@@ -192,7 +192,7 @@ async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests_unt
     bad = mesh.pods("pool")[1].name
     await tell(mesh.sockets, bad, "script", path="/work", forever={"status": 500})
     seen = Counter(answer["status"] for answer in await mesh.requests("client", "http://pool/work", 60, parallel=1))
-    assert seen[500] >= 9  # Envoy's own number is 5
+    assert seen[500] >= 9  # Envoy's default is 5
 
     async def ejected():
         return await mesh.stat("client", r"^cluster\.outbound\|80\|\|pool.*ejections_active$")
@@ -204,7 +204,8 @@ async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests_unt
     assert bad not in {answer["body"]["pod"] for answer in answers}
     assert (await tell(mesh.sockets, bad, "received"))["/work"] == before
 
-    # It comes back after its time, at the next look: by default after thirty seconds, with a look every ten.
+    # It returns after its ejection time, at the next interval: by default after thirty seconds, with an interval of
+    # ten.
     outlier |= {"interval": "0.25s", "baseEjectionTime": "4s"}
     await mesh.try_out(destination_rule("pool", outlierDetection=outlier, **balanced), once)
     had = (await cluster(mesh, "client", "outbound|80||pool.shop.svc.cluster.local"))["outlier_detection"]
@@ -224,7 +225,7 @@ async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests_unt
     "spec.trafficPolicy.outlierDetection.maxEjectionPercent",
 )
 @pytest.mark.parametrize(("most", "ejected"), [(40, 1), (100, 3)])
-async def test_of_pods_that_all_fail_no_more_are_ejected_than_may_be(mesh, most, ejected):
+async def test_ejection_respects_the_maximum_percentage_when_all_pods_fail(mesh, most, ejected):
     outlier = {"consecutive5xxErrors": 1, "interval": "0.2s", "baseEjectionTime": "60s", "maxEjectionPercent": most}
     await mesh.try_out(
         destination_rule("pool", outlierDetection=outlier, loadBalancer={"simple": "ROUND_ROBIN"}),
@@ -244,8 +245,8 @@ async def test_of_pods_that_all_fail_no_more_are_ejected_than_may_be(mesh, most,
         await tell(mesh.sockets, pod.name, "script", path="/all")
 
 
-async def test_a_request_that_the_server_may_have_acted_on_is_not_made_twice(mesh):
-    """By default only what surely did not arrive is tried again."""
+async def test_a_request_that_reached_the_server_is_not_retried(mesh):
+    """By default only requests that surely did not arrive are retried."""
     await mesh.tell("app", "script", path="/reset", forever={"reset": True})
     assert (await mesh.get("client", "http://app/reset", method="POST"))["status"] == 503
     assert await mesh.received("app", "/reset") == 1

@@ -1,4 +1,4 @@
-"""Where requests go and what happens to them on the way: VirtualService and DestinationRule, seen on the wire."""
+"""Routing and modification of requests by VirtualService and DestinationRule, on the wire."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ async def test_weights_split_the_traffic(mesh):
     assert 53 <= seen["v2"] <= 147
 
 
-async def test_a_weight_of_nothing_gets_nothing(mesh):
+async def test_a_weight_of_zero_gets_no_requests(mesh):
     await mesh.try_out(virtual_service("app", {"route": [to("app", "v1", 100), to("app", "v2", 0)]}))
     assert versions(await mesh.requests("client", "http://app/", 100)) == {"v1": 100}
 
 
-async def test_headers_decide(mesh):
+async def test_headers_select_the_route(mesh):
     matches = [
         {"headers": {"x-exact": {"exact": "yes"}}},
         {"headers": {"x-prefix": {"prefix": "be"}}},
@@ -89,7 +89,7 @@ async def test_all_conditions_of_one_match_must_hold(mesh):
     assert await version(mesh, "http://app/", headers={"x-a": "1"}, method="PUT") == "v1"
 
 
-async def test_methods_decide(mesh):
+async def test_methods_select_the_route(mesh):
     await mesh.try_out(
         virtual_service(
             "app", {"match": [{"method": {"exact": "POST"}}], "route": [to("app", "v2")]}, {"route": [to("app", "v1")]}
@@ -105,7 +105,7 @@ async def test_methods_decide(mesh):
     "spec.http[].match[].uri.prefix",
     "spec.http[].match[].uri.regex",
 )
-async def test_paths_decide(mesh):
+async def test_paths_select_the_route(mesh):
     matches = [{"uri": {"exact": "/one"}}, {"uri": {"prefix": "/two/"}}, {"uri": {"regex": "/three/[a-z]+"}}]
     await mesh.try_out(
         virtual_service("app", {"match": matches, "route": [to("app", "v2")]}, {"route": [to("app", "v1")]})
@@ -116,7 +116,7 @@ async def test_paths_decide(mesh):
         assert await version(mesh, f"http://app{path}") == "v1", path
 
 
-async def test_who_calls_decides(mesh):
+async def test_source_labels_select_the_route(mesh):
     match = [{"sourceLabels": {"team": "red"}}]
     await mesh.try_out(
         virtual_service("app", {"match": match, "route": [to("app", "v2")]}, {"route": [to("app", "v1")]})
@@ -125,7 +125,7 @@ async def test_who_calls_decides(mesh):
     assert versions(await mesh.requests("stranger", "http://app/", 10)) == {"v1": 10}
 
 
-async def test_a_path_nobody_routes_is_not_found(mesh):
+async def test_a_path_without_a_route_is_a_404(mesh):
     await mesh.try_out(virtual_service("app", {"match": [{"uri": {"prefix": "/known"}}], "route": [to("app", "v1")]}))
     assert (await mesh.get("client", "http://app/known"))["status"] == 200
     assert (await mesh.get("client", "http://app/unknown"))["status"] == 404
@@ -189,7 +189,7 @@ async def test_paths_and_hosts_are_rewritten(mesh):
     assert (body["path"], body["host"]) == ("/other", "app")
 
 
-async def test_redirects_are_answered_by_the_proxy(mesh):
+async def test_the_proxy_sends_redirects(mesh):
     await mesh.try_out(
         virtual_service(
             "app",
@@ -205,7 +205,7 @@ async def test_redirects_are_answered_by_the_proxy(mesh):
     assert await mesh.received("app-v1", "/moved") == 0
 
 
-async def test_direct_responses_are_answered_by_the_proxy(mesh):
+async def test_the_proxy_sends_direct_responses(mesh):
     await mesh.try_out(
         virtual_service(
             "app",
@@ -284,7 +284,7 @@ async def test_moving_the_weight_under_load_fails_no_request(mesh):
     assert versions(await mesh.requests("client", "http://app/", 20)) == {"v2": 20}
 
 
-async def test_a_new_subset_can_be_used_in_the_same_moment(mesh):
+async def test_a_new_subset_and_its_route_can_be_added_in_one_change(mesh):
     """Make before break: the cluster is there before the route that names it, and gone only after it."""
     await mesh.tell("client", "load_start", name="subset", url="http://pool/", parallel=4)
     for number in range(5):

@@ -1,4 +1,4 @@
-"""What DestinationRules do on the wire: who is chosen and by what, how many connections there may be, and how long."""
+"""DestinationRules on the wire: load balancing, number of connections, and their lifetime."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def by(**hashing):
 
 
 async def chosen(mesh, user, *, url="http://pool/", **arguments):
-    """The one pod that a user's requests go to."""
+    """The one pod that gets a user's requests."""
     answers = await mesh.requests("client", url, 4, parallel=2, **arguments)
     pods = {answer["body"]["pod"] for answer in answers}
     assert len(pods) == 1, (user, pods)
@@ -84,7 +84,7 @@ async def by_header(mesh):
     "spec.trafficPolicy.loadBalancer.consistentHash.ringHash.minimumRingSize",
     "spec.trafficPolicy.loadBalancer.consistentHash.maglev.tableSize",
 )
-async def test_who_has_the_same_header_is_sent_to_the_same_pod(mesh):
+async def test_requests_with_the_same_header_go_to_the_same_pod(mesh):
     for table, kind, size in (
         ({"minimumRingSize": 64}, "ring_hash", {"minimum_ring_size": "64"}),
         ({"ringHash": {"minimumRingSize": 2048}}, "ring_hash", {"minimum_ring_size": "2048"}),
@@ -96,7 +96,7 @@ async def test_who_has_the_same_header_is_sent_to_the_same_pod(mesh):
         assert (had["lb_policy"], had[f"{kind}_lb_config"]) == (kind.upper(), size)
 
 
-async def test_when_a_pod_goes_most_others_stay_where_they_were(mesh):
+async def test_when_a_pod_is_removed_most_hashes_keep_their_pod(mesh):
     await mesh.try_out(by(httpHeaderName="x-user"))
     before = await by_header(mesh)
     await scale(mesh, 2)
@@ -105,7 +105,7 @@ async def test_when_a_pod_goes_most_others_stay_where_they_were(mesh):
     await scale(mesh, 3)
     assert set(after.values()) == left
     stayed = [user for user, pod in before.items() if pod in left and after[user] == pod]
-    assert len(stayed) >= len(USERS) / 3, (before, after)  # a ring of two has more points of each
+    assert len(stayed) >= len(USERS) / 3, (before, after)  # a ring for two pods has more points for each
 
 
 async def scale(mesh, replicas):
@@ -115,7 +115,7 @@ async def scale(mesh, replicas):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.consistentHash.httpQueryParameterName")
-async def test_who_has_the_same_parameter_is_sent_to_the_same_pod(mesh):
+async def test_requests_with_the_same_query_parameter_go_to_the_same_pod(mesh):
     await mesh.try_out(by(httpQueryParameterName="user"))
     pods = {user: await chosen(mesh, user, url=f"http://pool/?user={user}") for user in USERS}
     assert len(set(pods.values())) > 1
@@ -141,7 +141,7 @@ async def test_one_caller_is_sent_to_one_pod_by_http_and_by_tcp(mesh):
     "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[].name",
     "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[].value",
 )
-async def test_who_has_no_cookie_is_given_one_and_stays_where_it_leads(mesh):
+async def test_a_caller_without_the_cookie_gets_one_and_sticks_to_its_pod(mesh):
     attributes = [{"name": "SameSite", "value": "Lax"}, {"name": "Secure"}]
     await mesh.try_out(by(httpCookie={"name": "who", "path": "/", "ttl": "90s", "attributes": attributes}))
     first = await mesh.get("client", "http://pool/")
@@ -154,7 +154,7 @@ async def test_who_has_no_cookie_is_given_one_and_stays_where_it_leads(mesh):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.simple")
-async def test_chance_takes_no_turns_and_avoids_nobody(mesh):
+async def test_random_load_balancing_neither_rotates_nor_avoids_a_slow_pod(mesh):
     await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "RANDOM"}))
     answers = await mesh.requests("client", "http://pool/", 150, parallel=1)
     order = [answer["body"]["pod"] for answer in answers]
@@ -164,7 +164,7 @@ async def test_chance_takes_no_turns_and_avoids_nobody(mesh):
     await tell(mesh.sockets, slow, "script", path="/late", forever={"delay": 0.2})
     answers = await mesh.requests("client", "http://pool/late", 400, parallel=12)
     await tell(mesh.sockets, slow, "script", path="/late")
-    # Of three pods a third, four standard deviations apart; who looks at what is under way sends it half of that.
+    # A third of the requests, as there are three pods; four standard deviations. Least-request would send half of that.
     assert sum(answer["body"]["pod"] == slow for answer in answers) >= 95
 
 
@@ -172,13 +172,13 @@ async def test_chance_takes_no_turns_and_avoids_nobody(mesh):
 async def test_passthrough_goes_to_the_very_address_that_was_called(mesh):
     wanted = mesh.pods("pool")[1]
     url, headers = f"http://{wanted.addresses[0]}:8080/", {"host": "direct:8080"}
-    assert len(await spread(mesh, url, headers=headers)) == 3  # its host counts, and not its address
+    assert len(await spread(mesh, url, headers=headers)) == 3  # the host is used, not the address
     await mesh.try_out(destination_rule("direct", loadBalancer={"simple": "PASSTHROUGH"}))
     assert await spread(mesh, url, headers=headers) == {wanted.name: 30}
 
 
 @proves("DestinationRule", "spec.trafficPolicy.portLevelSettings[]")
-async def test_a_ports_entry_stands_for_its_whole_level(mesh):
+async def test_port_level_settings_replace_all_settings_of_the_host(mesh):
     ports = [{"port": {"number": 81}, "loadBalancer": {"consistentHash": {"useSourceIp": True}}}]
     await mesh.try_out(
         destination_rule(
@@ -234,7 +234,7 @@ async def test_a_subset_overrides_its_host_and_rules_of_one_host_are_merged(mesh
     "spec.trafficPolicy.connectionPool.http.h2UpgradePolicy",
     "spec.trafficPolicy.connectionPool.http.useClientProtocol",
 )
-async def test_connections_are_used_as_the_pool_says(mesh):
+async def test_the_connection_pool_limits_requests_and_connections(mesh):
     async def connections(word="total"):
         return await mesh.stat("client", POOL_STATS + f"upstream_cx_{word}$")
 
@@ -265,8 +265,8 @@ async def test_connections_are_used_as_the_pool_says(mesh):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.connectionPool.http.h2UpgradePolicy")
-async def test_who_is_outside_of_the_mesh_is_called_by_http2_only_where_the_rule_says_so(mesh):
-    """Its server knows only HTTP/1, so that what was asked for is seen in what becomes of the request, too."""
+async def test_a_server_outside_of_the_mesh_is_called_over_http2_only_if_the_rule_upgrades(mesh):
+    """The server supports only HTTP/1, so the response also shows the protocol that was used."""
     stats = r"^cluster\.outbound\|91\|\|plain\.shop.*upstream_cx_http2_total$"
     for policy, status in (("DEFAULT", 200), ("UPGRADE", 502)):
         await mesh.try_out(destination_rule("plain", connectionPool={"http": {"h2UpgradePolicy": policy}}))
@@ -282,11 +282,11 @@ async def test_who_is_outside_of_the_mesh_is_called_by_http2_only_where_the_rule
     "spec.trafficPolicy.connectionPool.tcp.tcpKeepalive.interval",
     "spec.trafficPolicy.connectionPool.tcp.tcpKeepalive.probes",
 )
-async def test_connections_live_as_long_as_the_pool_says(mesh):
+async def test_the_connection_pool_limits_the_lifetime_of_connections(mesh):
     for limit in ("idleTimeout", "maxConnectionDuration"):
         await mesh.try_out(destination_rule("plain", connectionPool={"tcp": {limit: "0.5s"}}))
         answer = await mesh.tell("client", "tcp", host="plain", port=9000, send="hello")
-        assert answer["received"] == "hello", (limit, answer)  # the end came by the proxy, not by the server
+        assert answer["received"] == "hello", (limit, answer)  # the proxy closed it, not the server
     keepalive = {"time": "77s", "interval": "5s", "probes": 4}
     await mesh.try_out(destination_rule("plain", connectionPool={"tcp": {"tcpKeepalive": keepalive}}))
     talking = asyncio.create_task(mesh.tell("client", "tcp", host="plain", port=9000, send="hello", timeout=10))
@@ -299,14 +299,14 @@ async def test_connections_live_as_long_as_the_pool_says(mesh):
 
 
 def _timers(pid, address):
-    """What the kernel says of a pod's connections to an address."""
+    """The kernel's timers of a pod's connections to an address."""
     command = ["nsenter", "-t", str(pid), "-n", "ss", "-tnoH", "dst", f"{address}:9000"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     return "\n".join(line for line in lines if "keepalive" in line)
 
 
 @proves("DestinationRule", "spec.trafficPolicy.connectionPool.tcp.connectTimeout")
-async def test_a_server_that_does_not_answer_is_given_up_in_time(mesh):
+async def test_a_connect_timeout_ends_a_call_to_a_silent_server(mesh):
     nobody = mesh.pod("client").addresses[0].rpartition(".")[0] + ".251"
     entry = {
         "hosts": ["silent.example.com"],
@@ -357,12 +357,12 @@ async def test_retries_keep_to_their_budget(mesh):
     assert await tries(retryBudget={"percent": 0, "minRetryConcurrency": 0}) == 40
     assert await tries(connectionPool={"http": {"maxRetries": 100}}) == 160
     assert 40 < await tries(connectionPool={"http": {"maxRetries": 1}}) < 80
-    assert 40 < await tries() < 120  # a fifth of what is under way, and three
+    assert 40 < await tries() < 120  # a fifth of the active requests, plus three
     assert await mesh.stat("client", POOL_STATS + "upstream_rq_retry_overflow$") > 0
 
 
 @proves("DestinationRule", "spec.trafficPolicy.proxyProtocol.version")
-async def test_the_proxy_header_tells_the_server_who_called(mesh):
+async def test_the_proxy_header_carries_the_callers_address(mesh):
     own = mesh.pod("client").addresses
     for version, begins in (("V1", tuple(f"PROXY TCP{6 if ':' in each else 4} {each} " for each in own)),
                             ("V2", "\r\n\r\n\0\r\nQUIT\n")):  # fmt: skip
@@ -377,7 +377,7 @@ async def test_the_proxy_header_tells_the_server_who_called(mesh):
     "spec.trafficPolicy.outlierDetection.consecutiveGatewayErrors",
     "spec.trafficPolicy.outlierDetection.minHealthPercent",
 )
-async def test_gateway_errors_eject_and_a_least_health_keeps_everybody(mesh):
+async def test_gateway_errors_eject_unless_the_minimum_health_percent_prevents_it(mesh):
     bad = mesh.pods("pool")[0].name
     outlier = {"consecutive5xxErrors": 0, "consecutiveGatewayErrors": 2, "interval": "0.2s", "maxEjectionPercent": 50}
     once = virtual_service("pool", {"retries": {"attempts": 0}, "route": [to("pool")]})
@@ -396,7 +396,7 @@ async def test_gateway_errors_eject_and_a_least_health_keeps_everybody(mesh):
         assert await mesh.received("pool", "/gate") >= 4
         assert (bad in await spread(mesh, "http://pool/fine")) is wanted, least
         await tell(mesh.sockets, bad, "script", path="/gate")
-        await mesh.try_out(once)  # the next one begins with everybody
+        await mesh.try_out(once)  # the next case starts with all endpoints
 
 
 @proves(
@@ -413,7 +413,7 @@ async def test_a_server_that_cannot_be_reached_is_ejected(mesh):
     }
     once = virtual_service("plain", {"retries": {"attempts": 0}, "route": [to("plain")]})
     await mesh.try_out(destination_rule("plain", outlierDetection=outlier), once)
-    for _ in range(2):  # Envoy's own number is 5
+    for _ in range(2):  # Envoy's default is 5
         assert (await mesh.get("client", "http://plain:90/"))["status"] == 503
     stat = r"^cluster\.outbound\|90\|\|plain.*outlier_detection\.ejections_active$"
     assert await eventually(lambda: mesh.stat("client", stat)) == 1
@@ -426,7 +426,7 @@ async def test_a_server_that_cannot_be_reached_is_ejected(mesh):
     "spec.trafficPolicy.loadBalancer.warmup.aggression",
     "spec.trafficPolicy.loadBalancer.warmupDurationSecs",
 )
-async def test_a_new_pod_begins_with_a_small_share_unless_the_least_is_all_or_warming_up_is_aggressive(mesh):
+async def test_a_new_pod_starts_with_a_small_share_unless_its_minimum_is_100_percent_or_the_aggression_high(mesh):
     for warmup, gets_less in (
         ({"warmup": {"duration": "20s"}}, True),
         ({"warmup": {"duration": "20s", "minimumPercent": 100}}, False),
@@ -436,8 +436,8 @@ async def test_a_new_pod_begins_with_a_small_share_unless_the_least_is_all_or_wa
         await scale(mesh, 2)
         await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "ROUND_ROBIN", **warmup}))
         old = {pod.name for pod in mesh.pods("pool")}
-        await asyncio.sleep(6)  # those who are there were new to the changed cluster, too
+        await asyncio.sleep(6)  # existing pods were new to the changed cluster, too
         await scale(mesh, 3)
         seen = await spread(mesh, count=60)
         new = sum(count for name, count in seen.items() if name not in old)
-        assert (new < 14) is gets_less, (warmup, seen)  # and not a third
+        assert (new < 14) is gets_less, (warmup, seen)  # not a third

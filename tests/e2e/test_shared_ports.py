@@ -1,5 +1,6 @@
-"""One port of a workload, of which two Services say different things: each one's callers are met as it says, whichever is
-the older (in files the first by name); and who comes without the mesh's TLS is met as the older says."""
+"""One port of a workload for which two Services declare different protocols: callers of each Service get its
+protocol, whichever is older (in files the first by name); callers without mutual TLS get the protocol of the
+older one."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ BARE = {"sidecar.istio.io/inject": "false"}
 PREFIXES = {"tcp": "tcp-", "http": "http-", "grpc": "grpc-", "unsaid": ""}
 PAIRS = (*itertools.permutations(("tcp", "http", "unsaid"), 2), ("http", "grpc"), ("grpc", "http"))
 DRAINING = r"^listener_manager\.total_filter_chains_draining$"
-APPS = ("http", "echo", "grpc", "greeting")  # of which each pair shares one
+APPS = ("http", "echo", "grpc", "greeting")  # each pair shares one
 
 
 class Shared(NamedTuple):
-    """A Service of a pair, the older of which comes first."""
+    """A Service of a pair; the older one comes first."""
 
     pair: tuple[str, str]
     newer: bool
@@ -51,7 +52,7 @@ def files(control):
     services = []
     for each in EVERY:
         ports = [{"name": f"{PREFIXES[each.says]}{app}x", "port": each.port(app)} for app in APPS]
-        headless = {"clusterIP": "None"} if each.says == "unsaid" else {}  # as those that say nothing mostly are
+        headless = {"clusterIP": "None"} if each.says == "unsaid" else {}  # as undeclared ones mostly are
         services.append(service(str(each), *ports, selector={"app": "server"}, **headless))
     return {
         "client.yaml": text(workload("client", control=control)),
@@ -65,7 +66,7 @@ def files(control):
 
 
 def edge():
-    """A gateway that leads to the HTTP of each by its name."""
+    """A gateway that routes to the HTTP port of each Service by its name."""
     served = {"port": {"number": 80, "name": "http", "protocol": "HTTP"}, "hosts": ["*"]}
     pod = workload("edge", control=Path())
     yield {**pod, "spec": {"gateway": {"publish": []}, "serviceAccount": "edge"}}
@@ -106,26 +107,26 @@ async def called(mesh, shared):
 
 @pytest.mark.parametrize("shared", [each for each in saying(*PREFIXES) if each.values[0].pair != ("grpc", "http")])
 @pytest.mark.parametrize("caller", ["client", "outsider"])
-async def test_an_application_that_speaks_only_http1_answers(mesh, caller, shared):
+async def test_an_application_that_speaks_only_http1_responds(mesh, caller, shared):
     assert await status(mesh, caller, shared) == 200
 
 
 @pytest.mark.parametrize("shared", [each for each in saying("http", "unsaid") if "grpc" not in each.values[0].pair])
-async def test_it_answers_callers_of_a_gateway(mesh, shared):
+async def test_a_request_through_a_gateway_gets_a_response(mesh, shared):
     assert (await mesh.get("outsider", "http://edge/", headers={"Host": f"{shared}.example.com"}))["status"] == 200
 
 
 @pytest.mark.parametrize("shared", saying("tcp", "unsaid"))
 @pytest.mark.parametrize("caller", ["client", "outsider"])
-async def test_bytes_arrive_unless_the_older_keeps_the_port_for_http_and_nobody_declares_them(mesh, caller, shared):
+async def test_bytes_arrive_unless_the_older_service_declares_http_and_the_newer_declares_nothing(mesh, caller, shared):
     kept = shared.pair == ("http", "unsaid")
     assert await echoed(mesh, caller, shared) is not kept
 
 
 @pytest.mark.parametrize("shared", [*saying("tcp", "unsaid", "grpc"), pytest.param(EVERY[-1], id=str(EVERY[-1]))])
-async def test_grpc_passes_a_service_that_does_not_say_http1(mesh, shared):
-    """And one that does, if an older one says gRPC."""
-    if shared.pair == ("http", "grpc"):  # the older one decides, unless it is asked to leave that to callers
+async def test_grpc_passes_a_service_that_does_not_declare_http1(mesh, shared):
+    """It also passes one that does, if an older Service declares gRPC."""
+    if shared.pair == ("http", "grpc"):  # the older one decides, unless it uses the callers' protocol
         assert await called(mesh, shared) != {"OK": 1}
         older = str(Shared(shared.pair, newer=False))
         as_called = {"http": {"useClientProtocol": True}}
@@ -134,7 +135,7 @@ async def test_grpc_passes_a_service_that_does_not_say_http1(mesh, shared):
 
 
 @pytest.mark.parametrize("shared", [each for each in saying("tcp", "http") if "grpc" not in each.values[0].pair])
-async def test_all_of_it_holds_where_only_the_meshs_tls_comes_in(mesh, shared):
+async def test_shared_ports_work_with_strict_mtls(mesh, shared):
     await mesh.edit(security("PeerAuthentication", {"mtls": {"mode": "STRICT"}}))
     for each in (Shared(shared.pair, newer=False), Shared(shared.pair, newer=True)):
         assert await status(mesh, "client", each) == 200
@@ -144,7 +145,7 @@ async def test_all_of_it_holds_where_only_the_meshs_tls_comes_in(mesh, shared):
             assert await called(mesh, each) == {"OK": 1}
 
 
-async def test_where_only_the_meshs_tls_comes_in_a_newcomer_ends_no_connection_of_the_older(mesh):
+async def test_with_strict_mtls_a_newer_service_ends_no_connection_of_the_older(mesh):
     strict = security("PeerAuthentication", {"mtls": {"mode": "STRICT"}}, app="alone")
     await mesh.edit(strict)
 
@@ -156,13 +157,13 @@ async def test_where_only_the_meshs_tls_comes_in_a_newcomer_ends_no_connection_o
     await mesh.tell("client", "say", name="bytes", send="before.", until="before.")
     newcomer = service("newcomer", {"name": "http", "port": 9000}, selector={"app": "alone"})
     await mesh.edit({"test.yaml": strict["test.yaml"] + "---\n" + text(newcomer)})
-    assert await mesh.get("client", "http://newcomer:9000/")  # it is there, and its application speaks no HTTP
+    assert await mesh.get("client", "http://newcomer:9000/")  # it exists, and its application does not speak HTTP
     assert await quiet()
     await mesh.tell("client", "say", name="bytes", send="after.", until="after.")
 
 
-async def test_an_older_service_that_says_tcp_is_never_made_to_wait(mesh):
-    """In PERMISSIVE everybody waits whether TLS comes."""
+async def test_a_port_that_the_older_service_declares_as_tcp_is_not_delayed(mesh):
+    """With PERMISSIVE every connection waits for a TLS ClientHello."""
     await mesh.edit(security("PeerAuthentication", {"mtls": {"mode": "DISABLE"}}))
     waited = {}
     for pair in (("tcp", "http"), ("http", "tcp")):
@@ -176,8 +177,8 @@ async def test_an_older_service_that_says_tcp_is_never_made_to_wait(mesh):
 
 
 @pytest.mark.parametrize("older", ["tcp", "unsaid"])
-async def test_in_plaintext_the_older_decides_about_callers_with_a_proxy_too(mesh, older):
-    """The HTTP/2 that their proxies make of HTTP arrives as it is."""
+async def test_without_mtls_the_older_service_decides_the_protocol_for_callers_with_a_proxy(mesh, older):
+    """The HTTP/2 of the callers' proxies is forwarded as TCP."""
     shared = Shared((older, "http"), newer=True)
     plaintext = security("PeerAuthentication", {"mtls": {"mode": "DISABLE"}})
     await mesh.edit(plaintext)
@@ -209,7 +210,7 @@ async def test_a_policy_for_paths_sees_those_of_http_and_lets_no_bytes_in(mesh, 
 
 @pytest.mark.parametrize("shared", [each for each in saying(*PREFIXES) if "grpc" not in each.values[0].pair])
 @pytest.mark.parametrize("caller", ["client", "outsider"])
-async def test_explain_says_what_happens(mesh, caller, shared):
+async def test_explain_predicts_whether_a_call_is_delivered(mesh, caller, shared):
     for scheme, app in (("http", "http"), ("tcp", "echo")):
         url = f"{scheme}://{shared}:{shared.port(app)}"
         (outcome,) = parsed(await weft("explain", caller, "--to", url, "-o", "json"))["outcomes"]

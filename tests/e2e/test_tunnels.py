@@ -1,4 +1,4 @@
-"""Tunnels: connections that a DestinationRule sends through an HTTP proxy, and an application that is asked for one."""
+"""Tunnels: connections that a DestinationRule sends through an HTTP proxy, and an application that is such a proxy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.envoy import binary
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-INNER = (("tcp", 3128), ("http", 3129), ("open", 3130))  # the last one declares nothing
+INNER = (("tcp", 3128), ("http", 3129), ("open", 3130))  # the last one is undeclared
 FAR = {"number": 9000, "name": "tcp", "protocol": "TCP"}
 
 
@@ -38,7 +38,7 @@ def files(control):
 
 
 def modern_proxy():
-    """A proxy that is asked for tunnels by HTTP/2, and leads them all to `far`: Envoy, as an application."""
+    """A proxy for tunnels over HTTP/2 that all lead to `far`: an Envoy as the application."""
     types = "type.googleapis.com/envoy.extensions"
     router = {"@type": f"{types}.filters.http.router.v3.Router"}
     route = {"cluster": "far", "upgrade_configs": [{"upgrade_type": "CONNECT", "connect_config": {}}]}
@@ -84,7 +84,7 @@ def routed(to, match=None, kind="tcp"):
 
 
 async def said(mesh, host="192.0.2.77", port=9000):
-    """Envoy ends a tunnel over HTTP/1.1 with the caller's side of it, so that one waits for the answer."""
+    """Envoy ends a tunnel over HTTP/1.1 when the caller half-closes, so this waits for the response first."""
     return (await mesh.tell("client", "tcp", host=host, port=port, send="hello", read=5))["received"]
 
 
@@ -131,8 +131,8 @@ async def test_a_tunnel_to_a_proxy_with_a_sidecar_is_within_the_meshs_tls(mesh, 
     assert await mesh.stat("client", rf"^cluster\.outbound\|{port}\|\|inner\..*\.ssl\.handshake$") > 0
 
 
-async def test_a_tunnel_is_asked_for_by_the_http_that_the_proxys_port_declares(mesh):
-    """HTTP/2 from the first proxy to the last, which ends the tunnel."""
+async def test_a_tunnel_is_requested_in_the_http_version_that_the_proxys_port_declares(mesh):
+    """HTTP/2 from the first proxy to the last, which terminates the tunnel."""
     rule = {"host": "modern", "trafficPolicy": {"tunnel": tunnel(mesh)}}
     await mesh.try_out(*routed({"host": "modern"}), istio("DestinationRule", "modern", rule))
     assert await said(mesh) == "hello"
@@ -140,7 +140,7 @@ async def test_a_tunnel_is_asked_for_by_the_http_that_the_proxys_port_declares(m
 
 
 async def test_a_service_of_its_own_is_called_through_its_tunnel(mesh):
-    """Whoever calls the proxy's TCP port means what is behind the tunnel."""
+    """A call to the proxy's TCP port goes to the end of the tunnel."""
     await mesh.try_out(istio("DestinationRule", "proxy", {"host": "proxy", "trafficPolicy": {"tunnel": tunnel(mesh)}}))
     assert await said(mesh, "proxy", 3128) == "hello"
 
@@ -158,8 +158,8 @@ async def connect(mesh, port, host="inner"):
     return (await mesh.tell("client", "raw", host=host, port=port, send=send, then="hello", until="hello"))["received"]
 
 
-@pytest.mark.parametrize("port", [3128, 3130])  # declared TCP, and not at all
-async def test_an_application_that_is_a_proxy_is_asked_by_connect(mesh, port):
+@pytest.mark.parametrize("port", [3128, 3130])  # declared TCP, and undeclared
+async def test_a_connect_request_reaches_an_application_that_is_a_proxy(mesh, port):
     answer = await connect(mesh, port)
     assert answer.startswith("HTTP/1.1 200"), answer
     assert answer.endswith("hello")
@@ -167,8 +167,8 @@ async def test_an_application_that_is_a_proxy_is_asked_by_connect(mesh, port):
     assert await mesh.stat("client", rf"^cluster\.outbound\|{port}\|\|inner\..*\.ssl\.handshake$") > 0
 
 
-async def test_where_http_is_declared_nothing_tells_whom_a_connect_is_for(mesh):
-    """Services share the port, and the request names only where it should lead."""
+async def test_a_connect_request_on_a_declared_http_port_matches_no_service(mesh):
+    """Services share the port, and the request names only the destination of the tunnel."""
     before = await mesh.tell("inner", "tunnels")
     assert (await connect(mesh, 3129)).startswith("HTTP/1.1 404")
     assert await mesh.tell("inner", "tunnels") == before
@@ -182,7 +182,7 @@ async def test_a_route_for_all_paths_takes_a_connect_too(mesh):
 
 
 async def test_no_tunnel_leads_past_a_policy_that_looks_at_requests(mesh):
-    """Within a tunnel there may be any request, and no filter would see it."""
+    """A tunnel may contain any request, and no filter would inspect it."""
     rule = {"to": [{"operation": {"paths": ["/admin"]}}]}
     spec = {"selector": {"matchLabels": {"app": "inner"}}, "action": "DENY", "rules": [rule]}
     metadata = {"name": "inner", "namespace": "shop"}

@@ -1,4 +1,4 @@
-"""Each field of a VirtualService, on the wire. What several of them do together is in `test_routing.py`."""
+"""Each field of a VirtualService, on the wire. Combinations are in `test_routing.py`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def of(path="/", *, at="app", **arguments):
 
 
 async def said(mesh, match, *requests, who="client"):
-    """For each request, whether the match takes it."""
+    """For each request, whether the match selects it."""
     await mesh.try_out(virtual_service("app", answer("yes", match=[match]), answer("no")))
     answers = [await mesh.get(who, url, **arguments) for url, arguments in requests]
     assert {each["body"] for each in answers} <= {"yes", "no"}, answers
@@ -97,7 +97,7 @@ async def test_a_match_by_scheme(mesh, kind, right, wrong):
     "spec.http[].match[].queryParams.*.regex",
 )
 @pytest.mark.parametrize(("kind", "value"), [("exact", "yes"), ("prefix", "ye"), ("regex", "y[a-f]s")])
-async def test_a_match_by_what_a_request_says(mesh, kind, value):
+async def test_matches_by_method_authority_and_headers(mesh, kind, value):
     wanted = {kind: value}
     method = {kind: {"yes": "PUT", "ye": "PU", "y[a-f]s": "P[A-Z]T"}[value]}
     authority = {kind: {"yes": "app.shop", "ye": "app.s", "y[a-f]s": r"app\.sh[a-p]+"}[value]}
@@ -111,7 +111,7 @@ async def test_a_match_by_what_a_request_says(mesh, kind, value):
 
 
 @proves("VirtualService", "spec.http[].match[].ignoreUriCase")
-async def test_a_match_that_knows_no_case(mesh):
+async def test_a_match_that_ignores_case(mesh):
     match = {"uri": {"prefix": "/Path"}, "ignoreUriCase": True}
     assert await said(mesh, match, of("/pATH/x"), of("/other")) == [True, False]
     assert await said(mesh, {"uri": {"prefix": "/Path"}}, of("/pATH/x")) == [False]
@@ -130,7 +130,7 @@ async def test_a_match_by_caller(mesh):
 
 
 @proves("VirtualService", "spec.http[].match[].gateways", "spec.gateways")
-async def test_only_what_is_for_the_mesh_counts_in_it(mesh):
+async def test_only_virtual_services_of_the_mesh_gateway_apply_inside_the_mesh(mesh):
     assert await said(mesh, {"gateways": ["mesh"]}, of()) == [True]
     assert await said(mesh, {"gateways": ["edge"]}, of()) == [False]
     await mesh.try_out(virtual_service("app", answer("yes"), gateways=["edge"]))
@@ -140,7 +140,7 @@ async def test_only_what_is_for_the_mesh_counts_in_it(mesh):
 
 
 @proves("VirtualService", "spec.exportTo", "spec.hosts")
-async def test_only_those_to_whom_it_is_exported_see_it(mesh):
+async def test_only_the_namespaces_in_export_to_use_it(mesh):
     await mesh.try_out(virtual_service("app", answer("yes"), exportTo=["."]))
     assert (await mesh.get("client", "http://app/"))["body"] == "yes"
     assert (await mesh.get("stranger", "http://app.shop/"))["body"]["path"] == "/"
@@ -148,7 +148,7 @@ async def test_only_those_to_whom_it_is_exported_see_it(mesh):
 
 
 @proves("VirtualService", "spec.http[].name", "spec.http[].match[].name", "spec.http[].match[].statPrefix")
-async def test_names_and_counters_of_routes(mesh):
+async def test_routes_have_names_and_stat_prefixes(mesh):
     route = {
         "name": "outer",
         "match": [{"name": "inner", "statPrefix": "watched", "uri": {"prefix": "/named"}}],
@@ -162,7 +162,7 @@ async def test_names_and_counters_of_routes(mesh):
 
 
 @proves("VirtualService", "spec.http[].directResponse.body.bytes")
-async def test_an_answer_given_as_bytes(mesh):
+async def test_a_direct_response_body_given_as_bytes(mesh):
     body = {"bytes": "eWVz"}
     await mesh.try_out(virtual_service("app", {"directResponse": {"status": 203, "body": body}}))
     found = await mesh.get("client", "http://app/")
@@ -247,7 +247,7 @@ async def test_headers_of_a_destination(mesh):
     "spec.http[].route[].destination.subset",
     "spec.http[].route[].destination.port.number",
 )
-async def test_where_a_route_leads(mesh):
+async def test_a_route_leads_to_host_subset_and_port(mesh):
     destination = {"host": "other", "subset": "v1", "port": {"number": 81}}
     await mesh.try_out(virtual_service("app", {"route": [{"destination": destination}]}))
     before = await mesh.stat("client", r"^cluster\.outbound\|81\|v1\|other.*upstream_rq_total$")
@@ -266,7 +266,7 @@ async def test_where_a_route_leads(mesh):
     "spec.http[].mirrors[].destination.port.number",
     "spec.http[].mirrors[].percentage.value",
 )
-async def test_copies_go_to_mirrors_as_often_as_asked(mesh):
+async def test_copies_go_to_mirrors_at_the_configured_percentage(mesh):
     there = {"host": "other", "subset": "v1", "port": {"number": 81}}
     half = {"value": 50}
     for name, mirrors, low, high in (
@@ -305,7 +305,7 @@ async def test_copies_go_to_mirrors_as_often_as_asked(mesh):
     "spec.http[].corsPolicy.allowCredentials",
     "spec.http[].corsPolicy.unmatchedPreflights",
 )
-async def test_who_may_share_answers(mesh):
+async def test_cors_headers_match_the_policy(mesh):
     policy = {
         "allowOrigins": [{"exact": "http://a"}, {"prefix": "http://b"}, {"regex": "http://c[0-9]"}],
         "allowMethods": ["GET", "PUT"],
@@ -333,7 +333,7 @@ async def test_who_may_share_answers(mesh):
     assert found["headers"]["access-control-expose-headers"] == "server-says"
     stranger = {"origin": "http://z", **asked}
     found = await mesh.get("client", "http://app/stranger", method="OPTIONS", headers=stranger)
-    assert (found["status"], found["body"]["path"]) == (200, "/stranger")  # forwarded: the application answers
+    assert (found["status"], found["body"]["path"]) == (200, "/stranger")  # forwarded: the application responds
     policy["unmatchedPreflights"] = "IGNORE"
     await mesh.try_out(virtual_service("app", {"corsPolicy": policy, "route": [to("app")]}))
     found = await mesh.get("client", "http://app/stranger", method="OPTIONS", headers=stranger)
@@ -342,7 +342,7 @@ async def test_who_may_share_answers(mesh):
 
 
 @proves("VirtualService", "spec.http[].delegate.name", "spec.http[].delegate.namespace")
-async def test_another_one_decides_part_of_it(mesh):
+async def test_a_delegate_handles_part_of_the_paths(mesh):
     await mesh.try_out(
         virtual_service(
             "app",
@@ -363,8 +363,8 @@ async def test_another_one_decides_part_of_it(mesh):
 
 
 @proves("VirtualService", "spec.exportTo")
-async def test_only_one_that_is_exported_there_decides_part_of_it(mesh):
-    """It is the namespace of who hands over that counts, and not the caller's."""
+async def test_only_a_delegate_exported_to_the_roots_namespace_is_used(mesh):
+    """The namespace of the delegating VirtualService counts, not the caller's."""
     root = virtual_service("app", {"delegate": {"name": "part", "namespace": "far"}}, answer("root"))
     for export_to, word in ((["."], "root"), (["shop"], "part"), (["far", "shop"], "part"), (["*"], "part")):
         part = {"http": [answer("part")], "exportTo": export_to}
@@ -378,7 +378,7 @@ async def test_only_one_that_is_exported_there_decides_part_of_it(mesh):
     "spec.http[].fault.abort.grpcStatus",
     "spec.http[].fault.abort.percentage.value",
 )
-async def test_a_fault_that_grpc_understands(mesh):
+async def test_a_fault_with_a_grpc_status(mesh):
     fault = {"abort": {"grpcStatus": "RESOURCE_EXHAUSTED", "percentage": {"value": 100}}}
     await mesh.try_out(virtual_service("app", {"fault": fault, "route": [to("app")]}))
     headers = {"content-type": "application/grpc"}
@@ -387,11 +387,11 @@ async def test_a_fault_that_grpc_understands(mesh):
 
 
 @proves("VirtualService", "spec.http[].retries.retryIgnorePreviousHosts")
-async def test_a_retry_goes_to_somebody_else_unless_it_need_not(mesh):
+async def test_a_retry_avoids_the_failed_host_unless_configured_otherwise(mesh):
     bad = mesh.pod("app-v1").name
     await tell(mesh.sockets, bad, "script", path="/half", forever={"status": 503})
-    # Half of the first tries fail. Then Envoy looks up to five times for somebody else, or takes anybody. At random: by
-    # load, whoever fails at once would be asked more often.
+    # Half of the first tries fail. Then Envoy selects up to five times to avoid the failed host, or accepts any.
+    # Random, because least-request would prefer the pod that fails at once.
     anybody = istio(
         "DestinationRule", "anybody", {"host": "app", "trafficPolicy": {"loadBalancer": {"simple": "RANDOM"}}}
     )
@@ -400,14 +400,15 @@ async def test_a_retry_goes_to_somebody_else_unless_it_need_not(mesh):
         await mesh.try_out(anybody, virtual_service("app", {"retries": retries, "route": [to("app")]}))
         answers = await mesh.requests(
             "client", "http://app/half", 100, parallel=2
-        )  # the budget lets three wait for their turn
+        )  # the budget permits three concurrent retries
         assert fewest <= sum(each["status"] == 503 for each in answers) <= most
     await tell(mesh.sockets, bad, "script", path="/half")
 
 
 @proves("VirtualService", "spec.http[].retries.backoff")
-async def test_a_retry_waits_as_long_as_asked(mesh):
-    """Each pause is anything up to the interval, which doubles: all three below a tenth of it is one in ten thousand."""
+async def test_a_retry_waits_for_the_configured_backoff(mesh):
+    """Each pause is random up to the interval, which doubles: the chance that all three are below a tenth of it is
+    one in ten thousand."""
     for pod in ("app-v1", "app-v2"):
         await mesh.tell(pod, "script", path="/slow", forever={"status": 503})
     retries = {"attempts": 3, "retryOn": "5xx", "backoff": "1s"}
@@ -426,7 +427,7 @@ def of_streams(kind, route, match, host="app"):
 
 
 async def taken(mesh, kind, who="client", count=1, host="app.shop"):
-    """Which versions take connections."""
+    """The versions that accept connections."""
     port, name = (9443, APP) if kind == "tls" else (9000, "")
     seen = await mesh.tell(who, "names", host=host, port=port, count=count, server_name=name)
     found = Counter()

@@ -1,5 +1,5 @@
-"""What istioctl's users already type, row by row: every command, every flag, every form of a name and of an answer, on the
-demo's own mesh. What is printed is compared with what Envoy says when it is asked from its own pod, or with the kernel."""
+"""Commands of istioctl's users, row by row: every command, every flag, every form of a name and of the output, on
+the demo's own mesh. The output is compared with Envoy's admin API in the pod, or with the kernel."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ ASK = "import sys, urllib.request as r; sys.stdout.buffer.write(r.urlopen(sys.ar
 
 
 def files(control):
-    """The demo's, with a workload that has no proxy."""
+    """The demo's files, with a workload without a proxy."""
     found = {str(path.relative_to(SHOP)): path.read_text() for path in SHOP.rglob("*") if path.is_file()}
     return {**found, "outsider.yaml": found["outsider.yaml.example"]}
 
 
 async def envoy(mesh, path, pod="frontend"):
-    """As curl in the pod gets it; weft is not asked."""
+    """As curl in the pod gets it, without weft."""
     into = ["nsenter", "-t", str(mesh.pod(pod).pid), "-n", sys.executable, "-c", ASK, f"http://127.0.0.1:15000{path}"]
     return json.loads((await asyncio.to_thread(subprocess.run, into, capture_output=True, check=True)).stdout)
 
@@ -66,7 +66,7 @@ def sockets(listener):
 
 
 def kind(listener):
-    """As istioctl has it: by the filters that take connections."""
+    """As in istioctl: by the network filters."""
     held = json.dumps(listener)
     found = [
         word for word, name in (("HTTP", "http_connection_manager"), ("TCP", "tcp_proxy")) if f"network.{name}" in held
@@ -105,7 +105,7 @@ async def test_routes_by_name(mesh):
         assert parsed(await weft("proxy-config", "routes", POD, "--name", name, "-o", "json")) == [truth[name]]
         shown = cells(await weft("proxy-config", "routes", POD, "--name", name))
         assert {row[0] for row in shown} == {name}
-        # What is passed on as it is, is no route to istioctl, either.
+        # Like istioctl, weft does not list passthrough as a route.
         hosts = [each for each in truth[name]["virtual_hosts"] if "PassthroughCluster" not in json.dumps(each)]
         assert sorted(row[1] for row in shown) == sorted(each["name"] for each in hosts for _ in each["routes"])
 
@@ -151,7 +151,7 @@ async def test_endpoints(mesh, flag):
 
 
 async def test_secret(mesh):
-    """The serial number and the times are those of the certificate with which Envoy really answers."""
+    """The serial number and the times are those of the certificate that Envoy presents."""
     head, own, root = rows(await weft("proxy-config", "secret", POD))
     assert "  ".join(head) == (
         "RESOURCE NAME  TYPE  STATUS  VALID CERT  SERIAL NUMBER  NOT AFTER  NOT BEFORE  TRUST DOMAIN"
@@ -168,7 +168,7 @@ WHOLE = {
     "listeners": lambda told: told,
     "routes": lambda told: told,
     "clusters": lambda told: told,
-    "endpoints": lambda told: {each["name"] for each in told},  # beside each stand counters, which go on
+    "endpoints": lambda told: {each["name"] for each in told},  # the counters beside them change
     "secret": lambda told: told,
     "bootstrap": lambda told: told,
     "log": lambda told: told,
@@ -177,7 +177,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("command", WHOLE)
-async def test_json_and_yaml_say_the_same_and_short_is_the_table(mesh, command):
+async def test_json_and_yaml_have_the_same_content_and_short_is_the_table(mesh, command):
     said = await weft("proxy-config", command, POD, "-o", "json")
     assert WHOLE[command](json.loads(said)) == WHOLE[command](
         yaml.safe_load(await weft("proxy-config", command, POD, "-o", "yaml"))
@@ -185,11 +185,11 @@ async def test_json_and_yaml_say_the_same_and_short_is_the_table(mesh, command):
     assert "PRIVATE KEY" not in said
     short = await weft("proxy-config", command, POD, "-o", "short")
     assert short.strip() and not short.startswith(("{", "["))
-    if command in ("listeners", "secret"):  # the default; of `bootstrap` istioctl, too, shows all unless asked for less
+    if command in ("listeners", "secret"):  # the default; for `bootstrap`, istioctl also shows all by default
         assert short == await weft("proxy-config", command, POD)
 
 
-async def test_whole_answers_are_envoys_own(mesh):
+async def test_whole_dumps_are_those_of_envoy(mesh):
     assert (
         parsed(await weft("pc", "bootstrap", POD, "-o", "json"))["bootstrap"]
         == ((await section(mesh, "Bootstrap"))["bootstrap"])
@@ -209,8 +209,8 @@ NAMED = [
 
 
 @pytest.mark.parametrize("command", NAMED)
-async def test_a_proxy_goes_by_every_form_of_its_name(mesh, command):
-    """Every form in each of the first and last, and in the others two of them, by turns: a process takes its time."""
+async def test_a_proxy_is_found_by_every_form_of_its_name(mesh, command):
+    """The first and last commands try every form, the others two in turn: each process takes time."""
     turn = NAMED.index(command)
     forms = FORMS if turn % (len(NAMED) - 1) == 0 else (FORMS[turn % len(FORMS)], FORMS[(turn + 1) % len(FORMS)])
     told = await asyncio.gather(*(weft(*command.split(), *words) for words in forms))
@@ -240,7 +240,7 @@ async def test_a_name_that_is_in_two_namespaces_is_not_guessed(mesh):
     assert (await weft("describe", "svc", "frontend", "-n", "shop")).startswith("Service: shop/frontend ")
 
 
-async def test_levels_of_the_log_go_up_and_back(mesh):
+async def test_log_levels_are_raised_and_reset(mesh):
     async def levels():
         into = [
             "nsenter",
@@ -268,8 +268,8 @@ async def test_levels_of_the_log_go_up_and_back(mesh):
     assert "hint:" in await weft("proxy-config", "log", POD, "--level", "rbac:loud", code=1)
 
 
-async def test_a_file_is_as_good_as_its_proxy(mesh, tmp_path):
-    """As a person with curl keeps it, long before somebody looks."""
+async def test_a_dump_file_shows_the_same_as_its_proxy(mesh, tmp_path):
+    """A dump saved with curl, read later."""
     dump = tmp_path / "dump.json"
     dump.write_text(json.dumps(await envoy(mesh, "/config_dump?include_eds=true")))
     clusters = tmp_path / "clusters.json"
@@ -283,8 +283,8 @@ async def test_a_file_is_as_good_as_its_proxy(mesh, tmp_path):
     assert "hint:" in await weft("pc", "log", "--file", str(dump), "--level", "debug", code=2)
 
 
-async def test_proxy_status_of_a_proxy_for_which_there_is_nothing(mesh):
-    """One that asks for routes of which there are none; beside the demo's, which have all that they asked for."""
+async def test_proxy_status_of_a_proxy_that_requests_unknown_routes(mesh):
+    """A proxy that requests routes that do not exist, beside those of the demo, which have all that they requested."""
     async with grpc.aio.insecure_channel(f"unix:{socket_of(mesh.engine.name).with_name('xds.sock')}") as to:
         ask = to.stream_stream(STREAM, request_serializer=DiscoveryRequest.SerializeToString)
         asked = DiscoveryRequest(type_url=ROUTE, resource_names=["no such routes"])
@@ -303,7 +303,7 @@ async def test_proxy_status_of_a_proxy_for_which_there_is_nothing(mesh):
         assert every["frontend-0.shop"]["resources"][ROUTE]["state"] == "SYNCED"
 
 
-async def test_check_inject_says_who_has_an_envoy_and_why(mesh):
+async def test_check_inject_shows_which_pods_have_an_envoy_and_why(mesh):
     for name in ("frontend", "outsider"):
         (row,) = parsed(await weft("check-inject", f"{name}-0.shop", "-o", "json"))
         has = True
@@ -337,7 +337,7 @@ async def test_analyze_of_the_mesh_of_files_and_of_a_directory(mesh, tmp_path):
         "Warning",
         "VirtualService late.shop",
     )
-    assert await weft(*over, "--failure-threshold", "Error")  # which is no reason to fail now
+    assert await weft(*over, "--failure-threshold", "Error")  # not a failure at this threshold
     assert "nowhere.yaml does not exist\nhint: " in await weft("analyze", str(tmp_path / "nowhere.yaml"), code=2)
     await mesh.edit({"late.yaml": wrong.read_text()})
     try:

@@ -1,5 +1,5 @@
-"""On one machine the owner asks, and nobody else: what a pod's program, its proxy or another user of the machine gets of
-the mesh's own sockets, of the debug answers, and of other pods' Envoys."""
+"""On one machine only the owner can query the mesh: the access of a pod's program, its proxy or another user of the
+machine to the mesh's sockets, the debug interface, and other pods' Envoys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def files(control):
 
 
 async def connected(pod, user, paths):
-    """What a process of this user, in the pod's own network, gets of these sockets."""
+    """The result of connecting to these sockets as this user, in the pod's own network."""
     command = ["nsenter", "-t", str(pod.pid), "-n", "setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
     command += [sys.executable, "-I", "-c", CONNECT, *map(str, paths)]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
@@ -57,8 +57,8 @@ async def test_only_the_owner_reaches_the_sockets_of_a_mesh(mesh):
         assert await connected(pod, user, paths) == ["PermissionError"] * 3, user
 
 
-async def test_even_on_the_socket_of_the_proxies_nobody_is_told(mesh):
-    """Which each Envoy was handed: what it could ask, were it not itself any more."""
+async def test_debug_requests_on_the_socket_of_the_proxies_are_denied(mesh):
+    """Each Envoy has this socket, so a compromised one could send these requests."""
     path = socket_of(mesh.engine.name).with_name("xds.sock")
     async with grpc.aio.insecure_channel(f"unix:{path}") as to:
         for question in (SYNCZ, DUMP, "istio.io/debug", "istio.io/debug/configz"):

@@ -1,5 +1,4 @@
-"""Why a proxy has what it has, asked as a person asks, and compared with what Envoy's own admin says it has and with the
-lines of the files."""
+"""`weft why` and `--why`, compared with Envoy's admin API and with the lines of the files."""
 
 from __future__ import annotations
 
@@ -27,26 +26,26 @@ def files(control):
 
 
 def line_of(mesh, file, words, after=""):
-    """Where these words stand first, behind those others."""
+    """The first line with these words, after `after`."""
     lines = (mesh.directory / file).read_text().splitlines()
     start = next(at for at, line in enumerate(lines) if after in line)
     return next(at for at, line in enumerate(lines, 1) if at > start and words in line)
 
 
 def begin_of(mesh, file, kind):
-    """The line on which an object of this kind begins."""
+    """The first line of an object of this kind."""
     lines = (mesh.directory / file).read_text().splitlines()
     return next(at for at, line in enumerate(lines, 1) if line == f"kind: {kind}") - 1
 
 
 async def weft(mesh, *arguments, code=0):
-    """What the command says, with files as they are called in the mesh's directory."""
+    """Run a command; returns its output, with files named relative to the mesh's directory."""
     said = await looking.weft(*arguments, code=code)
     return said.replace(f"{mesh.directory}/", "")
 
 
 async def part(mesh, *arguments):
-    """Of the first part that is told: its objects, and the names of its rules."""
+    """The objects of the first part in the output, and the names of its rules."""
     first = parsed(await weft(mesh, "why", *arguments, "-o", "json"))[0]["parts"][0]
     return first["sources"], [rule["name"] for rule in first["rules"]]
 
@@ -61,7 +60,7 @@ def sections(dump, kind, *path):
     return found
 
 
-async def test_every_cluster_and_listener_of_envoy_is_told_with_an_object_or_a_rule(mesh):
+async def test_every_cluster_and_listener_of_envoy_is_traced_to_an_object_or_a_rule(mesh):
     dump = await envoy(mesh, "app-v1", "/config_dump")
     for kind, section, path in (
         ("clusters", "ClustersConfigDump", ("dynamic_active_clusters", "cluster")),
@@ -81,7 +80,7 @@ async def test_every_cluster_and_listener_of_envoy_is_told_with_an_object_or_a_r
                 assert len(counted) in (0, len(each.get(field, [])))
 
 
-async def test_a_cluster_is_told_down_to_its_fields(mesh):
+async def test_a_cluster_is_traced_down_to_its_fields(mesh):
     cluster = f"outbound|80|v1|{HOST}"
     rule, owner = begin_of(mesh, "app.yaml", "DestinationRule"), begin_of(mesh, "app.yaml", "Service")
     subset = line_of(mesh, "app.yaml", "- name: v1", "kind: DestinationRule")
@@ -98,7 +97,7 @@ async def test_a_cluster_is_told_down_to_its_fields(mesh):
         ["no-limits", "retry-budget"],
     )
     assert await part(mesh, "client", "cluster", f"{cluster}.transport_socket_matches") == ([], ["auto-mtls"])
-    # Envoy's own word for the same: no limit.
+    # Envoy's config for the same: no limit.
     dump = await envoy(mesh, "client", "/config_dump?mask=dynamic_active_clusters")
     found = {each["name"]: each for each in sections(dump, "ClustersConfigDump", "dynamic_active_clusters", "cluster")}
     limits = found[cluster]["circuit_breakers"]["thresholds"][0]
@@ -112,7 +111,7 @@ async def test_a_cluster_is_told_down_to_its_fields(mesh):
     )
 
 
-async def test_a_route_is_told_down_to_its_timeout(mesh):
+async def test_a_route_is_traced_down_to_its_timeout(mesh):
     host = f"80.virtual_hosts[{HOST}:80]"
     first = line_of(mesh, "app.yaml", "- match", "kind: VirtualService")
     assert await part(mesh, "client", "route", f"{host}.routes[0]") == (
@@ -124,7 +123,7 @@ async def test_a_route_is_told_down_to_its_timeout(mesh):
     assert await part(mesh, "client", "route", "80.virtual_hosts[allow_any]") == ([], ["allow-any"])
 
 
-async def test_a_filter_chain_and_a_policy_are_told_with_their_lines(mesh):
+async def test_a_filter_chain_and_a_policy_are_traced_to_their_lines(mesh):
     words = await weft(mesh, "why", "app-v1", "virtualInbound.filter_chains")
     assert "PeerAuthentication shop/strict (strict.yaml:2)" in words
     assert "rule peer-authentication-levels: " in words
@@ -166,14 +165,14 @@ async def test_each_row_has_its_source_beside_it(mesh):
     assert rows[1].endswith("default: bootstrap")
 
 
-async def test_a_decision_of_explain_is_told_with_its_line(mesh):
+async def test_a_decision_of_explain_is_shown_with_its_line(mesh):
     told = await weft(mesh, "explain", "client", "--to", "http://app/old")
     rule = line_of(mesh, "app.yaml", "- to:", "kind: AuthorizationPolicy")
     assert f"[AuthorizationPolicy shop/guard rule[0] (app.yaml:{rule})]" in told
     assert "PeerAuthentication shop/strict (strict.yaml:2)" in told
 
 
-async def test_mistakes_are_answered_with_a_hint(mesh, tmp_path):
+async def test_mistakes_get_a_hint(mesh, tmp_path):
     words = await weft(mesh, "why", "client", "cluster", f"outbound|80||{HOST}.circuit_braekers", code=1)
     assert "did you mean `circuit_breakers`?" in words
     dump = tmp_path / "dump.json"
@@ -181,7 +180,7 @@ async def test_mistakes_are_answered_with_a_hint(mesh, tmp_path):
     assert "hint: leave out --why" in await weft(mesh, "pc", "clusters", "--file", str(dump), "--why", code=2)
 
 
-async def test_what_changes_is_told_anew(mesh):
+async def test_a_change_is_reflected_in_the_reasons(mesh):
     await mesh.try_out(istio("Sidecar", "shut", {"outboundTrafficPolicy": {"mode": "REGISTRY_ONLY"}}))
 
     async def shut():

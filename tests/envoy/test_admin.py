@@ -64,7 +64,7 @@ async def test_changes_the_log_level_drains_and_quits(ready_envoy):
     assert await admin.ready() is False
 
 
-async def test_what_envoy_refuses_is_an_error_with_its_words(ready_envoy):
+async def test_a_request_that_envoy_rejects_is_an_error_with_its_text(ready_envoy):
     admin, _, _ = ready_envoy
     with pytest.raises(EnvoyError, match="Envoy web-0: error: Envoy answered POST /logging with 400"):
         await admin.post("/logging", {"level": "loud"})
@@ -79,7 +79,7 @@ async def test_what_envoy_refuses_is_an_error_with_its_words(ready_envoy):
         (b'{"stats": [{"histograms": {"computed_quantiles": [{"name": "x"}]}}]}', "unknown form"),
     ],
 )
-async def test_strange_answers_are_errors_and_nothing_else(body, message):
+async def test_invalid_responses_are_envoy_errors(body, message):
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))

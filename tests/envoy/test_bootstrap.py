@@ -46,13 +46,13 @@ def test_a_node_has_istios_name_and_metadata():
     }
 
 
-def test_a_node_is_somewhere_if_that_is_known():
+def test_a_node_has_a_locality_if_it_is_known():
     there = BootstrapNode(name="a", namespace="b", addresses=("1.1.1.1",), locality="eu/eu-a")
     assert node_document(there)["locality"] == {"region": "eu", "zone": "eu-a"}
     assert "locality" not in node_document(NODE)
 
 
-def test_names_are_looked_up_where_it_is_told():
+def test_names_are_resolved_by_the_configured_resolvers():
     document = json.loads(render(Bootstrap(node=NODE, xds=Unix("/x"), resolvers=(Tcp("10.244.0.1", 5353),))))
     config = document["typed_dns_resolver_config"]["typed_config"]
     assert config["resolvers"] == [{"socket_address": {"address": "10.244.0.1", "port_value": 5353}}]
@@ -75,7 +75,7 @@ def test_envoy_accepts_it_without_a_warning(tmp_path, xds, ipv6):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-async def test_a_running_envoy_tells_the_control_plane_who_it_is_and_has_nothing_to_warn_of(ready_envoy, control_plane):
+async def test_a_running_envoy_sends_its_node_to_the_control_plane_and_logs_no_warning(ready_envoy, control_plane):
     _, nodes = control_plane
     _, _, log = ready_envoy
     assert {node.id for node in nodes} == {"sidecar~10.97.1.1~web-0.shop~shop.svc.cluster.local"}
@@ -104,7 +104,7 @@ async def test_readiness_and_metrics_and_nothing_else_are_served_on_both_familie
             assert b'envoy_cluster_upstream_rq_total{cluster_name="xds-grpc"} 1' in metrics
 
 
-async def test_is_not_ready_until_the_control_plane_has_spoken(start_envoy, namespace, pod_directory):
+async def test_is_not_ready_until_the_control_plane_has_sent_its_config(start_envoy, namespace, pod_directory):
     admin, _, _ = await start_envoy(str(pod_directory / "nobody.sock"))
     info = await eventually(admin.server_info, retry=EnvoyError)
     assert info["state"] in ("PRE_INITIALIZING", "INITIALIZING")
@@ -130,7 +130,7 @@ async def test_counts_what_the_live_view_shows_and_little_else(ready_envoy, name
     assert not {name for name in kept if "lb_" in name or "update_" in name}
 
 
-async def test_times_are_merged_whenever_somebody_asks(ready_envoy, namespace):
+async def test_histograms_are_merged_on_every_scrape(ready_envoy, namespace):
     admin, _, _ = ready_envoy
 
     async def counted():
@@ -170,7 +170,7 @@ def test_secrets_have_a_cluster_of_their_own_only_where_there_is_a_socket():
     assert "http2_protocol_options" in json.dumps(made)
 
 
-async def test_a_proxy_that_has_too_little_memory_takes_no_requests_and_still_says_how_it_is(
+async def test_an_overloaded_proxy_rejects_requests_and_still_serves_its_readiness_port(
     start_envoy, control_plane, namespace
 ):
     admin, _, _ = await start_envoy(control_plane[0], memory=1 << 20)

@@ -53,7 +53,7 @@ def has():
     return dump()
 
 
-def test_the_same_is_no_difference(has):
+def test_equal_dumps_have_no_difference(has):
     assert differences(dump(), has) == []
 
 
@@ -66,7 +66,7 @@ def test_what_only_those_have_whose_first_call_was_held_is_no_difference(has):
     assert differences(sent, dump()) == []
 
 
-def test_a_resource_that_is_only_at_one_side_is_named(has):
+def test_a_resource_in_only_one_dump_is_listed(has):
     has["configs"][0]["dynamic_active_clusters"][0]["cluster"]["name"] = "b"
     assert said(dump(), has) == [
         ("Clusters", "a", "missing"),
@@ -120,7 +120,7 @@ def test_another_weight_is_a_difference(has):
     assert [(place.sent, place.has) for place in found.places] == [(1, 7)]
 
 
-def test_what_envoy_says_of_it_stands_beside_it(has):
+def test_the_state_that_envoy_reports_is_the_note_of_a_difference(has):
     listener = has["configs"][2]["dynamic_listeners"][0]
     listener["active_state"]["listener"]["filters"] = []
     listener["error_state"] = {"details": "no such filter"}

@@ -169,7 +169,7 @@ async def pod(namespace, pod_directory, control_plane):
         yield made
 
 
-async def test_a_request_under_way_is_answered_before_the_end(pod):
+async def test_a_drain_waits_for_the_response_of_a_request_in_flight(pod):
     reader, writer = await pod.connect(HTTP)
     writer.write(b"GET /slow HTTP/1.1\r\nhost: app\r\n\r\n")
     task, said = await pod.draining(least=0.1)
@@ -181,7 +181,7 @@ async def test_a_request_under_way_is_answered_before_the_end(pod):
     await asyncio.wait_for(task, 30)
 
 
-async def test_callers_are_served_and_sent_away_with_their_answer(pod):
+async def test_a_draining_proxy_serves_requests_and_asks_callers_to_close_their_connection(pod):
     reader, writer = await pod.connect(HTTP)
     assert "connection: close" not in await ask(reader, writer)
     task, _ = await pod.draining(least=2.0)
@@ -192,7 +192,7 @@ async def test_callers_are_served_and_sent_away_with_their_answer(pod):
     await asyncio.wait_for(task, 30)
 
 
-async def test_it_takes_as_long_as_callers_need_to_learn_of_it_even_if_nobody_calls(pod):
+async def test_a_drain_takes_the_minimum_time_even_without_traffic(pod):
     began = time.monotonic()
     task, said = await pod.draining(least=0.5)
     await asyncio.wait_for(task, 30)
@@ -222,7 +222,7 @@ async def test_an_idle_connection_is_waited_for_only_if_that_is_wanted(pod):
     await asyncio.wait_for(task, 30)
 
 
-async def test_kubelet_and_prometheus_are_nobody_to_wait_for(pod):
+async def test_a_drain_does_not_wait_for_kubelet_and_prometheus(pod):
     for port, path in ((15021, "/healthz/ready"), (15020, "/stats/prometheus"), (15090, "/stats/prometheus")):
         reader, writer = await pod.connect(port)
         writer.write(f"GET {path} HTTP/1.1\r\nhost: app\r\n\r\n".encode())
@@ -245,7 +245,7 @@ def test_where_there_is_no_envoy_there_is_nothing_to_wait_for(namespace):
     assert "does not answer" in netns.run_in(namespace, lambda: wait_until_ready(most=0.1))
 
 
-def test_an_answer_that_is_none_of_envoys_ends_it_too(namespace):
+def test_an_invalid_admin_response_ends_the_drain(namespace):
     serving = netns.socket_in(namespace)
     serving.setblocking(True)
     serving.bind(("127.0.0.1", 15000))
@@ -267,7 +267,7 @@ def test_an_answer_that_is_none_of_envoys_ends_it_too(namespace):
     serving.close()
 
 
-def test_what_is_under_way_is_told_from_the_gauges():
+def test_the_gauges_show_what_is_in_flight():
     active = Active(
         {
             "listener.0.0.0.0_15006.downstream_cx_active": 5,
@@ -286,7 +286,7 @@ def test_what_is_under_way_is_told_from_the_gauges():
     assert (active.requests, active.streams, active.connections) == (2, 3, 6)
 
 
-async def test_whoever_waits_in_vain_learns_what_envoy_said(start_envoy, namespace, tmp_path):
+async def test_a_wait_in_vain_returns_the_state_that_envoy_reported(start_envoy, namespace, tmp_path):
     await start_envoy(str(tmp_path / "nobody"))
     said = ""
     async with asyncio.timeout(20):

@@ -11,7 +11,7 @@ from weft.envoy.dump import CLUSTERS, SECRETS, at, items, managed_by, number, re
 KEY = "\n".join(["-----BEGIN " + "PRIVATE KEY-----", "MC4CAQAwBQYDK2VwBCIEIN", "-----END " + "PRIVATE KEY-----", ""])
 
 
-def test_finds_a_section_by_its_type_and_says_what_it_lacks():
+def test_finds_a_section_by_its_type_and_names_a_missing_one():
     found = dump(ClustersConfigDump={"version_info": "1"})
     assert found.section(CLUSTERS)["version_info"] == "1"
     with pytest.raises(EnvoyError, match="SecretsConfigDump") as refused:
@@ -29,7 +29,7 @@ def test_reads_fields_in_either_spelling():
     assert list(found.messages(CLUSTERS, ("static_clusters", "cluster"))) == [{}]
 
 
-def test_what_is_not_there_or_of_another_type_is_nothing():
+def test_missing_fields_and_fields_of_another_type_are_empty():
     odd = {"a": [1, {"b": "c"}, "d"], "n": "12", "x": None}
     assert at(odd, "a", "b") is None and at(None, "a") is None
     assert (text(odd, "a"), text(odd, "n"), text(odd, "x", "y")) == ("", "12", "")
@@ -38,7 +38,7 @@ def test_what_is_not_there_or_of_another_type_is_nothing():
 
 
 @pytest.mark.parametrize("said", [b"", b"no JSON", b"[1]", b'"x"', b"\xff\xfe", b"[" * 100_000])
-def test_says_what_a_dump_is_to_who_brings_something_else(said):
+def test_anything_but_a_config_dump_is_an_error_with_a_hint(said):
     with pytest.raises(EnvoyError) as refused:
         read(said, where="notes.txt")
     assert "config_dump" in refused.value.problem.hint and "notes.txt" in str(refused.value)
@@ -56,7 +56,7 @@ def test_says_what_a_dump_is_to_who_brings_something_else(said):
         {"anything": base64.b64encode(KEY.encode()).decode()},
     ],
 )
-def test_no_key_gets_past_it_wherever_it_stands(where):
+def test_private_keys_are_removed_wherever_they_are(where):
     found = dump(SecretsConfigDump={"dynamic_active_secrets": [{"name": "default", "secret": where}]})
     shown = json.dumps(found.document)
     kept = json.dumps(where)

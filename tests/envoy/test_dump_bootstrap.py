@@ -2,7 +2,7 @@ from envoy_dumps import dump
 from weft.envoy.dump_bootstrap import bootstrap, versions
 
 
-def test_says_which_mesh_and_which_envoy():
+def test_shows_the_versions_of_the_mesh_and_of_envoy():
     build = {
         "version": {"major_number": 1, "minor_number": 40},
         "metadata": {"revision.status": "Clean", "build.label": "dev"},
@@ -19,5 +19,5 @@ def test_says_which_mesh_and_which_envoy():
     ]
 
 
-def test_what_is_not_said_is_left_out():
+def test_missing_versions_are_left_out():
     assert versions({}) == [("Envoy Version:", "0.0.0")]

@@ -62,10 +62,10 @@ def test_the_whole_name_comes_first_where_several_tables_are_shown():
         (ClusterFilter(direction="outbound", port=9090), 1),
     ],
 )
-def test_filters_join(wanted, count):
+def test_several_filters_must_all_match(wanted, count):
     assert len(clusters(DUMP, wanted)) == count
 
 
-def test_who_made_each_row_stands_behind_it():
+def test_the_why_column_shows_the_reason_for_each_row():
     made = table([{"name": "outbound|80||a"}], why=lambda name, at: f"{name}@{at}")
     assert (made.columns[-1], made.rows[0][-1]) == ("WHY", "outbound|80||a@")

@@ -56,19 +56,19 @@ def test_rows_are_istioctls_in_istioctls_order():
         (EndpointFilter(port=1), []),
     ],
 )
-def test_filters_join(wanted, shown):
+def test_several_filters_must_all_match(wanted, shown):
     found = clusters(DUMP, wanted)
     assert [row[-1] for row in table(found, wanted).rows] == shown
     assert {each["name"] for each in found} == set(shown)
 
 
-def test_a_dump_of_something_else_is_refused_with_what_to_take():
+def test_a_dump_of_another_kind_is_an_error_with_the_right_command():
     with pytest.raises(EnvoyError) as refused:
         clusters(dump(ClustersConfigDump={}))
     assert "/clusters?format=json" in refused.value.problem.hint
 
 
-def test_what_was_told_has_localities():
+def test_assigned_endpoints_have_localities():
     def assignment(name, *addresses):
         endpoints = [
             {
@@ -111,7 +111,7 @@ def test_what_was_told_has_localities():
     assert is_told(found) and not is_told(DUMP) and not is_told(dump(ClustersConfigDump={}))
 
 
-def test_who_made_each_row_is_asked_by_its_address():
+def test_the_reason_for_a_row_is_looked_up_by_its_address():
     shown = table(clusters(read(json.dumps(SAID).encode())), why=lambda name, at: f"{name}@{at}")
     assert shown.columns == (*COLUMNS, "WHY")
     assert all(row[-1] == f"{row[3]}@{row[0]}" for row in shown.rows)

@@ -16,7 +16,7 @@ def test_each_is_a_row_by_type_and_name():
     assert kinds == [("z", "Cors"), ("a", "Router"), ("b", "Router")]
 
 
-def test_none_is_an_empty_table_whether_envoy_says_so_or_says_nothing():
+def test_no_extensions_are_an_empty_table_with_or_without_the_section():
     for found in (dump(EcdsConfigDump={}), dump(ClustersConfigDump={})):
         assert (extensions(found), table(extensions(found)).rows) == ({}, ())
 

@@ -92,7 +92,7 @@ def test_rows_are_istioctls_in_istioctls_order():
     )
 
 
-def test_brief_rows_say_the_type_and_named_ones_the_name():
+def test_brief_rows_show_the_type_and_named_rows_the_name():
     rows = table(listeners(DUMP), verbose=False, named=True).rows
     assert rows[0] == ("listener/0.0.0.0_80", "0.0.0.0", "80", "HTTP+TCP")
     assert [row[-1] for row in rows] == ["HTTP+TCP", "TCP", "HTTP+TCP", "HTTP"]
@@ -120,7 +120,7 @@ def test_shares_of_tcp_are_shown():
         (ListenerFilter(type="HTTP", address="0.0.0.0"), []),
     ],
 )
-def test_filters_join(wanted, ports):
+def test_several_filters_must_all_match(wanted, ports):
     found = listeners(DUMP, wanted)
     assert [each["address"]["socket_address"]["port_value"] for each in found] == ports
 
@@ -136,7 +136,7 @@ def test_tolerates_what_it_does_not_know():
     assert table(listeners(dump(ListenersConfigDump={"dynamic_listeners": odd}))).rows == (("", "0", "ALL", "HTTP"),)
 
 
-def test_who_made_each_row_is_asked_by_where_its_chain_is_whatever_the_order_of_rows():
+def test_the_reason_for_a_row_is_looked_up_by_the_index_of_its_filter_chain():
     body = listener("l", "0.0.0.0", 80, chain(TCP, cluster="a"), chain(TCP, cluster="b"))["active_state"]["listener"]
     body["default_filter_chain"] = chain(TCP, cluster="c")
     shown = table([body], why=lambda name, at: f"{name}@{at}")

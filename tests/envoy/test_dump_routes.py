@@ -72,14 +72,14 @@ def test_domains_of_ipv6_keep_their_address_and_lose_their_port():
     assert table(routes(found)).rows[0][2] == "[fd00:10:96::7]"
 
 
-def test_says_how_paths_match():
+def test_shows_how_paths_match():
     assert match({"match": {"path": "/a"}}) == "/a"
     assert match({"match": {"path_separated_prefix": "/a"}}) == "PathPrefix:/a"
     assert match({"match": {"safe_regex": {"regex": "a.*"}}}) == "regex a.*"
     assert match({"match": {"headers": []}}) == match({}) == ""
 
 
-def test_who_made_each_row_is_asked_by_where_it_is():
+def test_the_reason_for_a_row_is_looked_up_by_its_path():
     shown = table(routes(DUMP), why=lambda name, at: f"{name}@{at}")
     assert shown.columns == (*COLUMNS, "WHY")
     told = {row[-1] for row in shown.rows}

@@ -64,7 +64,7 @@ def test_a_certificate_is_valid_only_in_its_time(days):
     assert rows(chain, now=NOW + timedelta(days=days))[0][3] == "false"
 
 
-def test_bundles_of_trust_domains_say_whose_they_are():
+def test_bundles_of_trust_domains_are_listed_with_their_trust_domain():
     domains = [
         {"name": "cluster.local", "trust_bundle": inline(ROOT)},
         {"name": "partner", "trust_bundle": {"inline_string": NEXT.decode()}},
@@ -74,7 +74,7 @@ def test_bundles_of_trust_domains_say_whose_they_are():
     assert [(row[4][-3:], row[-1]) for row in shown] == [("0ff", "cluster.local"), ("100", "partner")]
 
 
-def test_what_has_not_come_yet_is_there_too():
+def test_secrets_that_are_still_warming_are_listed():
     shown = rows(entry("default", "uninitialized"), warming=[entry("ROOTCA")], named=True)
     assert shown == (
         ("secret/ROOTCA", "", "WARMING", "false", "", "", "", "-"),
@@ -82,7 +82,7 @@ def test_what_has_not_come_yet_is_there_too():
     )
 
 
-def test_no_form_of_nonsense_is_an_error():
+def test_malformed_secrets_are_no_error():
     for odd in (
         {"inline_bytes": "%%"},
         {"inline_string": "-----BEGIN CERTIFICATE-----\nxx\n-----END CERTIFICATE-----"},
@@ -91,13 +91,13 @@ def test_no_form_of_nonsense_is_an_error():
         assert rows(entry("default", tls_certificate={"certificate_chain": odd}))[0][3] == "false"
 
 
-def test_who_made_each_row_stands_behind_it():
+def test_the_why_column_shows_the_reason_for_each_row():
     section = {"dynamic_active_secrets": [{"name": "default", "secret": {"tls_certificate": {}}}]}
     made = table(section, now=NOW, why=lambda name, at: f"{name}@{at}")
     assert (made.columns[-1], [row[-1] for row in made.rows]) == ("WHY", ["default@"])
 
 
-def test_roots_are_those_that_others_are_believed_by():
+def test_roots_are_those_of_the_validation_context():
     one = {"validation_context": {"trusted_ca": inline(ROOT, NEXT)}}
     same = {"validation_context": {"trusted_ca": {"inline_string": NEXT.decode().replace("\n", "\r\n")}}}
     bundle = {"typed_config": {"trust_domains": [{"name": "a", "trust_bundle": inline(ROOT)}]}}

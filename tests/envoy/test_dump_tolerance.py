@@ -113,7 +113,7 @@ def replaced(document, path, value):
 
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(PLACES), ANYTHING)
-def test_whatever_stands_anywhere_there_are_rows_or_an_error_with_a_hint(path, value):
+def test_a_malformed_dump_gives_rows_or_an_error_with_a_hint(path, value):
     dump = read(json.dumps(replaced(WHOLE, path, value)).encode())
     assert SECRET not in json.dumps(dump.document)
     readers = [

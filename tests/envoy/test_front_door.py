@@ -9,7 +9,7 @@ from weft.envoy.front_door import HostPort
 DOORS = (HostPort("127.0.0.1", 8443, ("10001/published-443.sock",)), HostPort("::1", 80))
 
 
-def test_each_door_leads_to_the_sockets_of_its_gateway_and_says_who_comes():
+def test_each_listener_leads_to_the_sockets_of_its_gateway_and_sends_a_proxy_header():
     files = front_door.files("/run/x", DOORS)
     assert list(files)[-2:] == ["clusters.json", "listeners.json"]  # the cluster of a listener is written first
     listener = json.loads(files["listeners.json"])["resources"][0]
@@ -33,7 +33,7 @@ def test_its_admin_api_is_no_port_of_the_machine():
 
 
 @pytest.mark.timeout(60)
-def test_envoy_takes_what_is_made(tmp_path):
+def test_envoy_accepts_the_generated_files(tmp_path):
     import subprocess
 
     document = json.loads(front_door.bootstrap(str(tmp_path)))

@@ -22,7 +22,7 @@ def test_reads_what_istioctls_users_type_and_sets_all_before_one(typed, pairs):
 
 
 @pytest.mark.parametrize("typed", ["rbac", "rbac:loud", "debug,", ":"])
-def test_a_level_that_there_is_not_is_said_with_those_there_are(typed):
+def test_an_unknown_level_is_an_error_with_an_example(typed):
     with pytest.raises(EnvoyError) as refused:
         parse(typed)
     assert "--level rbac:debug,info" in refused.value.problem.hint
@@ -35,7 +35,7 @@ def test_a_mistyped_logger_is_refused():
     assert "did you mean `rbac`?" in refused.value.problem.hint
 
 
-def test_reads_envoys_answer():
+def test_reads_the_levels_that_envoy_reports():
     assert read(SAID) == {"admin": "warning", "rbac": "debug"}
 
 

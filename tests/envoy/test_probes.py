@@ -167,7 +167,7 @@ def probe(path, check, **more):
     return AppProbe(path=f"/app-health/web/{path}", check=check, **more)
 
 
-async def test_the_applications_own_answer_reaches_kubelet_under_strict(world, envoy):
+async def test_the_applications_own_response_reaches_kubelet_under_strict(world, envoy):
     seen = []
 
     async def app(request):
@@ -204,7 +204,7 @@ async def test_kubelets_own_host_header_is_kept_where_a_probe_has_one(world, env
     assert text == "shop.example"
 
 
-async def test_nobody_listening_and_no_answer_in_time_are_failures(world, envoy):
+async def test_a_closed_port_and_a_timeout_are_failures(world, envoy):
     async def slow(request):
         await asyncio.sleep(30)
 
@@ -214,7 +214,7 @@ async def test_nobody_listening_and_no_answer_in_time_are_failures(world, envoy)
     assert await world.verdict("/app-health/web/livez") == 504
 
 
-async def test_a_redirect_is_an_answer_that_kubelet_does_not_follow_to_the_proxy(world, envoy):
+async def test_a_redirect_reaches_kubelet_without_its_location(world, envoy):
     async def app(request):
         return web.Response(status=302, headers={"location": "/login"})
 
@@ -225,7 +225,7 @@ async def test_a_redirect_is_an_answer_that_kubelet_does_not_follow_to_the_proxy
     assert "location" not in {name.lower() for name in headers}
 
 
-async def test_https_is_asked_without_asking_whose_certificate_it_is(world, envoy, tmp_path):
+async def test_an_https_probe_does_not_verify_the_certificate(world, envoy, tmp_path):
     async def app(request):
         return web.Response(status=200 if request.path == "/ok" else 418)
 
@@ -249,14 +249,14 @@ async def test_a_port_is_found_when_it_opens_and_missed_when_it_closes(world, en
     await world.until("/app-health/web/readyz", 503)
 
 
-async def test_a_port_on_loopback_only_is_not_ready_because_nobody_could_call_it(world, envoy):
+async def test_a_port_on_loopback_only_is_not_ready(world, envoy):
     await envoy(probe("readyz", TcpCheck(port=9000), period=1), probe("livez", TcpCheck(port=9001), period=1))
     with world.listening(9000, "127.0.0.1"), world.listening(9001):
         await world.until("/app-health/web/livez", 200)
         assert await world.verdict("/app-health/web/readyz") == 503
 
 
-async def test_grpc_health_is_asked_for_the_service_that_the_probe_names(world, envoy):
+async def test_a_grpc_probe_checks_the_service_that_it_names(world, envoy):
     serving = {"": 1, "shop.Cart": 2}  # SERVING, NOT_SERVING
 
     async def check(request, context):

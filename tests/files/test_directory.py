@@ -44,7 +44,7 @@ def test_new_and_different_objects_are_changes_and_equal_ones_are_not():
     assert directory.apply({"a.yaml": content(service("a"), service("b", 81))}) == []
 
 
-def test_an_object_goes_in_two_steps():
+def test_an_object_is_deleted_in_two_steps():
     directory = Directory()
     directory.apply({"a.yaml": content(service("a"), service("b"))})
     assert directory.apply({"a.yaml": content(service("a"))}) == []
@@ -54,7 +54,7 @@ def test_an_object_goes_in_two_steps():
     assert set(directory.live) == {key("a")}
 
 
-def test_an_object_that_comes_back_in_time_never_left():
+def test_an_object_that_reappears_in_time_is_not_deleted():
     directory = Directory()
     directory.apply({"a.yaml": content(service("a"))})
     assert directory.apply({"a.yaml": b""}) == []
@@ -66,7 +66,7 @@ POLICY = "apiVersion: security.istio.io/v1\nkind: {kind}\nmetadata: {{name: a, n
 
 
 @pytest.mark.parametrize("kind", ["AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"])
-def test_a_policy_that_was_never_readable_shuts_the_door_until_it_is_mended(kind):
+def test_a_policy_that_was_never_readable_denies_everything_until_it_is_fixed(kind):
     directory, mesh, problems = Directory(), Mesh(), Problems()
     intake = Intake(mesh, problems, domain="cluster.local")
     policy = ObjectKey(kind, "shop", "a")
@@ -96,7 +96,7 @@ BROKEN_POLICIES = [
 
 
 @pytest.mark.parametrize("text", BROKEN_POLICIES)
-def test_what_seems_to_be_a_policy_shuts_the_door_at_the_first_start(text):
+def test_a_broken_document_that_looks_like_a_policy_denies_everything_at_the_first_start(text):
     directory, mesh = Directory(), Mesh()
     intake = Intake(mesh, Problems(), domain="cluster.local")
     intake.documents(directory.apply({"a.yaml": content(service("a"), text)}))
@@ -148,7 +148,7 @@ def test_what_a_file_held_until_just_now_stays_if_it_comes_back_broken(between, 
     assert changed(settle(directory)) == {"b": None}
 
 
-def test_a_broken_object_that_says_its_name_keeps_only_itself():
+def test_a_broken_object_with_a_name_keeps_only_its_own_last_good_state():
     directory = Directory()
     directory.apply({"a.yaml": content(service("a"), service("b"))})
     directory.apply({"a.yaml": content(service("a") + "spec: {}\n")})
@@ -184,7 +184,7 @@ def test_moving_an_object_is_no_delete_whatever_comes_first():
     assert settle(directory) == []
 
 
-def test_of_two_files_the_first_by_path_wins_and_the_other_takes_over():
+def test_the_first_of_two_files_by_path_wins_and_the_other_takes_over_when_it_is_removed():
     directory = Directory()
     directory.apply({"b.yaml": content(service("a", 2))})
     assert changed(directory.apply({"a.yaml": content(service("a", 1)), "c.yaml": content(service("a", 3))})) == {
@@ -209,7 +209,7 @@ def test_a_readable_object_goes_before_one_that_is_only_kept():
 REFUSED = service("x", "eighty")
 
 
-def test_an_object_that_would_be_refused_takes_no_place_from_one_that_would_not():
+def test_an_invalid_object_does_not_replace_a_valid_copy():
     directory = Directory()
     assert changed(directory.apply({"a.yaml": REFUSED.encode(), "b.yaml": service("x", 81).encode()})) == {"x": 81}
     said = [str(problem) for problem in directory.problems()]
@@ -220,7 +220,7 @@ def test_an_object_that_would_be_refused_takes_no_place_from_one_that_would_not(
     assert changed(directory.apply({"a.yaml": service("x", 80).encode()})) == {"x": 80}
 
 
-def test_a_good_copy_that_comes_later_takes_the_place_of_a_refused_one():
+def test_a_later_valid_copy_replaces_a_rejected_one():
     directory = Directory()
     directory.apply({"a.yaml": REFUSED.encode()})
     assert changed(directory.apply({"b.yaml": service("x", 81).encode()})) == {"x": 81}
@@ -241,7 +241,7 @@ class Taken:
         return changes
 
 
-def test_what_was_good_before_stays_in_force_whatever_a_copy_says():
+def test_the_last_good_state_stays_in_force_despite_a_duplicate():
     directory = Taken()
     directory.apply({"a.yaml": service("x", 80).encode()})
     directory.apply({"b.yaml": service("x", 81).encode()})
@@ -270,7 +270,7 @@ VIRTUAL_SERVICE = (
 )
 
 
-def test_a_copy_that_only_the_domain_of_the_mesh_refuses_takes_no_place():
+def test_a_copy_that_only_the_meshs_domain_rejects_replaces_nothing():
     directory = Taken(domain="mesh.example")
     twice = VIRTUAL_SERVICE.format(hosts="a, a.shop.svc.mesh.example")
     once = VIRTUAL_SERVICE.format(hosts="a")

@@ -102,7 +102,7 @@ def test_a_duplicate_key_breaks_only_its_own_object():
         ("a:\n\tb: 1\n", "2 a tab is used for indentation (YAML indents with spaces only)"),
     ],
 )
-def test_says_what_keeps_an_object_from_being_identified(text, problem):
+def test_reports_what_keeps_an_object_from_being_identified(text, problem):
     reading = read(text)
     assert told(reading) == [problem]
     assert reading.unidentified
@@ -145,7 +145,7 @@ def test_json_has_lines_too():
     assert told(read('{"a": 1,\n}', "a.json"))[0].startswith("2 this is not JSON")
 
 
-def test_what_is_no_text_is_told_where():
+def test_content_that_is_not_text_is_reported_with_its_line():
     assert told(read(b"a: b\n\xff\xff: c\n")) == ["2 this is not UTF-8 text (save the file as UTF-8)"]
     assert "control characters" in told(read(b"a: \x00\x01\n"))[0]
 
@@ -154,7 +154,7 @@ def test_a_huge_file_is_not_read():
     assert told(read(b"#" * (MOST_BYTES + 1))) == ["1 the file is larger than 8 MiB (split it)"]
 
 
-def test_a_doubtful_boolean_does_not_refuse_the_object():
+def test_an_ambiguous_boolean_does_not_reject_the_object():
     reading = read("apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {x: yes}}\n")
     assert names(reading) == ["a"]
     assert reading.problems[0].severity == "warning"

@@ -60,7 +60,7 @@ def test_no_directory_is_an_error(tmp_path):
         look(str(tmp_path / "file"), "mesh")
 
 
-def test_reads_what_is_there_and_tells_what_is_not(tmp_path):
+def test_reads_files_and_reports_unreadable_ones(tmp_path):
     root = str(tmp_path)
     (tmp_path / "a.yaml").write_bytes(b"x")
     (tmp_path / "nowhere.yaml").symlink_to("none")
@@ -92,7 +92,7 @@ def test_a_name_that_is_not_utf8_can_be_read_and_shown(tmp_path):
     assert str(found.problem).startswith("mesh/\ufffd.yaml:1: ")
 
 
-def test_what_is_below_a_blind_spot_may_still_be_there(tmp_path, monkeypatch):
+def test_files_below_an_unreadable_directory_count_as_present(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     real = os.scandir
 

@@ -59,7 +59,7 @@ async def mesh(tmp_path, monkeypatch):
         yield mesh
 
 
-async def test_a_directory_that_is_not_there_is_said_at_once(tmp_path):
+async def test_a_missing_directory_is_an_error_at_once(tmp_path):
     with pytest.raises(DirectoryMissing, match="mkdir -p"):
         await anext(watch(tmp_path / "none"))
     (tmp_path / "file").write_text("")
@@ -196,7 +196,7 @@ async def test_a_directory_that_is_filled_slowly_after_it_was_away_loses_nothing
     assert ("a", None) not in mesh.history
 
 
-async def test_links_out_of_the_directory_are_looked_at_now_and_then(mesh, monkeypatch):
+async def test_links_out_of_the_directory_are_polled(mesh, monkeypatch):
     monkeypatch.setattr(watching, "SWEEP", 0.1)
     outside = mesh.root.parent / "outside.yaml"
     outside.write_text(service("a"))
@@ -206,7 +206,7 @@ async def test_links_out_of_the_directory_are_looked_at_now_and_then(mesh, monke
     await mesh.until({"a": 81})
 
 
-async def test_without_kernel_events_the_directory_is_still_looked_at(tmp_path, monkeypatch):
+async def test_without_kernel_events_the_directory_is_polled(tmp_path, monkeypatch):
     def none_left(*_, **__):
         raise OSError(28, "No space left on device")  # the kernel's error when all watches are in use
 

@@ -100,7 +100,7 @@ def test_an_invalid_value_is_rejected_with_its_annotation(annotation, value, wor
     assert words in problem.what
 
 
-def test_all_that_is_wrong_is_said_at_once():
+def test_all_errors_are_reported_at_once():
     with pytest.raises(InjectionRefused) as refusal:
         wishes()(
             {f"{SIDECAR}proxyCPU": "x", f"{SIDECAR}logLevel": "y", "traffic.sidecar.istio.io/excludeInboundPorts": "z"}
@@ -149,7 +149,7 @@ def test_only_the_first_of_many_problems_and_warnings_are_reported():
     assert len(wishes()({"proxy.istio.io/config": "\n".join(f"a{each}: 1" for each in range(500))}).warnings) == 20
 
 
-def test_a_configuration_that_unfolds_without_end_is_refused_before_it_does():
+def test_a_yaml_alias_bomb_in_a_configuration_is_rejected_before_it_expands():
     text = "a: &a [x, x, x, x, x, x, x, x, x]\n"
     text += "\n".join(
         f"{chr(98 + each)}: &{chr(98 + each)} [{', '.join(['*' + chr(97 + each)] * 9)}]" for each in range(4)

@@ -74,7 +74,7 @@ def test_the_namespace_is_the_requests_where_the_pod_names_none():
     assert not injector().answer(asked(inside, namespace="")).patch
 
 
-def test_new_settings_hold_from_the_next_question_on():
+def test_new_settings_apply_from_the_next_review_on():
     changing = injector()
     changing.settings = InjectionSettings(auto_inject=False)
     assert not changing.answer(asked(pod())).patch
@@ -84,16 +84,16 @@ def test_new_settings_hold_from_the_next_question_on():
     ("major", "minor", "there"),
     [("1", "29", True), ("1", "28", False), ("1", "34+", True), ("2", "0", True), ("", "", False), ("1", "x", False)],
 )
-def test_since_when_clusters_have_native_sidecars(major, minor, there):
+def test_native_sidecars_are_used_from_their_kubernetes_version_on(major, minor, there):
     assert has_native_sidecars(major, minor) is there
 
 
 @pytest.mark.parametrize(("minor", "there"), [("29", False), ("30", True), ("31+", True)])
-def test_since_when_kubelet_can_wait_by_itself(minor, there):
+def test_sleep_hooks_are_used_from_their_kubernetes_version_on(minor, there):
     assert has_sleep_hooks("1", minor) is there
 
 
-def test_a_cluster_that_would_refuse_such_a_hook_gets_none():
+def test_without_support_for_sleep_hooks_none_is_injected():
     older = Injector(InjectionSettings(), arguments, native_sidecars=True, sleep_hooks=False)
     assert "sleep" not in str(older.answer(asked(pod())).patch)
     assert "sleep" in str(injector().answer(asked(pod())).patch)

@@ -1,4 +1,4 @@
-"""An application keeps answering until its callers have learned that it ends."""
+"""An application keeps responding until its callers have been notified that it ends."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_each_container_waits_as_long_as_its_proxy_drains():
     assert hook(result) == hook(result, "log") == {"sleep": {"seconds": 5}}
 
 
-def test_a_pod_may_say_how_long():
+def test_a_pod_can_set_its_drain_time():
     waiting = {"proxy.istio.io/config": "terminationDrainDuration: 7500ms"}
     assert hook(injected(pod(annotations=waiting))) == {"sleep": {"seconds": 8}}
     at_once = {"proxy.istio.io/config": "terminationDrainDuration: 0s"}

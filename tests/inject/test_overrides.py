@@ -53,7 +53,7 @@ def test_a_null_override_changes_nothing_and_the_result_is_a_copy():
     assert OURS["env"]
 
 
-def test_the_pull_policy_that_the_api_server_wrote_beside_auto_is_not_the_pods_word():
+def test_a_pull_policy_defaulted_by_the_api_server_beside_auto_is_not_an_override():
     ours = {**OURS, "imagePullPolicy": "Never"}
     assert merge(ours, {"name": "istio-proxy", "image": "auto", "imagePullPolicy": "Always"}) == ours
     assert merge(ours, {"image": "mine", "imagePullPolicy": "Always"})["imagePullPolicy"] == "Always"

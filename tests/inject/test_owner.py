@@ -34,7 +34,7 @@ def test_the_workload_behind_a_pod(metadata, owner):
 
 
 @pytest.mark.parametrize("strange", [{"ownerReferences": True}, {"ownerReferences": [1, None]}, {"labels": [1]}])
-def test_whatever_stands_in_the_metadata_there_is_an_answer(strange):
+def test_invalid_metadata_has_an_owner_and_a_revision(strange):
     assert owner_of({"name": "web", **strange}) == WorkloadOwner("v1", "Pod", "web")
     assert canonical_revision(strange) == "latest"
 

@@ -31,7 +31,7 @@ def bootstrap(result):
     return json.loads(given_arguments[given_arguments.index("--config-yaml") + 1])
 
 
-# --- what is there afterwards
+# --- the injected pod
 
 
 def test_a_native_sidecar_comes_before_every_other_init_container():
@@ -125,13 +125,13 @@ def test_a_node_that_redirects_needs_no_init_container_beside_a_native_sidecar()
     assert (status(native)["initContainers"], status(native)["containers"]) == (["istio-proxy"], None)
 
 
-def test_behind_any_other_sidecar_the_application_would_start_without_a_redirect_so_an_init_container_asks_for_it():
+def test_without_native_sidecars_an_init_container_requests_the_redirect_before_the_application_starts():
     other = injected(pod(), BY_NODE, native=False)
     assert (names(other, "initContainers"), names(other)) == (["istio-validation"], ["istio-proxy", "web"])
     assert hook(other) == ["weft", "wait"]
 
 
-def test_the_proxys_hook_asks_for_the_redirect_that_an_init_container_would_set_up():
+def test_the_proxys_hook_requests_the_redirect_that_an_init_container_would_set_up():
     wanted = pod(annotations={"traffic.sidecar.istio.io/excludeOutboundPorts": "3306"})
     by_init = container(injected(wanted), "istio-init")["args"]
     assert hook(injected(wanted, BY_NODE)) == ["weft", "wait", "--redirect", *by_init[1:]]
@@ -169,7 +169,7 @@ def test_no_pod_can_override_the_hook_that_requests_its_redirect(lifecycle):
 
 
 @pytest.mark.parametrize("lifecycle", [None, {}, {"postStart": {"exec": {"command": ["true"]}}}, "none"])
-def test_what_was_done_to_the_hook_since_is_undone(lifecycle):
+def test_later_changes_of_the_hook_are_reverted(lifecycle):
     first = injected(pod(), BY_NODE)
     changed = copy.deepcopy(first)
     container(changed)["lifecycle"] = lifecycle
@@ -239,7 +239,7 @@ def test_metadata_of_the_pod_reaches_the_proxy_whatever_is_written_in_it():
     assert bootstrap(result)["node"]["metadata"]["DNS"] == 'a"b$$(POD_NAME)'
 
 
-def test_labels_and_annotations_tell_what_happened():
+def test_labels_and_annotations_record_the_injection():
     result = injected(pod(labels={"app": "web", "version": "v2"}), InjectionSettings(revision="canary"))
     labels, annotations = result["metadata"]["labels"], result["metadata"]["annotations"]
     assert labels["security.istio.io/tlsMode"] == "istio"
@@ -328,7 +328,7 @@ def test_annotations_add_volumes_mounts_and_secrets():
     assert result["spec"]["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
 
 
-def test_probes_are_turned_to_the_proxy_and_the_proxy_knows_what_to_ask():
+def test_probes_are_rewritten_to_the_proxy_and_the_proxy_has_the_original_targets():
     result = injected(pod(containers=[PROBED], initContainers=[
         {"name": "cache", "image": "c", "restartPolicy": "Always", "startupProbe": {"tcpSocket": {"port": 6379}}},
         {"name": "once", "image": "o"},
@@ -341,7 +341,7 @@ def test_probes_are_turned_to_the_proxy_and_the_proxy_knows_what_to_ask():
     assert container(kept, "web").items() >= PROBED.items()
 
 
-# --- what is refused, and what is worth a word
+# --- rejections and warnings
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_probes_are_turned_to_the_proxy_and_the_proxy_knows_what_to_ask():
         ({"metadata": {}}, "must be an object"),
     ],
 )
-def test_what_cannot_be_injected_is_refused_with_the_reason(wanted, words):
+def test_a_pod_that_cannot_be_injected_is_rejected_with_the_reason(wanted, words):
     before = copy.deepcopy(wanted)
     with pytest.raises(InjectionRefused, match=words):
         injected(wanted)
@@ -402,7 +402,7 @@ def test_a_container_that_runs_as_the_proxys_user_or_group_gets_a_warning(of_pod
     )
 
 
-# --- again, and in any order
+# --- repeated injection, and any order of webhooks
 
 
 def defaulted(result):
@@ -567,12 +567,12 @@ def test_settings_are_values():
     assert msgspec.structs.replace(InjectionSettings(), revision="x") != InjectionSettings()
 
 
-def test_annotations_beyond_kubernetes_own_limit_are_not_looked_at():
+def test_annotations_beyond_kubernetes_own_limit_are_not_parsed():
     with pytest.raises(InjectionRefused, match="the annotations are longer than 262144 bytes"):
         injected(pod(annotations={"sidecar.istio.io/userVolume": "[" * 300_000}))
 
 
-def test_what_the_kernel_would_not_start_is_refused_with_the_reason():
+def test_a_pod_that_the_kernel_could_not_start_is_rejected_with_the_reason():
     """One argument of a program may have 128 KiB; more is an error that only the node's log would show."""
     asked = {"httpGet": {"path": "/" + "x" * 500, "port": 80}}
     many = [{"name": f"c{number}", "image": "x", "readinessProbe": asked} for number in range(200)]

@@ -18,7 +18,7 @@ def web(**fields):
     return {"name": "web", "ports": [{"name": "http", "containerPort": 8080}], **fields}
 
 
-def test_kubelet_asks_the_proxy_with_the_same_patience():
+def test_kubelet_probes_the_proxy_with_the_same_timing():
     timing = {"initialDelaySeconds": 3, "timeoutSeconds": 2, "periodSeconds": 7, "failureThreshold": 9}
     probe = {
         "httpGet": {"path": "/ready?a=b#c", "port": "http", "httpHeaders": [{"name": "X", "value": "y"}]},
@@ -54,7 +54,7 @@ def test_kubelet_asks_the_proxy_with_the_same_patience():
         ({"httpGet": {"port": 1, "httpHeaders": [{"name": "HOST", "value": "a"}]}}, HttpCheck(port=1)),
     ],
 )
-def test_each_kind_of_question(handler, check):
+def test_each_kind_of_probe_is_rewritten(handler, check):
     (found,), _, container = rewritten(web(livenessProbe=handler))
     assert found.check == check
     assert set(container["livenessProbe"]) == {"httpGet"}
@@ -74,7 +74,7 @@ def test_each_kind_of_question(handler, check):
         {},
     ],
 )
-def test_what_does_not_ask_the_application_over_its_network_is_left_alone(handler):
+def test_probes_that_do_not_use_the_network_are_unchanged(handler):
     before = web(startupProbe=copy.deepcopy(handler))
     found, originals, container = rewritten(copy.deepcopy(before))
     assert (found, originals, container) == ((), {}, before)

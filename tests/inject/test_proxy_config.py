@@ -23,7 +23,7 @@ def test_the_fields_that_are_used_are_read():
 
 
 @pytest.mark.parametrize("text", ["", "---", "{}", "null"])
-def test_nothing_is_nothing(text):
+def test_an_empty_config_has_no_settings(text):
     assert read(text) == (ProxyConfig(), [], [])
 
 
@@ -50,5 +50,5 @@ def test_what_would_be_used_and_cannot_be_read_is_an_error(text):
 
 
 @given(st.text(max_size=200))
-def test_no_text_is_too_much(text):
+def test_arbitrary_text_does_not_raise(text):
     read(text)

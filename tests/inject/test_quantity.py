@@ -17,7 +17,7 @@ from weft.inject.quantity import amount, problem_of_quantity
         (".5", "0.5"),
     ],
 )
-def test_kubernetes_writes_amounts_so(text, value):
+def test_reads_quantities_as_kubernetes_writes_them(text, value):
     assert amount(text) == Decimal(value)
     assert problem_of_quantity(text) == ""
 

@@ -81,6 +81,6 @@ def test_an_invalid_value_is_reported_with_its_field(name, value, words):
     assert words in what
 
 
-def test_everything_is_one_word():
+def test_the_wildcard_is_an_argument_that_interception_reads():
     assert Interception.from_arguments(arguments(of_pod({f"{PREFIX}includeOutboundPorts": "*"}, Redirection())))
     assert EVERYTHING == "*"

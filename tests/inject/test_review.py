@@ -61,12 +61,12 @@ def test_an_invalid_review_is_rejected_with_the_reason(body, words):
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_do_more_than_that(body):
+def test_arbitrary_bytes_are_a_bad_review(body):
     with pytest.raises(BadReview):
         decode(body)
 
 
-def test_an_answer_carries_the_patch_in_base64():
+def test_a_response_carries_the_patch_in_base64():
     operations = ({"op": "add", "path": "/a", "value": "ü"},)
     response = json.loads(encode("1", AdmissionResponse(allowed=True, patch=operations)))["response"]
     assert (response["uid"], response["allowed"], response["patchType"]) == ("1", True, "JSONPatch")

@@ -150,7 +150,7 @@ async def test_an_invalid_review_gets_the_reason_and_the_server_keeps_running(se
         max_leaves=15,
     )
 )  # fmt: skip
-def test_no_pod_however_strange_is_answered_with_anything_but_yes_or_no(strange):
+def test_every_pod_however_malformed_is_allowed_or_rejected(strange):
     injector = Injector(InjectionSettings(), arguments, native_sidecars=True)
     containers = [{"name": "a", **strange}] if isinstance(strange, dict) and "name" not in strange else [{"name": "a"}]
     for body in (strange, {"metadata": strange, "spec": {"containers": containers}}, {"metadata": {}, "spec": strange}):
@@ -223,7 +223,7 @@ async def test_what_happened_is_counted_under_istios_names(server):
     assert "sidecar_injection_time_seconds_count 4.0" in lines
 
 
-async def test_many_at_once_are_all_answered(server):
+async def test_many_concurrent_reviews_all_get_a_response(server):
     answers = await asyncio.gather(*(post(server, "/inject", review(pod(), uid=str(number))) for number in range(50)))
     assert {json.loads(body)["response"]["uid"] for _, body in answers} == {str(number) for number in range(50)}
 

@@ -49,7 +49,7 @@ def test_bad_settings_are_refused_with_their_field(text, field, what):
     assert what in problem.what
 
 
-def test_a_misspelled_setting_is_answered_with_the_one_that_was_meant():
+def test_a_misspelled_setting_gets_a_suggestion():
     with pytest.raises(SettingsError) as error:
         read('{"imagePullPolcy": "Always"}')
     assert error.value.problem.hint == "did you mean `imagePullPolicy`?"

@@ -24,7 +24,7 @@ def test_a_pod_that_had_no_init_containers_has_none_again():
     assert strip(injected(pod())).pod["spec"].get("initContainers", []) == []
 
 
-def test_a_pods_own_words_about_our_containers_are_taken_out_and_kept():
+def test_a_pods_overrides_of_injected_containers_are_extracted_and_kept():
     wish = {"name": "istio-proxy", "image": "auto"}
     before = pod(containers=[PROBED, wish])
     first = strip(before)
@@ -34,7 +34,7 @@ def test_a_pods_own_words_about_our_containers_are_taken_out_and_kept():
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", "null", '{"initContainers": 1}'])
-def test_a_status_that_is_none_counts_as_never_seen(text):
+def test_an_invalid_status_annotation_counts_as_not_injected(text):
     found = strip(pod(annotations={"sidecar.istio.io/status": text}))
     assert found.status is None
 
@@ -42,7 +42,7 @@ def test_a_status_that_is_none_counts_as_never_seen(text):
 @pytest.mark.parametrize(
     "text", ["", "x", "[]", '{"containers": 1}', '{"containers": [{"name": "web"}]}', '{"containers": null}']
 )
-def test_overrides_that_make_no_sense_are_none(text):
+def test_malformed_overrides_are_ignored(text):
     assert strip(pod(annotations={"proxy.istio.io/overrides": text})).overrides == {}
 
 

@@ -29,7 +29,7 @@ def test_a_good_object_passes():
     assert validate(asked(virtual_service(GOOD))).allowed
 
 
-def test_a_wrong_one_is_refused_in_the_words_of_weft_validate():
+def test_an_invalid_object_is_rejected_with_the_errors_of_weft_validate():
     body = virtual_service(BAD)
     answer = validate(asked(body))
     problems = parse(Document(ObjectKey("VirtualService", "shop", "web"), body["apiVersion"], body)).problems
@@ -60,7 +60,7 @@ def test_a_stored_invalid_object_may_be_relabelled_or_deleted():
     assert not validate(asked(virtual_service({**BAD, "hosts": ["b"]}), "UPDATE", old)).allowed
 
 
-def test_a_kind_that_only_a_newer_weft_knows_passes_with_a_word():
+def test_a_kind_that_only_a_newer_weft_knows_passes_with_a_warning():
     body = {"apiVersion": "networking.istio.io/v1", "kind": "Teleport", "metadata": {"name": "web"}, "spec": {}}
     answer = validate(asked(body, kind="Teleport"))
     assert answer.allowed
@@ -70,5 +70,5 @@ def test_a_kind_that_only_a_newer_weft_knows_passes_with_a_word():
 @pytest.mark.parametrize(
     "body", [{}, {"metadata": []}, {"spec": 1}, {"kind": 1, "apiVersion": 2, "metadata": {"name": 3}}]
 )
-def test_an_object_without_sense_is_refused_and_breaks_nothing(body):
+def test_a_malformed_object_is_rejected_without_a_crash(body):
     assert not validate(asked(body)).allowed

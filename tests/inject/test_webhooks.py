@@ -18,7 +18,7 @@ def test_they_are_those_that_an_installation_writes_into_the_cluster(revision, b
         assert webhook["reinvocationPolicy"] == "IfNeeded"
 
 
-def test_a_revision_of_its_own_answers_to_its_own_name_only():
+def test_a_named_revision_selects_only_its_own_label():
     assert [each.name.split(".sidecar")[0] for each in selectors("canary")] == ["rev.namespace", "rev.object"]
     assert len(selectors("")) == len(selectors("default")) == 4
 

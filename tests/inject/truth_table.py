@@ -37,14 +37,14 @@ NEVER = {"neverInjectSelector": [{"matchLabels": {"job": "build"}}]}
 ALWAYS = {"autoInject": False, "alwaysInjectSelector": [{"matchExpressions": [{"key": "mesh", "operator": "Exists"}]}]}
 
 CASES = (
-    # What the namespace says.
+    # The namespace's label.
     Case("namespace enabled", True, "enables injection", ENABLED),
     Case("namespace disabled", False, "istio-injection: disabled", DISABLED),
     Case("namespace without a label", False, "neither namespace"),
     Case("namespace with an unknown word", False, "neither enabled nor disabled", {NAMESPACE: "true"}),
     Case("namespace with an empty label", False, "neither enabled nor disabled", {NAMESPACE: ""}),
     Case("namespace with another label only", False, "neither namespace", {"team": "shop"}),
-    # What the pod's label says.
+    # The pod's label.
     Case("enabled, label true", True, "label sidecar.istio.io/inject is true", ENABLED, {INJECT: "true"}),
     Case("enabled, label false", False, "label sidecar.istio.io/inject is false", ENABLED, {INJECT: "false"}),
     Case("enabled, label yes", True, "is yes", ENABLED, {INJECT: "yes"}),
@@ -60,7 +60,7 @@ CASES = (
     Case("no namespace label, label true", True, "is true", {}, {INJECT: "true"}),
     Case("no namespace label, label yes", False, "must be `true`", {}, {INJECT: "yes"}),
     Case("no namespace label, label false", False, "is false", {}, {INJECT: "false"}),
-    # What the older annotation says.
+    # The older annotation.
     Case("enabled, annotation false", False, "annotation sidecar.istio.io/inject is false", ENABLED, {}, {INJECT: "false"}),
     Case("enabled, annotation true", True, "annotation sidecar.istio.io/inject is true", ENABLED, {}, {INJECT: "true"}),
     Case("enabled, annotation nonsense", False, "annotation", ENABLED, {}, {INJECT: "perhaps"}),
@@ -90,7 +90,7 @@ CASES = (
     Case("pod of our revision, namespace disabled", False, "disabled", DISABLED, {REVISION: "canary"}, revision="canary"),
     Case("enabled, pod of another revision: the namespace's injects", True, "enables injection", ENABLED, {REVISION: "canary"}),
     Case("label true alone is the default revision's", False, "neither namespace", {}, {INJECT: "true"}, revision="canary"),
-    # What cannot have a sidecar.
+    # Pods that cannot have a sidecar.
     Case("host network", False, "hostNetwork", ENABLED, spec={"hostNetwork": True}),
     Case("host network, label true", False, "hostNetwork", ENABLED, {INJECT: "true"}, spec={"hostNetwork": True}),
     Case("host network: false", True, "enables injection", ENABLED, spec={"hostNetwork": False}),
@@ -99,7 +99,7 @@ CASES = (
     Case("kube-public, enabled", False, "a system namespace of the cluster", ENABLED, namespace="kube-public"),
     Case("kube-node-lease, enabled", False, "a system namespace of the cluster", ENABLED, namespace="kube-node-lease"),
     Case("local-path-storage, enabled", False, "a system namespace of the cluster", ENABLED, namespace="local-path-storage"),
-    # What the installation says.
+    # Settings of the installation.
     Case("autoInject off", False, "autoInject is off", ENABLED, settings={"autoInject": False}),
     Case("autoInject off, label true", True, "is true", ENABLED, {INJECT: "true"}, settings={"autoInject": False}),
     Case("never selected", False, "neverInjectSelector (job is build)", ENABLED, {"job": "build"}, settings=NEVER),

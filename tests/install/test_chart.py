@@ -85,7 +85,7 @@ def test_the_chart_makes_the_same_objects(helm, tmp_path, given):
         assert theirs[who] == each, who
 
 
-def test_the_charts_values_are_the_defaults():
+def test_the_charts_values_are_the_default_values():
     defaults = written(Values())
     del defaults["namespace"]
     assert yaml.safe_load((CHART / "values.yaml").read_text()) == json.loads(json.dumps(defaults))
@@ -98,7 +98,7 @@ def test_the_chart_has_wefts_version():
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
 
 
-def test_the_chart_refuses_a_lonely_control_plane(helm):
+def test_the_chart_rejects_a_control_plane_with_one_replica(helm):
     done = subprocess.run(
         [helm, "template", "weft", CHART, "--kube-version", "1.34.3", "--set", "control.replicas=1"],
         capture_output=True, text=True, check=False,

@@ -134,7 +134,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("kind", "spec", "named"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
-def test_what_is_obviously_wrong_is_refused_with_its_field(served, kind, spec, named):
+def test_an_invalid_object_is_rejected_with_its_field(served, kind, spec, named):
     for version in KINDS[kind].versions:
         api_version = f"{KINDS[kind].group}/{version}"
         body = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
@@ -148,7 +148,7 @@ def virtual_service(timeout):
     return {"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "x"}, "spec": spec}
 
 
-def test_a_wrong_duration_is_refused_in_words(served):
+def test_an_invalid_duration_is_rejected_with_a_message(served):
     said = json.loads(
         served.refusal(path("networking.istio.io/v1", "VirtualService"), virtual_service("soon")).partition(": ")[2]
     )["message"]

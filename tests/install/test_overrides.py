@@ -44,7 +44,7 @@ def test_null_takes_a_value_back_to_its_default():
 
 
 @pytest.mark.parametrize("assignment", ["a", "=1", "a..b=1", "a.=1", ".a=1", "a[1]=x", "a[x]=1"])
-def test_what_names_no_value_is_refused(assignment):
+def test_an_invalid_assignment_is_rejected(assignment):
     with pytest.raises(ValuesError):
         assigned(assignment, {})
 

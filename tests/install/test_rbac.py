@@ -98,12 +98,12 @@ def test_it_may_write_the_status_of_the_meshs_kinds(judge, definition):
 
 
 @pytest.mark.parametrize(("verb", "resource", "more"), NEEDED, ids=str)
-def test_it_may_do_its_work(judge, verb, resource, more):
+def test_the_control_plane_has_the_permissions_it_needs(judge, verb, resource, more):
     assert judge.may(CONTROL, verb, resource, **more)
 
 
 @pytest.mark.parametrize(("verb", "resource", "more"), DENIED, ids=str)
-def test_it_may_do_nothing_else(judge, verb, resource, more):
+def test_the_control_plane_has_no_other_permission(judge, verb, resource, more):
     assert not judge.may(CONTROL, verb, resource, **more)
 
 
@@ -167,6 +167,6 @@ def test_a_namespace_of_gateways_must_be_one(setting, kind):
         values_of({"gateways": {setting: ["Edge"]}})
 
 
-def test_it_may_write_what_became_of_the_standards_policies(judge):
+def test_it_may_write_the_status_of_gateway_api_policies(judge):
     more = {"group": "gateway.networking.k8s.io", "namespace": "shop", "name": "x", "subresource": "status"}
     assert judge.may(CONTROL, "update", "backendtlspolicies", **more)

@@ -21,7 +21,7 @@ def test_text_is_a_string():
     assert at("DestinationRule", "host") == {"type": "string"}
 
 
-def test_a_choice_is_an_enum_of_its_words_and_of_those_that_weft_refuses_itself():
+def test_a_choice_is_an_enum_of_its_values_and_of_those_that_weft_itself_rejects():
     assert at("PeerAuthentication", "mtls.mode")["enum"] == ["DISABLE", "PERMISSIVE", "STRICT", "UNSET"]
     assert "MUTUAL" in at("Gateway", "servers[].tls.mode")["enum"]
 

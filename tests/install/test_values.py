@@ -30,7 +30,7 @@ def test_mappings_are_merged_and_lists_are_replaced():
     assert merged({"a": {"b": 1}, "c": [1, 2]}, {"a": {"d": 2}, "c": [3]}) == {"a": {"b": 1, "d": 2}, "c": [3]}
 
 
-def test_an_unknown_name_is_refused_with_the_one_that_was_meant():
+def test_an_unknown_name_is_rejected_with_a_suggestion():
     problem = refused(control={"replica": 3})
     assert "control.replica" in problem.what
     assert "replicas" in problem.hint
@@ -62,5 +62,5 @@ def test_an_unknown_name_deep_inside_is_refused_too():
         ({"mesh": {"accesLogFile": "/dev/stdout"}}, "mesh.accesLogFile"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_with_its_name(given, field):
+def test_an_invalid_value_is_rejected_with_its_name(given, field):
     assert refused(**given).where.field == field

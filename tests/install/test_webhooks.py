@@ -111,7 +111,7 @@ def test_every_kind_is_validated_and_no_status():
     }
 
 
-def test_objects_that_name_no_revision_are_judged_by_the_default_one_alone():
+def test_objects_without_a_revision_are_validated_by_the_default_revision_alone():
     def judged(revision):
         return [each["objectSelector"]["matchExpressions"][0]["operator"] for each in
                 validator(values_of({"revision": revision}))["webhooks"]]  # fmt: skip

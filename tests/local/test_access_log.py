@@ -29,7 +29,7 @@ def refusal(path: object) -> str:
 
 
 @pytest.mark.parametrize("path", ["/dev/stdout", "/dev/stderr", "/dev/null"])
-def test_streams_and_devices_for_everybody_are_taken_as_they_are(path):
+def test_standard_streams_and_world_writable_devices_are_accepted(path):
     assert refusal(path) == ""
 
 
@@ -43,7 +43,7 @@ def test_a_directory_or_file_of_the_proxies_user_is_written_to(place):
     assert refusal(place / "access.log") == ""
 
 
-def test_what_cannot_be_written_says_why(place):
+def test_an_unwritable_access_log_is_rejected_with_the_reason(place):
     assert "is a directory" in refusal(place)
     assert "no such file or directory" in refusal(place / "none" / "access.log")
     assert "not an absolute path" in refusal("access.log")
@@ -51,7 +51,7 @@ def test_what_cannot_be_written_says_why(place):
     assert f"the proxies' user, UID 1337, may not enter {place}/closed" in refusal(place / "closed" / "access.log")
 
 
-def test_of_providers_only_those_that_can_be_written_are_left():
+def test_access_log_providers_with_unwritable_files_are_removed():
     good, bad = FileLog("/dev/null"), FileLog("/root/access.log")
     providers = (LogProvider("good", good), LogProvider("bad", bad), LogProvider("elsewhere"))
     settings, problems = writable(Settings(logs=(bad, good), log_providers=providers))

@@ -36,7 +36,7 @@ def test_without_ipv6_there_are_only_ipv4_addresses():
     assert addresses.bridge[1] is None
 
 
-def test_a_full_range_says_so_and_a_released_place_can_be_had_again():
+def test_a_full_range_is_an_error_and_a_released_address_is_reused():
     pool = Pool((IPv4Network("10.9.0.0/29"), IPv6Network("fd00:9::/64")), first=2, what="pod")
     for number in range(5):
         pool.take(f"p{number}")
@@ -54,7 +54,7 @@ def test_a_service_without_an_address_gets_one_of_each_family():
     assert ipv6.startswith("fd00:10:96:")
 
 
-def test_a_written_address_is_kept_and_given_to_nobody_else():
+def test_an_address_set_by_the_user_is_kept_and_not_given_out_again():
     addresses = Addresses()
     wanted = addresses.admit(service("payments")).addresses[0]
     fresh = Addresses()
@@ -68,7 +68,7 @@ def test_a_written_address_is_kept_and_given_to_nobody_else():
     [{"headless": True}, {"resolution": Resolution.NONE, "external": True}, {"host": "*.example.com"}],
     ids=["headless", "no resolution", "wildcard"],
 )
-def test_gives_no_address_where_none_can_be_used(fields):
+def test_external_and_headless_services_get_no_address(fields):
     assert Addresses().admit(service("x", **fields)).addresses == ()
 
 

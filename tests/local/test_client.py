@@ -14,13 +14,13 @@ from weft.local.error import LocalError, NoSuchMesh
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("run_base")]
 
 
-def test_a_mesh_that_does_not_run_is_said_so():
+def test_a_mesh_that_does_not_run_is_an_error_with_a_hint():
     for ask in (client.fetch_status, client.fetch_problems):
         with pytest.raises(NoSuchMesh, match="weft up DIR"):
             ask("nobody")
 
 
-def test_a_mesh_that_is_busy_need_not_be_ended(tmp_path, monkeypatch):
+def test_a_slow_mesh_is_an_error_with_a_hint_to_try_again(tmp_path, monkeypatch):
     path = tmp_path / "api.sock"
     monkeypatch.setattr(client, "socket_of", lambda name: path)
     monkeypatch.setattr(client, "_TIMEOUT", 0.01)

@@ -22,7 +22,7 @@ def late(mesh: Mesh, timeouts, detection: Detection | None = None, cuts=None) ->
     return [str(problem) for problem in (detection or Detection()).problems("shop/web-0", WEB, scrape, mesh)]
 
 
-def test_a_late_connection_names_the_callers_place_the_service_and_the_cure():
+def test_a_delayed_connection_names_the_callers_file_the_service_and_the_fix():
     mesh = Mesh()
     put(mesh, database())
     (said,) = late(mesh, {("10.96.1.1", 3306): 1, ("fd00:0::1", 3306): 2})
@@ -49,13 +49,13 @@ def test_nothing_is_late_once_the_protocol_is_declared_or_the_service_gone():
     assert late(mesh, {("10.96.1.1", 3306): 1, ("10.96.1.9", 3306): 1}) == []
 
 
-def test_it_is_the_same_problem_however_many_there_are():
+def test_many_delayed_connections_are_one_problem():
     mesh = Mesh()
     put(mesh, database())
     assert late(mesh, {("10.96.1.1", 3306): 1}) == late(mesh, {("10.96.1.1", 3306): 2})
 
 
-def test_inbound_only_what_came_since_the_ports_are_as_they_are_counts():
+def test_inbound_counts_start_anew_when_the_ports_change():
     mesh, detection = Mesh(), Detection()
     put(mesh, instance("web-0", "web"), service("web", target=8080, protocol=Protocol.UNDECLARED))
     assert "(undeclared: 8080)" in late(mesh, {INBOUND: 2}, detection)[0]
@@ -67,7 +67,7 @@ def test_inbound_only_what_came_since_the_ports_are_as_they_are_counts():
     assert late(mesh, {INBOUND: 1}, detection) != []
 
 
-def test_a_port_that_services_declare_in_two_ways_is_named_if_it_is_looked_into():
+def test_a_port_declared_in_two_ways_is_reported_if_detection_inspects_it():
     mesh, selector = Mesh(), labels_of({"app": "web"})
     put(mesh, instance("web-0", "web"), service("web", target=8080, protocol=Protocol.HTTP))
     put(mesh, service("zulu", target=8080, protocol=Protocol.TCP, selector=selector))
@@ -76,7 +76,7 @@ def test_a_port_that_services_declare_in_two_ways_is_named_if_it_is_looked_into(
     assert "in two ways" not in late(mesh, {INBOUND: 2})[0]
 
 
-def test_a_connection_that_was_dropped_while_it_was_looked_at_is_told_where_the_port_is_undeclared():
+def test_a_connection_dropped_during_protocol_detection_is_reported_for_undeclared_ports():
     mesh = Mesh()
     put(mesh, database())
     (said,) = late(mesh, {}, cuts={("10.96.1.1", 3306): 1, ("0.0.0.0", 80): 9})
@@ -86,7 +86,7 @@ def test_a_connection_that_was_dropped_while_it_was_looked_at_is_told_where_the_
     assert late(mesh, {}, cuts={("10.96.1.1", 3306): 1}) == []
 
 
-def test_connections_that_sent_too_much_to_tell_are_told_until_the_ports_are_declared():
+def test_connections_that_exceed_the_detection_buffer_are_reported_until_the_ports_are_declared():
     mesh, detection = Mesh(), Detection()
 
     def said(unread):

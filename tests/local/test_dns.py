@@ -102,7 +102,7 @@ async def test_answers_both_families_over_udp_and_tcp(served, tcp, server):
     assert texts(await ask(served, name.upper(), "AAAA", tcp=tcp, server=server)) == ["fd00:10:96::1"]
 
 
-async def test_a_name_without_the_asked_family_exists_and_an_unknown_one_does_not(served):
+async def test_a_name_without_the_queried_family_is_empty_and_an_unknown_one_is_nxdomain(served):
     empty = await ask(served, "old.shop.svc.cluster.local", "AAAA")
     assert (empty.rcode(), texts(empty)) == (dns.rcode.NOERROR, [])
     other_type = await ask(served, "old.shop.svc.cluster.local", "MX")
@@ -110,7 +110,7 @@ async def test_a_name_without_the_asked_family_exists_and_an_unknown_one_does_no
     assert (await ask(served, "gone.shop.svc.cluster.local")).rcode() == dns.rcode.NXDOMAIN
 
 
-async def test_an_address_is_answered_with_its_name_and_only_when_asked_for_it(served):
+async def test_a_reverse_lookup_returns_the_name_only_for_ptr_queries(served):
     assert texts(await ask(served, "1.1.96.10.in-addr.arpa", "PTR")) == ["payments.shop.svc.cluster.local."]
     assert texts(await ask(served, "1.1.96.10.in-addr.arpa", "A")) == []
 
@@ -128,7 +128,7 @@ async def test_an_answer_too_big_for_a_datagram_is_truncated_and_whole_over_tcp(
     assert len(texts(await ask(served, "many.shop.svc.cluster.local", tcp=True))) == 199
 
 
-async def test_garbage_is_refused_and_the_next_question_answered(served):
+async def test_garbage_is_rejected_and_the_next_query_answered(served):
     def send_garbage():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
             for wire in (b"", b"\0", b"\xff" * 40, b"\0\1\1\0" + b"\0\1\0\0\0\0\0\0" + b"\xc0\x0c\0\1\0\1"):
@@ -138,7 +138,7 @@ async def test_garbage_is_refused_and_the_next_question_answered(served):
     assert texts(await ask(served, "payments.shop.svc.cluster.local")) == ["10.96.1.1"]
 
 
-async def test_says_server_failure_when_no_resolver_answers(monkeypatch):
+async def test_returns_servfail_when_no_resolver_answers(monkeypatch):
     monkeypatch.setattr("weft.local.dns._UPSTREAM_TIMEOUT", 0.05)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
@@ -150,7 +150,7 @@ async def test_says_server_failure_when_no_resolver_answers(monkeypatch):
     assert dns.message.from_wire(answer).id == query.id
 
 
-async def test_many_questions_that_nobody_answers_keep_no_name_of_the_mesh_from_being_answered():
+async def test_many_unanswered_upstream_queries_do_not_block_queries_for_the_mesh():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         server = DnsServer(look_up, upstreams=lambda: [silent.getsockname()])
@@ -169,7 +169,7 @@ async def test_many_questions_that_nobody_answers_keep_no_name_of_the_mesh_from_
 
 
 @given(st.binary(max_size=80))
-def test_no_bytes_make_it_raise(wire):
+def test_arbitrary_bytes_do_not_raise(wire):
     answer = asyncio.run(DnsServer(lambda name, asker: NoSuchName(), list).answer(wire, "10.244.1.1", over_tcp=False))
     assert answer is None or answer[:2] == wire[:2]
 
@@ -193,7 +193,7 @@ def test_a_pods_resolver_file_searches_its_namespace_first():
     )
 
 
-async def test_who_has_learned_an_address_is_told_of_and_no_other_question():
+async def test_the_callback_reports_only_queries_that_returned_an_address():
     learned = []
     server = DnsServer(look_up, lambda: (), lambda addresses, asker: learned.append((addresses, asker)))
     for name, kind in (

@@ -101,7 +101,7 @@ async def test_garbage_and_a_bad_workload_change_nothing_but_the_problems():
         await rig.until(lambda status: not status.problems)
 
 
-async def test_the_status_says_that_proxies_are_yet_to_be_told_of_what_has_changed():
+async def test_the_status_shows_that_proxies_do_not_have_the_latest_change_yet():
     """For example, when the last pod becomes ready: a caller's proxy does not have the endpoint yet."""
     async with mesh(SERVICE, web()) as rig:
         await rig.until_ready("web-0")
@@ -124,7 +124,7 @@ async def test_an_app_without_a_proxy_is_served_and_called_all_the_same():
 
 
 @pytest.mark.parametrize("setting", ["excludeInboundPorts: [8080]", "includeInboundPorts: [9090]"])
-async def test_an_http_port_excluded_from_interception_is_called_as_the_app_speaks(setting):
+async def test_an_http_port_excluded_from_interception_is_called_in_plaintext(setting):
     async with mesh(SERVICE, web(extra=setting), CALLER) as rig:
         await rig.until_ready("web-0", "caller-0")
         status, body = await rig.fetch("caller-0", rig.address())
@@ -132,7 +132,7 @@ async def test_an_http_port_excluded_from_interception_is_called_as_the_app_spea
         assert body.split()[1] == str(rig.pod("caller-0").plan.addresses.ipv4), "it met no proxy on its way in"
 
 
-async def test_a_server_that_speaks_first_on_an_undeclared_port_becomes_a_warning():
+async def test_a_server_first_protocol_on_an_undeclared_port_is_a_warning():
     server = "import socket; s = socket.create_server(('', 9000)); [s.accept()[0].sendall(b'hello') for _ in range(9)]"
     files = f"""
 apiVersion: v1
@@ -169,7 +169,7 @@ async def test_an_access_log_on_a_standard_stream_is_in_the_proxys_log(stream):
         assert not [line for line in rig.pod("web").log.proxy.tail() if "eprecated" in line]
 
 
-async def test_a_telemetry_turns_the_log_on_while_the_mesh_runs_and_only_where_it_says():
+async def test_a_telemetry_enables_the_access_log_at_runtime_only_for_its_workloads():
     async with mesh(SERVICE, web(), CALLER) as rig:
         await rig.until_ready("caller-0", "web-0")
         (rig.directory / "log.yaml").write_text(CALLED)

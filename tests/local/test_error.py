@@ -3,7 +3,7 @@ from __future__ import annotations
 from weft.local.error import LocalError, NoSuchMesh
 
 
-def test_an_error_says_where_what_and_the_next_step():
+def test_an_error_has_its_place_text_and_hint():
     error = LocalError("the lock is taken", "weft down shop", where="mesh shop")
     assert str(error) == "mesh shop: error: the lock is taken (hint: weft down shop)"
 

@@ -32,7 +32,7 @@ def answering(tmp_path):
     listening.close()
 
 
-def test_a_question_is_asked_and_its_answer_read_to_the_length_it_tells(answering):
+def test_a_request_is_sent_and_its_response_read_up_to_its_content_length(answering):
     path, asked = answering(b"HTTP/1.0 200 OK\r\nServer: x\r\nCONTENT-LENGTH: 5\r\n\r\nhello and more")
     with Exchange(path, 10.0) as exchange:
         assert exchange.ask("POST", "/a?b=c", b"body") == 200
@@ -42,7 +42,7 @@ def test_a_question_is_asked_and_its_answer_read_to_the_length_it_tells(answerin
     assert body == b"body"
 
 
-def test_an_answer_without_a_length_ends_with_its_connection(answering):
+def test_a_response_without_a_length_ends_with_its_connection(answering):
     path, _ = answering(b"HTTP/1.1 404 Not Found\r\n\r\none\ntwo")
     with Exchange(path, 10.0) as exchange:
         assert exchange.ask("GET", "/") == 404
@@ -59,13 +59,13 @@ def test_an_answer_without_a_length_ends_with_its_connection(answering):
         (b"x" * 65_536, "too long"),
     ],
 )
-def test_what_is_no_answer_is_said(answering, said, why):
+def test_an_invalid_response_is_an_error(answering, said, why):
     path, _ = answering(said)
     with Exchange(path, 10.0) as exchange, pytest.raises(NoAnswer, match=why):
         exchange.ask("GET", "/")
 
 
-def test_a_part_of_an_answer_is_not_taken_for_the_whole(answering):
+def test_a_truncated_response_is_an_error(answering):
     path, _ = answering(b"HTTP/1.0 200 OK\r\nContent-Length: 10\r\n\r\nhello")
     with Exchange(path, 10.0) as exchange:
         exchange.ask("GET", "/")
@@ -73,7 +73,7 @@ def test_a_part_of_an_answer_is_not_taken_for_the_whole(answering):
             exchange.read()
 
 
-def test_who_says_nothing_is_not_waited_for_without_end(tmp_path):
+def test_a_silent_server_times_out(tmp_path):
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "socket"))
         silent.listen()
@@ -81,6 +81,6 @@ def test_who_says_nothing_is_not_waited_for_without_end(tmp_path):
             exchange.ask("GET", "/")
 
 
-def test_nobody_there_is_an_error_of_the_system(tmp_path):
+def test_a_missing_socket_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         Exchange(str(tmp_path / "socket"), 10.0)

@@ -53,7 +53,7 @@ async def door(tmp_path):
     tmp_path.chmod(0o755)
     doors = tmp_path / "doors"
     doors.mkdir(mode=0o755)
-    # As in a mesh, which has its bridge's: a process's view of the files is put together where they are named.
+    # As in a mesh, which uses its bridge's namespace: the file view of a process is set up in a named namespace.
     bridge = namespace.make(f"weft-door-{os.getpid()}")
     made = FrontDoor(binary.find(), tmp_path, doors)
     yield made
@@ -89,7 +89,7 @@ async def test_a_caller_of_the_machine_comes_to_the_gateway_with_its_own_address
     assert door.problems() == ()
 
 
-async def test_pods_come_and_go_behind_an_open_door(door, tmp_path):
+async def test_pods_are_added_and_removed_behind_an_open_port(door, tmp_path):
     port = free_port()
     async with Gateway(tmp_path / "doors/1/s"), Gateway(tmp_path / "doors/2/s"):
         door.want([published(port, "1/s")])
@@ -126,7 +126,7 @@ async def test_a_taken_port_is_a_problem_at_its_line_and_is_published_once_it_is
         assert door.problems() == ()
 
 
-async def test_of_two_who_ask_for_one_port_the_first_has_it(door):
+async def test_the_first_of_two_publications_of_one_port_wins(door):
     port = free_port()
     door.want([published(port, owner="Workload shop/b", address="0.0.0.0"), published(port, owner="Workload shop/a")])
     await door.settled()
@@ -134,7 +134,7 @@ async def test_of_two_who_ask_for_one_port_the_first_has_it(door):
     assert f"port {port} of 0.0.0.0 is already published by Workload shop/a" in str(problem)
 
 
-async def test_an_address_that_the_machine_has_not_is_a_problem(door):
+async def test_an_address_that_the_machine_does_not_have_is_a_problem(door):
     door.want([published(free_port(), address="192.0.2.7")])
     await door.settled()
     (problem,) = door.problems()
@@ -142,7 +142,7 @@ async def test_an_address_that_the_machine_has_not_is_a_problem(door):
     assert door.pid == 0  # no port can be published
 
 
-async def test_its_envoy_comes_back_and_ends_with_the_last_door(door, tmp_path):
+async def test_its_envoy_is_restarted_and_ends_with_the_last_publication(door, tmp_path):
     port = free_port()
     async with Gateway(tmp_path / "doors/1/s"):
         door.want([published(port, "1/s")])

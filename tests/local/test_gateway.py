@@ -27,7 +27,7 @@ WORKLOAD = Workload(
 
 
 @pytest.mark.root
-def test_a_gateways_proxy_is_a_router_that_intercepts_nobody_and_has_a_place_for_its_sockets(tmp_path):
+def test_a_gateways_proxy_is_a_router_without_interception_and_with_a_directory_for_its_sockets(tmp_path):
     plan = PodPlan(name="edge-0", workload=WORKLOAD, addresses=Addresses().pods.take("shop/edge-0"), uid=10000)
     sidecar = proxy_plan(
         plan,
@@ -66,6 +66,6 @@ def test_a_published_port_leads_to_the_pods_that_are_ready_and_have_it():
     assert str(found.where).startswith("edge.yaml:9")
 
 
-def test_who_publishes_nothing_has_no_door():
+def test_a_gateway_without_published_ports_has_no_publication():
     assert list(publications(KEY, (Workload("edge", "shop", (), gateway=True),), [])) == []
     assert list(publications(KEY, (), [])) == []

@@ -52,7 +52,7 @@ async def test_a_pod_that_is_gone_has_no_socket_and_its_tokens_are_worthless():
         assert rig.pod("web-0").plan.pod_uid != plan.pod_uid
 
 
-async def test_without_an_identity_a_pod_is_not_ready_and_says_why_and_becomes_so_by_itself(monkeypatch):
+async def test_without_an_identity_a_pod_is_not_ready_with_a_reason_and_recovers_by_itself(monkeypatch):
     async with mesh(SERVICE) as rig:
         identities = rig.engine._identities
         sign = identities.authority.sign
@@ -132,7 +132,7 @@ async def test_a_ca_in_a_directory_is_the_same_for_the_next_mesh(tmp_path):
         assert rig.engine.ca_status().certificates[0].fingerprint != roots[0]
 
 
-async def test_a_ca_that_cannot_be_used_keeps_the_mesh_from_starting_and_says_why(tmp_path):
+async def test_an_invalid_ca_keeps_the_mesh_from_starting_with_a_reason(tmp_path):
     (tmp_path / "ca-cert.pem").write_text("not a certificate")
     with pytest.raises(LocalError) as refused:
         async with mesh(SERVICE, trust=Trust(ca=tmp_path)):

@@ -56,7 +56,7 @@ async def test_a_follower_sees_new_lines_until_the_log_closes(tmp_path):
     assert seen == ["after"]
 
 
-async def test_a_follower_who_does_not_read_costs_bounded_memory(tmp_path):
+async def test_a_follower_that_does_not_read_uses_bounded_memory(tmp_path):
     log = LogFile(tmp_path / "app.log")
     lines = log.follow()
     first = asyncio.ensure_future(anext(lines))
@@ -68,7 +68,7 @@ async def test_a_follower_who_does_not_read_costs_bounded_memory(tmp_path):
     assert len([line async for line in lines]) <= 1000
 
 
-async def test_a_flood_is_read_and_dropped_and_the_log_says_so(tmp_path, monkeypatch):
+async def test_a_flood_of_lines_is_dropped_and_the_log_shows_the_loss(tmp_path, monkeypatch):
     monkeypatch.setattr("weft.local.logs.MOST_RATE", 1000)
     log = LogFile(tmp_path / "app.log")
     await pump(log, b"x\n" * 50_000)
@@ -84,7 +84,7 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.root
-def test_a_full_disk_loses_lines_and_says_how_many(small_disk):
+def test_a_full_disk_loses_lines_and_the_log_shows_how_many(small_disk):
     log = PodLog(small_disk).app
     filler = small_disk / "filler"
     with pytest.raises(OSError), filler.open("wb", buffering=0) as file:

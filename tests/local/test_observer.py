@@ -12,7 +12,7 @@ from weft.netns import namespace
 
 @pytest.mark.root
 @pytest.mark.usefixtures("run_base")
-async def test_while_somebody_looks_the_rates_follow_the_traffic():
+async def test_the_rates_follow_the_traffic_while_they_are_watched():
     async with mesh(SERVICE, web(), CALLER) as rig:
         await rig.until_ready("caller-0", "web-0")
         address = rig.address()
@@ -65,7 +65,7 @@ spec: {selector: {app: nobody}, ports: [{name: http, port: 80}]}
 
 @pytest.mark.root
 @pytest.mark.usefixtures("run_base")
-async def test_what_the_callers_proxy_answers_itself_is_counted_once_and_for_the_right_row():
+async def test_responses_of_the_callers_proxy_are_counted_once_and_in_the_right_row():
     async with mesh(SERVICE, web(), CALLER, EMPTY, ANSWERED_BY_PROXY) as rig:
         await rig.until_ready("caller-0", "web-0")
         address = rig.address()
@@ -113,7 +113,7 @@ spec: {{selector: {{app: greeter}}, ports: [{{port: 7000, {more}}}]}}
 @pytest.mark.root
 @pytest.mark.usefixtures("run_base")
 @pytest.mark.parametrize("version", [4, 6])
-async def test_a_late_connection_is_told_by_name_until_the_protocol_is_declared(version):
+async def test_a_connection_delayed_by_detection_is_reported_until_the_protocol_is_declared(version):
     outside = CALLER.replace("name: caller,", "name: outside,").replace(
         "labels:", "annotations: {sidecar.istio.io/inject: 'false'}, labels:"
     )

@@ -28,7 +28,7 @@ async def fetch(bridge, pod: LocalPod, path: str = "/") -> str:
     return answer.partition("\r\n\r\n")[2]
 
 
-async def test_an_app_runs_under_its_own_user_and_answers_at_its_own_address(bridge, tmp_path):
+async def test_an_app_runs_under_its_own_user_and_serves_at_its_own_address(bridge, tmp_path):
     async with running(web(tmp_path), bridge, tmp_path) as (pod, watcher, _):
         await watcher.until(lambda: pod.ready)
         uid, caller, name = (await fetch(bridge, pod)).split()
@@ -54,7 +54,7 @@ async def test_a_crash_is_followed_by_back_off_and_another_start(bridge, tmp_pat
         assert (status.restarts, status.exit_code) == (1, 3) and status.pid != first
 
 
-async def test_a_killed_app_is_said_to_be_killed(bridge, tmp_path):
+async def test_the_status_of_a_killed_app_names_the_signal(bridge, tmp_path):
     async with running(web(tmp_path), bridge, tmp_path) as (pod, watcher, _):
         await watcher.until(lambda: pod.ready)
         os.kill(pod.status({}).pid, signal.SIGKILL)
@@ -72,7 +72,7 @@ async def test_a_job_completes_and_leaves_only_its_log(bridge, tmp_path, policy)
         assert not namespace.exists(pod.namespace)
 
 
-async def test_a_job_that_fails_is_tried_again_only_if_its_policy_says_so(bridge, tmp_path):
+async def test_a_failed_job_is_restarted_only_if_its_policy_allows(bridge, tmp_path):
     failing = web(tmp_path, command=("sh", "-c", "exit 4"), ports=(), restart=RestartPolicy.NEVER)
     async with running(failing, bridge, tmp_path) as (pod, watcher, _):
         await watcher.until(lambda: pod.ended)
@@ -84,7 +84,7 @@ async def test_a_job_that_fails_is_tried_again_only_if_its_policy_says_so(bridge
         assert (pod.phase, pod.restarts) == (PodPhase.COMPLETED, 1)
 
 
-async def test_a_command_that_does_not_exist_is_said_and_tried_again(bridge, tmp_path):
+async def test_a_missing_command_is_reported_and_retried(bridge, tmp_path):
     async with running(web(tmp_path, command=("no-such-program",)), bridge, tmp_path) as (pod, watcher, _):
         await watcher.until(lambda: pod.phase is PodPhase.BACK_OFF)
         assert pod.trouble.startswith("program `no-such-program` is not in /")
@@ -111,7 +111,7 @@ async def test_an_app_that_leaves_children_is_seen_to_end_and_they_end_with_it(b
         assert all(has_ended(pid) for pid in children)
 
 
-async def test_an_end_that_comes_while_an_apps_last_words_are_heard_is_heeded(bridge, tmp_path, monkeypatch):
+async def test_a_cancellation_while_an_ended_app_is_cleaned_up_takes_effect(bridge, tmp_path, monkeypatch):
     heard = asyncio.Event()
 
     async def cancelled_meanwhile(work):

@@ -162,7 +162,7 @@ async def test_a_pod_for_which_no_user_is_left_is_made_when_there_is_one(caplog)
         assert rig.pod("web").plan.uid != rig.pod("caller").plan.uid
 
 
-async def test_a_pod_that_is_gone_has_given_back_all_it_was_given():
+async def test_a_removed_pod_releases_its_directory_addresses_and_user():
     async with mesh(SERVICE, web(), CALLER) as rig:
         await rig.until_ready("caller-0", "web-0")
         gone, next_free = rig.pod("web"), web().replace("name: web,", "name: other,")

@@ -66,7 +66,7 @@ QUICK = {"timeout": timedelta(seconds=0.3), "period": timedelta(seconds=0.02)}
         (b"x" * 200_000, "GET /ready on port 8080: the response is not HTTP"),
     ],
 )
-async def test_an_http_answer_decides(pod, answer, failure):
+async def test_the_http_status_decides_a_probe(pod, answer, failure):
     server, seen = await serve(pod, answer)
     probe = Probe(HttpProbe("http", "/ready", headers=(("X-Kind", "probe"),)), **QUICK)
     assert await check(probe, target(pod)) == failure
@@ -86,7 +86,7 @@ async def test_silence_and_a_closed_port_are_failures(pod):
     silent.close()
 
 
-async def test_a_port_name_that_the_workload_lacks_is_said(pod):
+async def test_an_unknown_port_name_is_reported(pod):
     assert (
         await check(Probe(TcpProbe("grpc"), **QUICK), target(pod)) == "port grpc: the workload has no port named `grpc`"
     )
@@ -97,7 +97,7 @@ async def test_a_command_decides_by_its_status(pod):
     assert await check(Probe(ExecProbe(("false",)), **QUICK), target(pod)) == "false: exit status 1"
 
 
-def test_it_takes_as_many_answers_in_a_row_as_the_thresholds_say():
+def test_readiness_changes_after_as_many_results_in_a_row_as_the_thresholds():
     thresholds = Thresholds(Probe(TcpProbe(1), success_threshold=2, failure_threshold=3))
     answers = [True, False, True, True, False, False, True, False, False, False]
     ready = []
@@ -107,7 +107,7 @@ def test_it_takes_as_many_answers_in_a_row_as_the_thresholds_say():
     assert ready == [False, False, False, True, True, True, True, True, True, False]
 
 
-async def test_tells_why_it_waits_then_ready_then_unready_then_ready_again(pod):
+async def test_reports_the_reason_then_ready_then_unready_then_ready_again(pod):
     told: asyncio.Queue[tuple[bool, str]] = asyncio.Queue()
     probe = Probe(TcpProbe(8080), failure_threshold=2, **QUICK)
     task = asyncio.create_task(watch(probe, target(pod), lambda ready, why: told.put_nowait((ready, why))))

@@ -13,7 +13,7 @@ from weft.model.workload import HttpProbe, Probe
 pytestmark = pytest.mark.root
 
 
-async def test_readiness_comes_and_goes_with_the_apps_own_answer(bridge, tmp_path):
+async def test_readiness_follows_the_apps_own_response(bridge, tmp_path):
     probe = Probe(HttpProbe("http", "/ready"), period=timedelta(seconds=0.05), failure_threshold=2)
     broken = tmp_path / "broken"
     broken.touch()
@@ -65,7 +65,7 @@ async def test_an_app_that_listens_on_its_second_address_alone_is_ready(bridge, 
         await watcher.until(lambda: pod.ready)
 
 
-async def test_an_app_that_listens_on_the_loopback_address_alone_is_told_so(bridge, tmp_path):
+async def test_an_app_that_listens_only_on_loopback_is_reported(bridge, tmp_path):
     (tmp_path / "broken").touch()
     workload = web(tmp_path, command=("python3", "-c", LISTENS_WHEN_ASKED % ("127.0.0.1", "AF_INET")))
     async with running(workload, bridge, tmp_path) as (pod, watcher, _):

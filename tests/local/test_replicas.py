@@ -86,7 +86,7 @@ async def test_pods_are_numbered_from_zero_and_free_numbers_come_back():
     await stage.replicas.stop()
 
 
-async def test_only_so_many_start_at_once():
+async def test_the_number_of_concurrent_starts_is_limited():
     stage = Stage(slots=2)
     stage.replicas.want(web(5))
     await stage.settle()

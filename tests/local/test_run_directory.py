@@ -33,7 +33,7 @@ def test_the_directory_is_roots_alone_and_gone_after_release(run_base):
     assert list(run_base.iterdir()) == []
 
 
-def test_a_second_mesh_of_the_same_name_is_refused_with_the_way_out(run_base):
+def test_a_second_mesh_of_the_same_name_is_rejected_with_a_hint(run_base):
     mesh = acquire(unique(), "/shop")
     with pytest.raises(LocalError, match=rf"pid {os.getpid()}, /shop.*weft down {mesh.name}.*--name"):
         acquire(mesh.name, "/other")
@@ -70,7 +70,7 @@ def test_the_last_mesh_takes_the_default_directory_with_it(default_base):
     assert not default_base.exists()
 
 
-def test_a_directory_that_somebody_chose_stays(run_base):
+def test_a_run_directory_chosen_by_the_user_is_kept(run_base):
     acquire(unique(), "/shop").release()
     assert run_base.is_dir()
 
@@ -120,7 +120,7 @@ def test_a_file_in_the_place_of_the_directory_is_named(default_base):
         acquire(unique(), "/shop")
 
 
-def test_a_base_too_deep_for_sockets_is_refused_with_what_to_do(monkeypatch, tmp_path):
+def test_a_base_path_too_long_for_sockets_is_rejected_with_a_hint(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path / ("x" * 100)))
     with pytest.raises(LocalError, match=r"is too long for Unix sockets.*WEFT_RUN_DIR"):
         acquire(unique(), "/shop")
@@ -217,7 +217,7 @@ def test_what_a_mesh_in_the_background_printed_goes_with_it(run_base, by):
     assert list(run_base.iterdir()) == []
 
 
-def test_says_to_be_root_where_the_directory_may_not_be_made(tmp_path, monkeypatch):
+def test_the_error_suggests_root_if_the_directory_cannot_be_created(tmp_path, monkeypatch):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o755)
     tmp_path.chmod(0o755)

@@ -30,7 +30,7 @@ async def ask(rig, path: str, method: str = "GET", **arguments) -> tuple[int, by
         return answer.status, await answer.read()
 
 
-async def test_the_socket_is_roots_and_tells_the_whole_status():
+async def test_the_socket_belongs_to_root_and_serves_the_whole_status():
     async with mesh(SERVICE, web(), CALLER) as rig:
         await rig.until_ready("caller-0", "web-0")
         assert socket_of(rig.engine.name).stat().st_mode & 0o777 == 0o600
@@ -67,7 +67,7 @@ async def test_only_what_a_proxy_logs_can_be_changed():
             assert status == 400 and "that accepts POST here" in msgspec.json.decode(body, type=Problem).what
 
 
-async def test_the_owner_of_the_machine_is_told_what_the_control_plane_knows():
+async def test_the_machines_owner_can_query_the_control_plane():
     async with mesh(SERVICE, web()) as rig:
         await rig.until_ready("web-0")
         status, body = await ask(rig, "/debug/syncz")
@@ -81,7 +81,7 @@ async def test_the_owner_of_the_machine_is_told_what_the_control_plane_knows():
         assert msgspec.json.decode(compared)["before"] == 0
 
 
-async def test_the_owner_can_ask_as_istioctl_does_and_nobody_else_can():
+async def test_only_the_owner_can_query_as_istioctl_does():
     async with mesh(SERVICE, web()) as rig:
         await rig.until_ready("web-0")
         directory = socket_of(rig.engine.name).with_name("owner")
@@ -98,7 +98,7 @@ async def test_the_owner_can_ask_as_istioctl_does_and_nobody_else_can():
             assert await istioctl.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_an_unknown_pod_is_said_with_the_way_to_find_one():
+async def test_an_unknown_pod_is_an_error_with_a_hint():
     async with mesh(SERVICE) as rig:
         status, body = await ask(rig, "/logs?pod=nobody")
         assert status == 400
@@ -107,7 +107,7 @@ async def test_an_unknown_pod_is_said_with_the_way_to_find_one():
         assert status == 400
 
 
-async def test_a_completed_job_cannot_be_entered_and_says_why():
+async def test_exec_in_a_completed_job_is_an_error_with_a_reason():
     job = CALLER.replace('[sleep, "1000"]', '["true"]') + "  restart: Never\n"
     async with mesh(job) as rig:
         await rig.until(lambda status: status.workloads and status.workloads[0].pods[0].phase == "Completed")
@@ -116,7 +116,7 @@ async def test_a_completed_job_cannot_be_entered_and_says_why():
         assert status == 400 and "is not running (Completed)" in msgspec.json.decode(body, type=Problem).what
 
 
-async def test_a_follower_that_hangs_up_disturbs_nobody():
+async def test_a_follower_that_disconnects_does_not_affect_others():
     async with mesh(SERVICE, web()) as rig:
         await rig.until_ready("web-0")
         task = asyncio.ensure_future(ask(rig, "/logs?pod=web&follow=1"))

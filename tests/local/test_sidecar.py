@@ -17,7 +17,7 @@ def workload(**fields: object) -> Workload:
     return Workload("web", "shop", ("true",), labels=(("app", "web"),), **fields)
 
 
-def test_the_proxy_says_who_it_is_as_istios_would():
+def test_the_proxy_identifies_itself_as_istios_does():
     plan = PodPlan(name="web-0", workload=workload(), addresses=Addresses().pods.take("shop/web-0"), uid=10000)
     made = proxy_plan(
         plan,
@@ -67,5 +67,5 @@ def test_what_the_workload_includes_and_excludes_is_taken_over():
     assert (made.outbound_ports, made.outbound_ports_excluded) == ((443,), (5432,))
 
 
-def test_no_inbound_port_at_all_can_be_said():
+def test_inbound_interception_can_be_turned_off_for_all_ports():
     assert interception(workload(include_inbound_ports=""), BRIDGE).inbound_ports == ()

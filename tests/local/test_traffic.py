@@ -17,7 +17,7 @@ def body(*stats: dict[str, object], times: dict[float, int] | None = None) -> by
     return msgspec.json.encode({"stats": [*stats, {"histograms": {"supported_percentiles": [], "details": details}}]})
 
 
-def test_reads_what_envoy_says_and_leaves_the_doubled_counters_out():
+def test_reads_the_stats_of_envoy_without_the_duplicated_counters():
     scrape = read_stats(
         body(
             {"name": f"{NAME}.upstream_rq_completed", "value": 10},
@@ -42,7 +42,7 @@ def test_reads_what_envoy_says_and_leaves_the_doubled_counters_out():
 
 
 @pytest.mark.parametrize("wrong", [b"", b"{}", b"[1]", b'{"stats": []}', b"no healthy upstream"])
-def test_an_answer_that_is_no_stats_is_nothing(wrong):
+def test_an_invalid_stats_response_has_no_edges(wrong):
     assert read_stats(wrong).edges == {}
 
 
@@ -62,7 +62,7 @@ def answered(cluster: str, host: str, code: int, value: int) -> dict[str, object
     return {"name": name, "value": value}
 
 
-def test_what_the_proxy_answered_itself_belongs_to_whom_the_caller_meant():
+def test_responses_of_the_proxy_itself_count_for_the_intended_destination():
     host = "payments.shop.svc.cluster.local"
     scrape = read_stats(
         body(
@@ -81,7 +81,7 @@ def test_what_the_proxy_answered_itself_belongs_to_whom_the_caller_meant():
     assert found == {(host, 80, ""): (3, 0), ("api.example.com", 443, ""): (1, 1)}
 
 
-def test_own_answers_and_an_upstreams_make_one_row_and_begin_anew_apart():
+def test_responses_of_the_proxy_and_of_an_upstream_share_a_row_and_reset_separately():
     traffic = Traffic()
     own = TrafficEdge(PAYMENTS.host, PAYMENTS.port, PAYMENTS.subset, by_proxy=True)
     traffic.record("web-0", "shop/web", {PAYMENTS: Counts(1000), own: Counts(0, 0)}, now=0)
@@ -93,7 +93,7 @@ def test_own_answers_and_an_upstreams_make_one_row_and_begin_anew_apart():
     assert edge.requests == 1100
 
 
-def test_a_caller_that_may_not_is_denied_which_is_no_failure_of_the_called():
+def test_a_denied_request_is_not_counted_as_a_failure_of_the_destination():
     def name(stat):
         return {"name": f"cluster.outbound|80|v1|{PAYMENTS.host};.{stat}", "value": 0}
 

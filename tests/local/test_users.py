@@ -13,7 +13,7 @@ def test_a_range_is_free_if_no_mesh_has_it_and_nothing_runs_as_it(monkeypatch):
     assert free_users({FIRST + WIDTH}).start == FIRST + 3 * WIDTH
 
 
-def test_says_what_to_do_when_none_is_left():
+def test_the_error_has_a_hint_when_no_user_is_left():
     with pytest.raises(LocalError, match="weft down NAME"):
         free_users(range(FIRST, LAST, WIDTH))
 

@@ -73,7 +73,7 @@ def test_connections_to_a_virtual_address_are_shared_among_its_pods(wire, family
     assert min(reached["one"], reached["two"]) >= 5  # fewer than that happens once in a million runs
 
 
-def test_udp_is_led_as_well(wire):
+def test_udp_is_balanced_as_well(wire):
     mesh, (first, _, caller) = wire
     balance(mesh, [VirtualAddress("10.96.0.9", 53, (("10.244.0.2", 8080),), "udp")])
     client = namespace.socket_in(caller, socket.AF_INET, socket.SOCK_DGRAM)

@@ -87,7 +87,7 @@ def test_listed_inbound_ports_are_the_only_ones():
     assert "-A ISTIO_INBOUND -p tcp -j ISTIO_IN_REDIRECT" not in rules
 
 
-def test_asking_for_loopback_by_name_captures_it():
+def test_including_loopback_by_name_captures_it():
     assert "-A ISTIO_OUTPUT -o lo -m owner ! --uid-owner 1337 -j RETURN" not in rules_of("-i 127.1.2.3/32")
 
 

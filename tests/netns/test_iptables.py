@@ -268,7 +268,7 @@ def test_a_missing_program_names_the_package(make_namespace, monkeypatch):
     assert raised.value.problem.hint == "apt-get install iptables"
 
 
-def test_a_rule_the_kernel_refuses_is_shown_and_nothing_is_half_done(make_namespace):
+def test_a_rule_that_the_kernel_rejects_is_shown_and_no_rule_is_applied(make_namespace):
     namespace = make_namespace()
     with pytest.raises(NetworkError, match="rejected the interception rules"):
         iptables.apply(namespace, Interception(interfaces_excluded=("a-name-far-too-long-for-the-kernel",)))

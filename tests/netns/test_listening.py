@@ -13,7 +13,7 @@ def listener(family, address):
     return made, made.getsockname()[1]
 
 
-def test_tells_by_family_where_connections_are_taken():
+def test_returns_the_listening_ports_by_family():
     four, port_four = listener(socket.AF_INET, "0.0.0.0")
     both, port_both = listener(socket.AF_INET6, "::")
     alone, port_alone = listener(socket.AF_INET, "127.0.0.1")

@@ -187,13 +187,13 @@ async def test_a_script_with_a_missing_interpreter_is_named(start, tmp_path):
         await start(str(script), view=View(visible=(str(script),)))
 
 
-async def test_a_failing_mount_is_an_error_with_the_tools_words(start, tmp_path):
+async def test_a_failing_mount_is_an_error_with_the_tools_message(start, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(NetworkError, match="could not start true: mount"):
         await start("true", view=View(files=(Laid("/etc", str(tmp_path / "file")),)))
 
 
-async def test_ends_a_whole_tree_politely_first(start):
+async def test_sends_sigterm_to_the_whole_process_tree_first(start):
     script = "trap 'echo bye; exit 3' TERM; sleep 1000 & echo up; wait"
     process = await start("sh", "-c", script)
     assert await process.stdout.readline() == b"up\n"
@@ -203,7 +203,7 @@ async def test_ends_a_whole_tree_politely_first(start):
     assert netns.processes_in(start.namespace) == []
 
 
-async def test_ends_a_tree_that_does_not_listen(start):
+async def test_kills_a_process_tree_that_ignores_sigterm(start):
     process = await start("sh", "-c", "trap '' TERM; sleep 1000 & echo up; wait; sleep 1000")
     assert await process.stdout.readline() == b"up\n"
     assert await end(process, grace=0.05) == -signal.SIGKILL
@@ -231,7 +231,7 @@ async def test_ending_what_has_ended_gives_its_status(start):
     assert await end(process) == 5
 
 
-async def test_last_words_are_waited_for_but_not_for_ever(monkeypatch):
+async def test_the_last_output_is_awaited_for_a_limited_time(monkeypatch):
     monkeypatch.setattr(process_module, "_LAST_WORDS", 0.01)
     never = asyncio.get_running_loop().create_future()
     await last_words(never)

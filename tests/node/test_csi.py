@@ -1,4 +1,4 @@
-"""The driver as kubelet calls it: over gRPC on its socket, and what happens to a pod's volume."""
+"""The driver as kubelet calls it, over gRPC on its socket, and the effect on a pod's volume."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_newer_kubelets_put_the_token_into_secrets(running):
         ({"serviceAccount_name": "../x"}, "is not spiffe://"),
     ],
 )
-async def test_what_kubelet_would_not_say_is_refused_with_the_reason(running, context, words):
+async def test_an_invalid_request_is_rejected_with_the_reason(running, context, words):
     web = pod()
     with refused(grpc.StatusCode.INVALID_ARGUMENT, words):
         await running.kubelet.publish(web, running.node.token(web), **context)
@@ -148,7 +148,7 @@ async def test_without_a_token_a_new_pod_waits_and_a_published_one_runs_on(runni
     assert os.path.samestat((running.kubelet.volume(web).path / SDS_SOCKET).stat(), made)
 
 
-async def test_an_invalid_message_is_answered_and_affects_no_other_call(running):
+async def test_an_invalid_message_gets_a_status_and_affects_no_other_call(running):
     path = running.kubelet.kubelet.plugin(IDENTITY_DRIVER) / "csi.sock"
     async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
         with refused(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a valid NodePublishVolumeRequest"):
@@ -158,7 +158,7 @@ async def test_an_invalid_message_is_answered_and_affects_no_other_call(running)
     await running.kubelet.register()
 
 
-async def test_a_mistake_of_ours_is_an_error_of_that_call_alone(running, monkeypatch):
+async def test_an_internal_error_fails_only_its_own_call(running, monkeypatch):
     async def broken(*_):
         raise RuntimeError("not thought of")
 

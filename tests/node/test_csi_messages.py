@@ -1,4 +1,4 @@
-"""The bytes are CSI's own: field numbers and types as csi.proto and kubelet's registration have them, written by hand."""
+"""The encoding is CSI's own: field numbers and types of csi.proto and of kubelet's registration, written by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_unpublish_request():
     assert (request.volume_id, request.target_path) == ("csi-1", "/target")
 
 
-def test_what_kubelet_is_answered():
+def test_messages_sent_to_kubelet_are_encoded_as_in_csi():
     assert messages.PluginInfoResponse(name="n", vendor_version="1").SerializeToString() == text(1, b"n") + text(
         2, b"1"
     )
@@ -47,7 +47,7 @@ def test_what_kubelet_is_answered():
     )
 
 
-def test_whether_kubelet_took_it():
+def test_a_registration_status_of_kubelet_is_read():
     status = messages.RegistrationStatus.FromString(text(2, b"not today"))
     assert (status.plugin_registered, status.error) == (False, "not today")
     assert messages.RegistrationStatus.FromString(b"\x08\x01").plugin_registered

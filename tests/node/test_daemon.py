@@ -1,4 +1,4 @@
-"""The agent of a Kubernetes node as a process, under real Envoys whose only way to it is their volume."""
+"""The agent of a Kubernetes node as a process, with real Envoys that reach it only through their volume."""
 
 from __future__ import annotations
 
@@ -119,7 +119,9 @@ async def test_with_no_more_than_three_capabilities_and_without_seeing_the_pods_
         await eventually(lambda: "rejected process 0 of user 0: only user 1337 may connect" in node.log())
 
 
-async def test_a_pod_asks_for_its_redirect_through_its_volume_and_the_agent_has_just_what_that_takes(node, network):
+async def test_a_pod_requests_its_redirect_through_its_volume_and_the_agent_has_only_the_needed_capabilities(
+    node, network
+):
     web, seen = pod(), node.directory / "seen"
     seen.mkdir()
     async with node.agent("--redirect", prefix=AS_WITH_REDIRECTS):

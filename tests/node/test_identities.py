@@ -193,7 +193,7 @@ async def test_a_certificate_for_another_identity_is_not_used():
     running.cancel()
 
 
-def test_what_the_ca_answers_must_fit_the_key_and_the_clock():
+def test_a_certificate_of_the_ca_must_match_the_key_and_the_clock():
     authority = Authority.in_memory(TRUST_DOMAIN)
     key = Key()
     now = datetime.now(UTC).timestamp()
@@ -296,7 +296,7 @@ async def test_hurry_retries_a_failed_request_at_once(monkeypatch):
     running.cancel()
 
 
-def test_a_name_may_come_twice_and_a_uid_tells_them_apart():
+def test_bearers_with_the_same_name_are_distinguished_by_uid():
     async def token() -> str:
         return ""
 

@@ -54,7 +54,7 @@ def test_what_is_not_a_volume_of_kubelets_is_refused(path):
         Kubelet().volume("csi-1", path)
 
 
-def test_a_volume_tells_its_pod():
+def test_the_path_of_a_volume_contains_the_uid_of_its_pod():
     path = "/var/lib/kubelet/pods/0f6c6d6e-5f0c/volumes/kubernetes.io~csi/workload-socket/mount"
     assert Kubelet().volume("csi-1", path).pod_uid == "0f6c6d6e-5f0c"
     with pytest.raises(ValueError):

@@ -135,7 +135,7 @@ async def test_all_sockets_are_in_the_one_volume_and_go_with_it(node):
     assert not volume.exists() and list(node.around.state.iterdir()) == [] and len(node.pods) == 0
 
 
-async def test_spoken_of_again_nothing_moves_but_the_token(node):
+async def test_publishing_a_pod_again_replaces_only_its_token(node):
     web = pod()
     volume = await node.publish(web)
     await eventually(lambda: node.serial(web))
@@ -258,7 +258,7 @@ async def test_an_unknown_running_pod_without_a_token_reports_what_it_waits_for(
     await eventually(lambda: node.serial(web), limit=10)
 
 
-async def test_a_keepsake_of_another_volume_is_not_believed(node):
+async def test_a_kept_certificate_of_another_volume_is_not_used(node):
     web = pod()
     await node.publish(web)
     await eventually(lambda: node.serial(web))
@@ -289,7 +289,7 @@ async def test_a_volume_that_is_not_as_it_should_be_keeps_no_other_from_being_se
         await node.pods.unpublish(node.kubelet.volume(odd))
 
 
-async def test_one_name_twice_is_two_pods(node):
+async def test_two_pods_with_the_same_name_are_distinct(node):
     old, new = pod(), pod()
     for each in (old, new):
         await node.publish(each)

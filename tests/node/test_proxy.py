@@ -203,6 +203,6 @@ async def test_draining_an_idle_proxy_is_quick_and_bounded_when_it_is_dead(place
             await proxy.drain(timeout=2.5)
 
 
-def test_the_memory_selects_nothing_is_nothing():
+def test_the_memory_of_a_missing_process_is_zero():
     assert private_memory(0) == 0
     assert private_memory(os.getpid()) > 1_000_000

@@ -103,7 +103,7 @@ async def test_no_process_in_the_pod_can_change_its_redirect_later(redirects, ne
     await redirects.close()
 
 
-async def test_what_the_rules_say_is_what_happens_to_traffic(redirects, network, volume):
+async def test_the_rules_redirect_the_traffic_of_the_pod(redirects, network, volume):
     code, said = await ask(network, volume, *ARGUMENTS[:-2], "-i", "127.0.0.9/32,10.0.0.0/8")
     assert code == 0, said
     assert is_redirected(network)
@@ -140,7 +140,7 @@ async def test_another_user_of_the_pod_is_rejected(redirects, network, volume):
     assert "ISTIO" not in rules(network)
 
 
-async def test_one_on_the_nodes_own_network_is_refused(redirects, network, volume):
+async def test_a_caller_on_the_nodes_own_network_is_rejected(redirects, network, volume):
     """`network` belongs to another pod; it makes sure that /run/netns exists."""
     before = rules_of_the_machine()
     code, said = await ask(netns.NetworkNamespace("/proc/self/ns/net"), volume, *ARGUMENTS)
@@ -187,7 +187,9 @@ async def test_arguments_that_make_no_sense_change_nothing(redirects, network, v
 @pytest.mark.parametrize(
     "line", [b"\n", b"[]\n", b'{"arguments": "-p"}\n', b"x" * 100_000, b'{"arguments": ["-c", "eth0\\n-A OUTPUT"]}\n']
 )
-async def test_an_invalid_request_is_answered_and_the_next_one_served(redirects, network, volume, line, monkeypatch):
+async def test_an_invalid_request_gets_an_error_and_the_next_one_is_served(
+    redirects, network, volume, line, monkeypatch
+):
     """The caller is a process of the proxy's user, in the pod."""
 
     program = f"""

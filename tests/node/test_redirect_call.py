@@ -27,13 +27,13 @@ async def agent(path, *answers: bytes):
     server.close()
 
 
-async def test_done(tmp_path):
+async def test_a_successful_response_ends_the_call(tmp_path):
     async with agent(tmp_path / "redirect", b"{}\n") as asked:
         await asyncio.to_thread(ask, tmp_path / "redirect", ("-p", "15001"), timeout=5)
     assert asked == [b'{"arguments":["-p","15001"]}\n']
 
 
-async def test_a_no_is_final_and_has_its_reason(tmp_path):
+async def test_a_rejection_is_final_and_has_its_reason(tmp_path):
     async with agent(tmp_path / "redirect", b'{"error": "not you", "hint": "be another"}\n') as asked:
         with pytest.raises(RedirectFailed, match=r"reports: not you \(be another\)"):
             await asyncio.to_thread(ask, tmp_path / "redirect", (), timeout=5)
@@ -46,7 +46,7 @@ async def test_the_request_is_retried_if_the_agent_breaks_off(tmp_path):
     assert len(asked) == 3
 
 
-async def test_an_agent_that_never_answers_is_a_failure(tmp_path):
+async def test_an_agent_that_never_responds_is_a_failure(tmp_path):
     async with agent(tmp_path / "redirect", *[b""] * 100):
         with pytest.raises(RedirectFailed, match="without a response"):
             await asyncio.to_thread(ask, tmp_path / "redirect", (), timeout=0.5)

@@ -62,12 +62,12 @@ def test_a_registration_has_identity_paths_and_key():
         ({"pod": 7}, "Expected `str`"),
     ],
 )
-def test_what_cannot_be_is_said(fields, why):
+def test_an_invalid_registration_is_an_error_with_a_reason(fields, why):
     with pytest.raises(ValueError, match=why):
         parse_registration(text(**fields))
 
 
-def test_all_that_is_wrong_is_said_at_once():
+def test_all_errors_are_reported_at_once():
     with pytest.raises(ValueError) as names:
         parse_registration(b'{"name": "web-0", "namespace": "shop", "token": "/x"}')
     assert "unknown: 'name', 'token'; missing: pod, pod_uid, token_file, socket; required fields: " in str(names.value)

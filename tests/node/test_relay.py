@@ -348,7 +348,7 @@ async def test_the_next_agent_requests_an_envoys_on_demand_clusters_before_it_se
         assert await envoy.ask() == (200, "web")
 
 
-async def test_an_envoy_gets_the_current_config_if_the_control_plane_does_not_answer_about_on_demand_clusters(
+async def test_an_envoy_gets_the_current_config_if_the_control_plane_does_not_respond_about_on_demand_clusters(
     machine, monkeypatch
 ):
     """The control plane does not answer requests of on-demand clusters. While there is none, the Envoy keeps what it
@@ -393,7 +393,7 @@ async def test_a_removed_pod_has_no_socket_and_its_group_no_copy(machine):
     await until(lambda: machine.relay._copy.snapshots.groups() == [] and not machine.control.held)
 
 
-async def test_a_bad_resource_is_refused_by_name_quarantined_and_takes_no_other_along(machine):
+async def test_a_bad_resource_is_rejected_and_quarantined_without_affecting_others(machine):
     async with web(machine, "web-0") as (envoy, port):
         good = machine.control.snapshots.resources("web", CLUSTER)["a"].version
         await until(lambda: machine.control.snapshots.accepted("web", CLUSTER, "a"))

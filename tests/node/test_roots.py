@@ -11,7 +11,7 @@ from weft.node.roots import read_roots, watch_roots
 ONE, TWO = Authority().root, Authority().root
 
 
-def test_each_root_by_itself(tmp_path):
+def test_a_bundle_is_split_into_single_roots(tmp_path):
     file = tmp_path / "root-cert.pem"
     file.write_bytes(b"# ours\n" + ONE + TWO)
     assert "".join(read_roots(file)).encode() == ONE + TWO and len(read_roots(file)) == 2

@@ -1,6 +1,7 @@
-"""Asks a real API server, and our webhooks behind it, what they make of an object, without anything being stored.
+"""Sends objects to a real API server with our webhooks behind it, without storing anything.
 
-Pods are created with `dryRun=All`: all of admission runs, ours too, and the answer is the pod as it would have been.
+Pods are created with `dryRun=All`: all of admission runs, ours too, and the response is the pod as it would have
+been stored.
 """
 
 import base64
@@ -30,12 +31,12 @@ def plain_pod(name="pod", labels=None, annotations=None, **spec):
 
 
 def tried(cluster, namespace, pod):
-    """The pod as the API server would store it. Raises RequestFailed where it is refused."""
+    """The pod as the API server would store it. Raises RequestFailed if it is rejected."""
     return cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
 
 
 def refusal(cluster, namespace, pod):
-    """What the API server says to whoever creates this pod."""
+    """The API server's error for the creation of this pod."""
     try:
         tried(cluster, namespace, pod)
     except RequestFailed as failed:
@@ -44,7 +45,7 @@ def refusal(cluster, namespace, pod):
 
 
 def injected_by(pod):
-    """The revision; nothing for a pod that has no sidecar."""
+    """The revision; empty for a pod without a sidecar."""
     status = pod["metadata"].get("annotations", {}).get(STATUS)
     return json.loads(status)["revision"] if status else ""
 
@@ -55,7 +56,8 @@ def containers(pod):
 
 
 def make_namespaces(cluster, labelled):
-    """Each name with its labels; returns once pods can be made in them, which takes an account."""
+    """Create each namespace with its labels; returns once pods can be created in them, which needs a service
+    account."""
     for name, labels in labelled.items():
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
         cluster.api.request("POST", "/api/v1/namespaces", namespace)
@@ -90,7 +92,7 @@ def replicas(cluster, revision="default"):
 
 
 def post(cluster, replica, path, body, kind="application/json"):
-    """Bytes to one replica's webhook over TLS, through the API server's proxy: (status, text)."""
+    """Send bytes to one replica's webhook over TLS, through the API server's proxy: (status, text)."""
     url = f"{cluster.api.server}/api/v1/namespaces/{NAMESPACE}/pods/https:{replica}:15017/proxy{path}"
     context = ssl.create_default_context(cafile=str(cluster.api.ca))
     context.load_cert_chain(cluster.api.certificate, cluster.api.key)
@@ -103,7 +105,7 @@ def post(cluster, replica, path, body, kind="application/json"):
 
 
 def review(pod, namespace, **more):
-    """The API server's question about a new pod."""
+    """The API server's review of a new pod."""
     request = {
         "uid": "1",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -121,10 +123,10 @@ def patch_of(answer):
 
 @contextlib.contextmanager
 def webhook(cluster, directory, name, change, *, namespaces):
-    """Another's mutating webhook while the block runs: `change` gives a JSON patch for a pod, and is told every pod.
+    """Another mutating webhook while the block runs: `change` is called with every pod and returns a JSON patch.
 
-    The API server calls webhook configurations in the order of their names. It runs here, on the machine's end of the
-    cluster's link.
+    The API server calls webhook configurations in the order of their names. The server runs here, on the machine's
+    end of the cluster's link.
     """
     authority = Authority(directory)
     certificate = authority.server("hook", (OUTSIDE,))

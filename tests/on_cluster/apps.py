@@ -1,5 +1,5 @@
-"""Applications for pods of the mesh, in the mesh's own image: it has a Python with gRPC, and needs nothing of the node,
-so that they also run where pod security is `restricted`."""
+"""Applications for pods of the mesh, in the mesh's own image: it has a Python with gRPC, and needs nothing from the
+node, so the pods also run where pod security is `restricted`."""
 
 import json
 
@@ -8,7 +8,7 @@ from tools.kube.process import Failed
 from on_cluster.admission import IMAGE
 from on_cluster.mesh import until
 
-# Not the image's own user, which is the proxy's: nothing of that user is redirected.
+# Not the image's own user, which is the proxy's: traffic of that user is not redirected.
 RESTRICTED = {
     "runAsUser": 1000,
     "runAsNonRoot": True,
@@ -17,7 +17,7 @@ RESTRICTED = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 
-# Tells each caller its own headers, and $VERSION. `/ready` says 503 after `/switch/off`. Listens on every address, or on
+# Returns each caller's headers, and $VERSION. `/ready` returns 503 after `/switch/off`. Listens on every address, or on
 # $BIND.
 SERVE = """
 import http.server, json, os, sys, threading
@@ -56,7 +56,7 @@ server.start()
 server.wait_for_termination()
 """
 
-# The same over TLS, with a certificate that nobody trusts.
+# The same over TLS, with an untrusted certificate.
 SERVE_TLS = """
 import datetime, http.server, ssl, sys, tempfile
 from cryptography import x509
@@ -93,7 +93,7 @@ for url in sys.argv[1:]:
         print(json.dumps([0, str(failed)]))
 """
 
-# Until it is answered: who I am to the one I call, as the end of the container tells it.
+# Retries until it gets a response, and writes the caller's identity as the termination message.
 ASK = """
 import json, sys, time, urllib.request
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -161,13 +161,14 @@ def get(cluster, kind, namespace, name="", selector=""):
 
 
 def fetch(cluster, namespace, caller, *urls, container="app"):
-    """From inside the pod: for each URL its status, 0 for none, and what was said."""
+    """Fetch URLs from inside the pod: for each its status, 0 without a response, and the body."""
     words = [f"--namespace={namespace}", "exec", caller, "-c", container, "--", "python3", "-c", FETCH, *urls]
     return [json.loads(line) for line in cluster.kubectl(*words).splitlines()]
 
 
 def fetched(cluster, namespace, caller, url, **more):
-    """Once it is answered: what was said. A pod that has just become ready is known everywhere a moment later."""
+    """The body of the first successful response. It takes a moment until every proxy has a pod that has just become
+    ready."""
 
     def answer():
         try:
@@ -180,13 +181,13 @@ def fetched(cluster, namespace, caller, url, **more):
 
 
 def caller_of(said):
-    """The identity that the called proxy saw; nothing for plaintext."""
+    """The caller's identity that the server's proxy saw; empty for plaintext."""
     header = said["headers"].get("x-forwarded-client-cert", "")
     return next((part[4:] for part in header.split(";") if part.startswith("URI=")), "")
 
 
 def process(cluster, pod, container):
-    """The first process of a container, by its number on the node."""
+    """The first process of a container, by its PID on the node."""
     statuses = pod["status"]["containerStatuses"] + pod["status"].get("initContainerStatuses", [])
     (found,) = [each["containerID"].partition("://")[2] for each in statuses if each["name"] == container]
     tasks = cluster.holder.run("ctr", "-n", "k8s.io", "tasks", "ls").stdout.splitlines()
@@ -194,7 +195,7 @@ def process(cluster, pod, container):
 
 
 def rules(cluster, pod, container="app"):
-    """What the pod's own network redirects: the lines of `iptables-save`."""
+    """The redirect rules of the pod's own network: the lines of `iptables-save`."""
     number = process(cluster, pod, container)
     done = cluster.holder.run("nsenter", f"--net=/proc/{number}/ns/net", "iptables-save", "-t", "nat")
     return done.stdout.splitlines()

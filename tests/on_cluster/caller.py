@@ -1,6 +1,7 @@
-"""Somebody who calls the control plane's secured port with whatever it has, and says what it was told.
+"""A caller that connects to the control plane's TLS port with given credentials, and prints the result.
 
-Questions come in on stdin as JSON, answers leave on stdout. It runs in the cluster's network (`traffic.on_node`).
+Requests come in on stdin as JSON, results are written to stdout. It runs in the cluster's network
+(`traffic.on_node`).
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from weft.xds.upstream import ENDED, ControlPlaneStream, Line
 
 
 async def certificate(asked, token, identity):
-    """A certificate for a token; its request names an identity. What was given, or why nothing was."""
+    """Request a certificate with a token and a CSR for an identity; returns the issued identity or the error."""
     client, key = CertificateClient(asked["address"], asked["roots"], server_name=asked["name"]), Key()
     try:
         issued = await client.create(token, key.request(parse_identity(identity)))
@@ -34,7 +35,8 @@ async def certificate(asked, token, identity):
 
 
 async def stream(asked, question):
-    """An agent's stream, with a certificate got by `certified_by`, a token, and the node and pods it asks for."""
+    """Open an agent's stream, with a certificate issued for the token `certified_by`, a token, and the requested
+    node and pods."""
     got = None
     if question["certified_by"]:
         said, got = await certificate(asked, question["certified_by"], question["identity"])

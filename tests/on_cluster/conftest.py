@@ -15,8 +15,8 @@ def _tell(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """A loaded machine starts pods slowly; what never comes is still told within minutes. The second revision comes late,
-    so that nothing else has to bear it, and then what takes away what others need."""
+    """A loaded machine starts pods slowly, so timeouts are minutes. Tests of the second revision run late, so that
+    it does not affect the others, and tests that remove shared components run last."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.kube)
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    """Builds what is missing before the first test's clock runs: from nothing it takes a quarter of an hour."""
+    """Builds missing programs before the timeout of the first test starts: a full build takes a quarter of an hour."""
     wanted = any("cluster" in _fixtures(item) for item in session.items)
     if wanted and not session.config.option.collectonly:
         build.ensure(tell=_tell(session.config))
@@ -38,7 +38,7 @@ def _fixtures(item):
 
 @pytest.fixture(scope="session")
 def machine_before():
-    """What of this machine a cluster must leave alone, as it was before there was one."""
+    """The state of this machine, before the cluster, that a cluster must not change."""
     return machine.look(), machine.mounts()
 
 
@@ -61,8 +61,8 @@ def mesh(cluster):
 
 @pytest.fixture(scope="session")
 def canary(mesh):
-    """The name of a second revision beside the default one. Its pods are redirected by their node's agent, and it serves
-    whoever asks without TLS."""
+    """The name of a second revision beside the default one. Its pods are redirected by their node's agent, and it
+    also serves clients without TLS."""
     mesh.install("--revision", "canary", "--set", "injection.redirectBy=node", "--set", "control.plaintextXds=true")
     yield "canary"
     mesh.weft("uninstall", "--revision", "canary", "--force", "--yes", check=False)

@@ -1,4 +1,4 @@
-"""What this machine looks like from outside a cluster: its mounts, links, packet filter and settings."""
+"""The state of this machine outside of a cluster: its mounts, links, packet filter and settings."""
 
 import subprocess
 from pathlib import Path
@@ -12,15 +12,15 @@ def look():
 
 
 def mounts(process="self"):
-    """What a process sees mounted: (device, root, where)."""
+    """The mounts that a process sees: (device, root, where)."""
     lines = Path(f"/proc/{process}/mountinfo").read_text().splitlines()
     return {tuple(line.split()[2:5]) for line in lines}
 
 
 def leaked(before, node):
-    """What became mounted here since `before` and is the node's, told by its device, or by its path on ours.
+    """Mounts of the node that appeared on this machine since `before`, identified by device or by path.
 
-    Not simply all that is new: meshes and builds on this machine come and go beside us.
+    Not simply all new mounts: other meshes and builds run on this machine at the same time.
     """
     devices = {device for device, _, _ in mounts(node)} - {device for device, _, _ in before}
     return {
@@ -31,18 +31,18 @@ def leaked(before, node):
 
 
 def _of_others(root, where):
-    """A network with a name that no pod's has: all networks with names are of one device."""
+    """A named network namespace that is not of a pod: all named network namespaces share one device."""
     return root.startswith("net:[") and not Path(where).name.startswith("cni-")
 
 
 def remains():
-    """What a cluster that has ended left here."""
+    """Leftovers of an ended cluster."""
     cgroups = [*Path("/sys/fs/cgroup").glob(DATA.name), *Path("/sys/fs/cgroup").glob(f"*/{DATA.name}")]
     return [path for path in [Path("/sys/class/net", LINK), DATA, *cgroups] if path.exists()]
 
 
 def links():
-    """Without those of clusters: another one may come or go beside ours."""
+    """Without those of clusters: another one may start or end at the same time."""
     return {path.name for path in Path("/sys/class/net").iterdir() if not path.name.startswith("weft-kube")}
 
 
@@ -57,7 +57,7 @@ def settings():
 
 
 def folders():
-    """Which of the folders that a node is used to have are there."""
+    """The usual directories of a node that exist here."""
     usual = [
         "/var/lib/kubelet",
         "/var/lib/cni",

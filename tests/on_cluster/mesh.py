@@ -1,4 +1,4 @@
-"""weft on a cluster, put there as its users do: by `weft install`, from the image that `make image` builds."""
+"""weft on a cluster, installed as users do: by `weft install`, from the image that `make image` builds."""
 
 import itertools
 import os
@@ -11,7 +11,7 @@ from eventually import eventually_blocking
 from tools import image
 
 NAMESPACE = "istio-system"
-TEST = "weft.dev/test"  # the label of namespaces that a test made
+TEST = "weft.dev/test"  # the label of namespaces created by a test
 _numbers = itertools.count(1)
 
 
@@ -21,11 +21,11 @@ class Mesh:
         self.kubectl = cluster.kubectl
 
     def install(self, *arguments):
-        """With the image of this checkout, which must be on the node already."""
+        """Install with the image of this checkout, which must be on the node already."""
         return self.weft("install", "--set", "imagePullPolicy=Never", *arguments)
 
     def weft(self, *arguments, check=True, text=None, only_output=False):
-        """What the command prints, with what it says beside; its complaints are in the exception."""
+        """The output of a command, with its stderr unless `only_output`; on failure the exception contains stderr."""
         environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig), "COLUMNS": "200"}
         done = subprocess.run(
             [sys.executable, "-m", "weft.cli", *arguments],
@@ -36,7 +36,7 @@ class Mesh:
         return done.stdout if only_output else done.stdout + done.stderr
 
     def apply(self, *objects):
-        """Once our webhooks answer: a kubelet that starts again takes their pods' readiness for a moment."""
+        """Apply once our webhooks respond: a restarting kubelet makes their pods unready for a moment."""
 
         def admitted():
             try:
@@ -49,7 +49,7 @@ class Mesh:
         until(admitted)
 
     def namespace(self, word, labels=None):
-        """A new one, in the mesh unless its labels say otherwise; removed with the cluster or by the test."""
+        """A new namespace, in the mesh unless its labels opt out; removed with the cluster or by the test."""
         name = f"{word}-{os.getpid() % 10_000}-{next(_numbers)}"
         labels = {"istio-injection": "enabled"} if labels is None else labels
         metadata = {"name": name, "labels": {**labels, TEST: "true"}}
@@ -65,21 +65,21 @@ class Mesh:
 
 
 def installed(cluster):
-    """The mesh on this cluster, as of this checkout."""
+    """The mesh on this cluster, installed from this checkout."""
     cluster.load_image(image.build())
     mesh = Mesh(cluster)
     stands = mesh.kubectl("get", f"--namespace={NAMESPACE}", "pods", "-o", "name")
     mesh.install()
     if stands:
-        # An image of the same name may be newer than the pods that run.
+        # An image of the same name may be newer than the running pods.
         mesh.kubectl("rollout", "restart", f"--namespace={NAMESPACE}", "deployment/weft-control", "daemonset/weft-node")
         mesh.rolled_out(NAMESPACE, "deployment/weft-control", "daemonset/weft-node")
     return mesh
 
 
 def until(condition, timeout=60, every=0.2):
-    """What the condition gives once it gives something; a hint of what it gave last in the end.
+    """Wait until the condition returns a true value, and return it; the error shows the last value.
 
-    A condition may also assert: what is compared is of two moments, and namespaces of other tests come and go.
+    A condition may also assert: it may compare states of two moments, while other tests add and remove namespaces.
     """
     return eventually_blocking(condition, limit=timeout, every=every, retry=AssertionError)

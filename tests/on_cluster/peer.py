@@ -1,6 +1,6 @@
-"""The program of a pod in tests: it answers on 8080, calls others steadily if it is told to, and counts what failed.
+"""The program of a pod in tests: it serves on 8080, calls the given URLs steadily, and counts failures.
 
-It runs by itself, from the image that has Python and aiohttp. On 9090, which is not intercepted, a test asks it.
+It runs from the image that has Python and aiohttp. On 9090, which is not intercepted, a test queries it.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import aiohttp
 from aiohttp import web
 
 PERIOD = 0.05
-_counts = {"sent": 0, "failed": {}, "failures": []}  # `failed` by URL; of `failures` the last ten
+_counts = {"sent": 0, "failed": {}, "failures": []}  # `failed` by URL; `failures` has the last ten
 
 
 async def hello(request):
@@ -25,7 +25,7 @@ async def counts(_request):
 
 
 async def fetch(request):
-    """What somebody else answers to this pod."""
+    """The response that this pod gets from a URL."""
     try:
         timeout = aiohttp.ClientTimeout(5)
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(request.query["url"]) as answer:
@@ -48,7 +48,7 @@ async def call(session, url):
 
 
 async def call_steadily(urls):
-    """One after the other, each with its own connection to the proxy kept."""
+    """Calls one URL after the other, each over a kept connection to the proxy."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(15)) as session:
         while urls:
             for url in urls:

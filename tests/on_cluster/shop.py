@@ -1,8 +1,8 @@
 """examples/shop on a cluster, by `weft kube-export` from the YAML that runs it on one machine.
 
-What is changed on the way is what this cluster needs, and nothing of the mesh: the image of weft has no Perl and no
-`sleep`, so who needs them runs this machine's own programs; and everybody is patient, because the two cores that all of
-it runs on may be busy with other things. Beside the shop stands a customer that is no part of it and counts.
+Only what this cluster needs is changed, nothing of the mesh: the image of weft has no Perl and no `sleep`, so
+workloads that need them run this machine's own programs; and timeouts are long, because the two cores may be busy. A
+customer, which is not part of the shop, sends requests and counts.
 """
 
 import base64
@@ -23,7 +23,7 @@ NAME = "shop"
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / NAME
 IMAGE = f"weft:{__version__}"
 PATIENCE = "60"  # seconds
-NAMES = {"options": [{"name": "timeout", "value": "10"}, {"name": "attempts", "value": "5"}]}  # of the resolver
+NAMES = {"options": [{"name": "timeout", "value": "10"}, {"name": "attempts", "value": "5"}]}  # options of the resolver
 NOT_IN_IMAGE = {"ledger", "outsider"}
 USER = {"runAsUser": 10_000}
 READ = "import sys, urllib.request as u; print(u.urlopen(u.Request(*sys.argv[1:])).read().decode())"
@@ -36,7 +36,7 @@ except urllib.error.HTTPError as error:
 except OSError as error:
     print(error)
 """
-# One line for each certificate that the proxy has had.
+# Prints one line for each certificate that the proxy has had.
 NOTE_CERTIFICATES = """
 import json, time, urllib.request
 before = None
@@ -58,7 +58,7 @@ class Shop:
         self._directory = directory / NAME
 
     def open(self):
-        """Until a customer has been served."""
+        """Deploy, and wait until a customer has been served."""
         shutil.copytree(EXAMPLE, self._directory)
         shutil.copy(self._directory / "outsider.yaml.example", self._directory / "outsider.yaml")
         exported = self.mesh.weft("kube-export", str(self._directory), "--image", IMAGE, only_output=True)
@@ -70,7 +70,7 @@ class Shop:
         self.opened = len(self.answers())
 
     def close(self, *, wait):
-        """Also what it says to the whole mesh. Nobody waits any more for anybody who finishes his work."""
+        """Remove the shop and its mesh-wide objects, without waiting for graceful shutdown."""
         inside = f"--namespace={NAME}"
         self.kubectl("delete", "deployments,jobs", inside, "--all", "--cascade=orphan")
         self.kubectl("delete", "pods", inside, "--all", "--grace-period=1", "--wait=false")
@@ -78,7 +78,7 @@ class Shop:
         self.kubectl("delete", "namespace", NAME, "--ignore-not-found", f"--wait={str(wait).lower()}", "--timeout=120s")
 
     def apply(self, *objects):
-        """As a person does it; what kubectl says."""
+        """Apply objects with kubectl; returns its output."""
         return self.kubectl("apply", "-f", "-", text=yaml.safe_dump_all(objects))
 
     def deployments(self):
@@ -88,7 +88,7 @@ class Shop:
         return json.loads(self.kubectl("get", f"--namespace={NAME}", *what, "-o", "json"))
 
     def log(self, who, container="app"):
-        """Of all pods of a Deployment, or of one pod."""
+        """The log of all pods of a Deployment, or of one pod."""
         pods = [who]
         if who.startswith("deployment/"):
             labels = self.get(who)["spec"]["selector"]["matchLabels"]
@@ -99,18 +99,18 @@ class Shop:
     def _log(self, pod, container):
         try:
             return self.kubectl("logs", f"--namespace={NAME}", pod, f"--container={container}")
-        except Failed:  # it has gone, or not begun
+        except Failed:  # it has ended, or not started
             return ""
 
     def run(self, who, *command):
         return self.kubectl("exec", f"--namespace={NAME}", who, "--container=app", "--", *command)
 
     def ask(self, who, url):
-        """The status, or why there was none."""
+        """The status, or the error."""
         return self.run(who, "python3", "-c", ASK, url).strip()
 
     def ask_often(self, who, url, count):
-        """By the shop's own program, which takes its time."""
+        """Uses the shop's own program, which is slow."""
         said = self.run(who, "python3", "ask.py", url, str(count), "--timeout", PATIENCE)
         return [json.loads(line) for line in said.splitlines()]
 
@@ -118,28 +118,28 @@ class Shop:
         return self.run(who, "python3", "-c", READ, f"http://127.0.0.1:15000{path}")
 
     def retries(self, who, cluster):
-        """Of the calls to a service, those that were made again and then went well."""
+        """The number of retried calls to a service that then succeeded."""
         name = f"cluster.{cluster}.upstream_rq_retry_success"
         found = json.loads(self.proxy(who, "/stats?format=json&filter=upstream_rq_retry_success"))
         return sum(each["value"] for each in found["stats"] if each.get("name") == name)
 
     def certificate(self, who):
-        """That which its proxy shows now."""
+        """The certificate that its proxy presents now."""
         dump = json.loads(self.proxy(who, "/config_dump?resource=dynamic_active_secrets"))["configs"]
         chain = next(each["secret"]["tls_certificate"] for each in dump if each["name"] == "default")
         pem = base64.b64decode(chain["certificate_chain"]["inline_bytes"])
         return x509.load_pem_x509_certificate(pem)
 
     def answers(self):
-        """All that the customer has got so far, in order."""
+        """All responses of the customer so far, in order."""
         return [json.loads(line) for line in self.log("customer").splitlines() if line.endswith("}")]
 
     def certificates(self):
-        """The customer's own so far, by serial number."""
+        """The customer's own certificates so far, by serial number."""
         return self.log("customer", "certificates").split()
 
     def served(self, done, more=20):
-        """Lets the customer ask while something is done, and then some more; returns those that were not served."""
+        """Let the customer send requests during `done`, and then some more; returns the failed ones."""
         before = len(self.answers())
         done()
         least = len(self.answers()) + more
@@ -148,7 +148,7 @@ class Shop:
         return [each for each in after if each["status"] != 200]
 
     def _customer(self):
-        """Of the one account that frontend lets in, and in no Deployment: nobody restarts it."""
+        """It has the only account that frontend admits, and belongs to no Deployment, so no rollout restarts it."""
         asking = ["ask.py", "http://frontend/", "1000000", "--parallel=2", "--pause=0.1", f"--timeout={PATIENCE}"]
         mounts = [{"name": "programs", "mountPath": "/programs"}]
         common = {"image": IMAGE, "securityContext": USER}
@@ -169,7 +169,7 @@ class Shop:
 
 
 def fitted(document):
-    """To this cluster."""
+    """Adapt a document to this cluster."""
     if document["kind"] not in ("Deployment", "Job"):
         return document
     spec = document["spec"]["template"]["spec"]
@@ -188,7 +188,7 @@ def fitted(document):
 
 
 def host_network_daemon():
-    """One that no proxy can stand before: its ports are the machine's."""
+    """A DaemonSet on the host network, which gets no proxy: its ports are the machine's."""
     serve = "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=28080)"
     probe = {"tcpSocket": {"port": 28080}, "periodSeconds": 1}
     labels = {"app": "on-host"}
@@ -212,7 +212,7 @@ def host_network_daemon():
 
 
 def broken_catalog():
-    """A third pod behind catalog, that says no to everything."""
+    """A third pod of catalog that fails every request."""
     serve = """
 import http.server
 class No(http.server.BaseHTTPRequestHandler):
@@ -241,7 +241,7 @@ def virtual_service(name, *routes):
 
 
 def split(first, second):
-    """payments, by weight."""
+    """The weights of payments."""
     weights = {"v1": first, "v2": second}
     to = [{"destination": {"host": "payments", "subset": each}, "weight": weights[each]} for each in weights]
     return virtual_service("payments", {"route": to})

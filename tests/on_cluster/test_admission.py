@@ -1,5 +1,5 @@
-"""What the API server and our webhooks together make of an object, with nothing stored: what is
-injected, other webhooks beside ours, reviews that are none, and resources that are wrong."""
+"""Admission by the API server and our webhooks, with nothing stored: injection, other webhooks beside ours, invalid
+reviews, and invalid resources."""
 
 import json
 import os
@@ -30,9 +30,9 @@ def _has_account(cluster, name):
     return cluster.api.request("GET", f"/api/v1/namespaces/{name}/serviceaccounts")["items"]
 
 
-# What is injected.
+# Injection.
 
-# Both, because beside a limit alone the API server writes a request of the same amount before it asks us.
+# Both, because the API server defaults a missing request to the limit before it calls us.
 AMOUNTS = {"requests": {"memory": "100Mi"}, "limits": {"memory": "300Mi"}}
 WEB = {
     "apiVersion": "v1",
@@ -84,8 +84,8 @@ def printed(mesh, namespace, tmp_path_factory):
     return yaml.safe_load(text)
 
 
-def test_the_webhook_answers_what_kube_inject_prints_byte_for_byte(mesh, namespace, printed):
-    """Asked about the very same object, which the API server has not touched: no default, no other plugin."""
+def test_the_webhook_patches_a_pod_to_what_kube_inject_prints_byte_for_byte(mesh, namespace, printed):
+    """With the same object, which the API server has not changed: no default, no other plugin."""
     for replica in replicas(mesh.cluster):
         status, answer = post(mesh.cluster, replica, "/inject", json.dumps(review(WEB, namespace)).encode())
         assert status == 200
@@ -93,10 +93,10 @@ def test_the_webhook_answers_what_kube_inject_prints_byte_for_byte(mesh, namespa
 
 
 def test_admission_makes_the_same_pod_as_applying_what_kube_inject_prints(mesh, namespace, printed):
-    """Here the API server adds its defaults and its account's token, to the one pod before our webhook sees it and to
-    the other after. The other passes by all webhooks, by a label that is then taken out of the result. What differs is
-    the order of the volumes, the token's random name, who wrote which field, and the annotation that keeps the pod's
-    own words about our proxy: they had the API server's defaults when we first saw them."""
+    """Here the API server adds its defaults and its account's token, to one pod before our webhook sees it and to
+    the other after. The other bypasses all webhooks, by a label that is then removed from the result. The
+    differences are the order of the volumes, the token's random name, the field managers, and the annotation with
+    the pod's own settings for our proxy, which has the API server's defaults."""
     ours = {"sidecar.istio.io/inject": "false"}
     offline = {**printed, "metadata": {**printed["metadata"], "labels": {**printed["metadata"]["labels"], **ours}}}
     expected = tried(mesh.cluster, namespace, offline)
@@ -117,7 +117,7 @@ def _comparable(pod):
     return _canonical({"metadata": metadata, "spec": spec})
 
 
-def test_a_pod_that_asks_for_the_impossible_is_refused_with_every_reason(mesh, namespace):
+def test_a_pod_with_invalid_annotations_is_rejected_with_every_reason(mesh, namespace):
     pod = plain_pod(
         annotations={"traffic.sidecar.istio.io/excludeInboundPorts": "80,http", "sidecar.istio.io/proxyCPU": "much"}
     )
@@ -128,7 +128,7 @@ def test_a_pod_that_asks_for_the_impossible_is_refused_with_every_reason(mesh, n
     assert "proxyCPU" in said and "`much` is not an amount" in said
 
 
-def test_what_is_made_no_use_of_is_told_to_whoever_applies_the_pod(mesh, namespace, tmp_path):
+def test_an_unknown_annotation_is_a_warning_on_apply(mesh, namespace, tmp_path):
     pod = plain_pod(annotations={"sidecar.istio.io/proxyCPUs": "1"})
     (tmp_path / "pod.yaml").write_text(yaml.safe_dump(pod))
     said = _complaints(mesh, "apply", "--dry-run=server", f"--namespace={namespace}", "-f", str(tmp_path / "pod.yaml"))
@@ -137,7 +137,7 @@ def test_what_is_made_no_use_of_is_told_to_whoever_applies_the_pod(mesh, namespa
 
 
 def _complaints(mesh, *arguments):
-    """What kubectl prints on its error channel, whether or not it fails."""
+    """kubectl's stderr, whether or not it fails."""
     import subprocess
 
     from tools.kube import build
@@ -157,7 +157,7 @@ ADDED = {
 
 
 def adding(pod):
-    """Adds a container that kubelet asks, and a volume; and a variable to our proxy, if that is there already."""
+    """Adds a container with a probe, and a volume; and a variable to our proxy, if it is there already."""
     spec = pod["spec"]
     operations = []
     if not any(each["name"] == "added" for each in spec["containers"]):
@@ -173,7 +173,7 @@ def adding(pod):
 
 @pytest.fixture(scope="module")
 def beside_another(mesh, namespace, tmp_path_factory):
-    """The same pod with the other webhook before ours and behind it: the API server goes by their names."""
+    """The same pod with the other webhook before ours and after it: the API server orders them by name."""
     found = {}
     for word in ("a", "z"):
         directory = tmp_path_factory.mktemp("hook")
@@ -185,7 +185,7 @@ def beside_another(mesh, namespace, tmp_path_factory):
 
 
 @pytest.mark.parametrize("word", ["a", "z"])
-def test_a_container_of_another_webhook_is_in_the_mesh_whoever_is_asked_first(beside_another, word):
+def test_a_container_of_another_webhook_is_in_the_mesh_in_either_webhook_order(beside_another, word):
     pod = beside_another[word]
     found = containers(pod)
     assert found["added"]["readinessProbe"]["httpGet"]["path"] == "/app-health/added/readyz"
@@ -209,12 +209,12 @@ def test_both_orders_of_webhooks_end_with_the_same_pod(beside_another):
 
 
 def _sorted_variables(pod):
-    """The other's variable may stand before or behind those that we say anew."""
+    """The other webhook's variable may come before or after those that we write again."""
     containers(pod)["istio-proxy"]["env"].sort(key=lambda each: each["name"])
     return pod
 
 
-# Reviews that are none.
+# Invalid reviews.
 
 
 def _bad_reviews():
@@ -242,7 +242,7 @@ def _with(document, **changes):
 
 
 @pytest.mark.parametrize("path", ["/inject", "/validate"])
-def test_a_bad_review_gets_a_reason_and_hurts_nobody(mesh, path):
+def test_an_invalid_review_gets_a_reason_and_the_webhook_continues(mesh, path):
     replica = replicas(mesh.cluster)[0]
     for name, (body, status, reason) in _bad_reviews().items():
         said, text = post(mesh.cluster, replica, path, body)
@@ -261,7 +261,7 @@ def test_a_bad_review_gets_a_reason_and_hurts_nobody(mesh, path):
      {"metadata": {}, "spec": {"containers": [{"name": "a", "readinessProbe": [], "env": {}}]}},
      {"metadata": {}, "spec": {"containers": [{"name": "a", "lifecycle": "x", "ports": [1, {"containerPort": "x"}]}]}}],
 )  # fmt: skip
-def test_a_pod_that_no_api_server_would_send_is_answered_too(mesh, pod):
+def test_a_pod_that_no_api_server_would_send_gets_a_response(mesh, pod):
     status, text = post(mesh.cluster, replicas(mesh.cluster)[0], "/inject", json.dumps(review(pod, "any")).encode())
     assert status == 200, text
     answer = json.loads(text)["response"]
@@ -269,7 +269,7 @@ def test_a_pod_that_no_api_server_would_send_is_answered_too(mesh, pod):
     assert "internal error of weft" not in text
 
 
-def test_what_is_no_pod_is_let_through(mesh):
+def test_objects_other_than_pods_are_admitted(mesh):
     kind = {"group": "apps", "version": "v1", "kind": "Deployment"}
     asked = review({"metadata": {"name": "web"}}, "any", kind=kind)
     status, text = post(mesh.cluster, replicas(mesh.cluster)[0], "/inject", json.dumps(asked).encode())
@@ -277,7 +277,7 @@ def test_what_is_no_pod_is_let_through(mesh):
     assert json.loads(text)["response"] == {"uid": "1", "allowed": True}
 
 
-# Resources that are wrong.
+# Invalid resources.
 
 WRONG = """
 apiVersion: networking.istio.io/v1
@@ -293,7 +293,7 @@ spec:
 """
 
 
-def test_a_wrong_resource_is_refused_with_the_words_of_weft_validate(mesh, namespace, tmp_path):
+def test_an_invalid_resource_is_rejected_with_the_errors_of_weft_validate(mesh, namespace, tmp_path):
     wrong = yaml.safe_load(WRONG.replace("NAMESPACE", namespace))
     (tmp_path / "split.yaml").write_text(yaml.safe_dump(wrong))
     told = mesh.weft("validate", str(tmp_path / "split.yaml"), check=False)
@@ -305,15 +305,15 @@ def test_a_wrong_resource_is_refused_with_the_words_of_weft_validate(mesh, names
     assert what in said, (what, said)
 
 
-def test_every_served_version_of_a_kind_is_judged(mesh, namespace):
+def test_every_served_version_of_a_kind_is_validated(mesh, namespace):
     for version in ("v1", "v1beta1", "v1alpha3"):
         wrong = yaml.safe_load(WRONG.replace("NAMESPACE", namespace).replace("istio.io/v1", f"istio.io/{version}"))
         with pytest.raises(RequestFailed, match="is not a regular expression"):
             mesh.cluster.api.request("POST", f"{_services(namespace, version)}?dryRun=All", wrong)
 
 
-def test_what_is_stored_already_is_held_against_nobody_who_does_not_change_it(mesh, namespace):
-    """A label of a revision that there is not lets a wrong one in, as a weft that was away would have."""
+def test_a_stored_invalid_object_does_not_block_changes_of_other_fields(mesh, namespace):
+    """A label of a missing revision admits an invalid object, as if weft had been down."""
     wrong = yaml.safe_load(WRONG.replace("NAMESPACE", namespace))
     wrong["metadata"]["labels"] = {"istio.io/rev": "nobody"}
     api, path = mesh.cluster.api, _services(namespace)
@@ -329,7 +329,7 @@ def _services(namespace, version="v1"):
     return f"/apis/networking.istio.io/{version}/namespaces/{namespace}/virtualservices"
 
 
-def test_kinds_that_are_not_ours_are_not_asked_about(mesh):
+def test_the_webhooks_cover_only_kinds_of_the_mesh(mesh):
     configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     for configuration in mesh.cluster.api.request("GET", configurations)["items"]:
         for each in configuration["webhooks"]:

@@ -1,4 +1,4 @@
-"""The cluster is what the mesh needs of one: it runs pods as any other does, and leaves the machine alone."""
+"""The cluster has what the mesh needs: it runs pods like any other, and does not change the machine."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ from tools.kube.process import Failed, wait_for
 from on_cluster import machine
 from on_cluster.objects import container, pod, service
 
-# A cluster that stays may still be removing the one of the run before.
+# A permanent cluster may still be removing the namespace of the previous run.
 NAMESPACE = f"cluster-test-{os.getpid()}"
 SERVE = "import sys, http.server as h; h.test(h.SimpleHTTPRequestHandler, port=int(sys.argv[1]))"
 FETCH = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=20).status)"
@@ -24,7 +24,7 @@ TOKEN = {
 
 
 def web():
-    """Serves on 8080 only; who asks for 80 is sent there by rules that its first container made."""
+    """Serves on 8080 only; rules of its init container redirect 80 there."""
     rule = "iptables-nft -t nat -A PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 8080"
     powers = {"capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]}}
     probe = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
@@ -66,7 +66,7 @@ def run(cluster, *command):
 
 
 def wait_fetched(cluster, url):
-    """A pod that has just become ready is behind its service a moment later."""
+    """A pod that has just become ready becomes an endpoint a moment later."""
 
     def fetched():
         try:
@@ -78,7 +78,7 @@ def wait_fetched(cluster, url):
 
 
 def test_a_pod_reaches_a_service_by_name_through_rules_of_an_init_container(pods):
-    """DNS, the service's address, pod to pod, REDIRECT and exec at once: nothing listens on 80."""
+    """Tests DNS, the service's address, pod to pod, REDIRECT and exec at once: nothing listens on 80."""
     wait_fetched(pods, f"http://web.{NAMESPACE}.svc.cluster.local/etc/")
 
 
@@ -108,7 +108,7 @@ def test_logs_are_kept(pods):
     assert pods.kubectl("-n", NAMESPACE, "logs", "web", "-c", "beside").strip() == "beside starts"
 
 
-def test_a_projected_token_is_believed_for_its_audience_only(pods):
+def test_a_projected_token_is_accepted_for_its_audience_only(pods):
     token = run(pods, "cat", "/var/run/secrets/tokens/token")
 
     def review(audience):
@@ -186,12 +186,12 @@ def test_the_api_server_calls_a_webhook_by_its_service(pods, tmp_path):
 
 
 def mutated(cluster):
-    """A configuration of webhooks is known to the API server a moment after it was stored."""
+    """The API server uses a webhook configuration a moment after it was stored."""
     body = {"metadata": {"generateName": "hook-"}}
     return cluster.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", body).get("data", {}).get("hook")
 
 
-def test_the_machine_is_left_alone(pods, machine_before):
+def test_the_machine_outside_of_the_cluster_is_not_changed(pods, machine_before):
     looked, mounted = machine_before
     assert machine.look() == looked
     assert not machine.leaked(mounted, pods.holder.pid())

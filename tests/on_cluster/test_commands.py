@@ -1,5 +1,5 @@
-"""The commands that look into a mesh, asked as a person asks them on a whole cluster, and what they say compared with the
-truth: the API server, what pods get on the wire, and their Envoys."""
+"""The commands that inspect a mesh, on a whole cluster, compared with the API server, with responses on the wire,
+and with Envoy."""
 
 import io
 import json
@@ -28,8 +28,8 @@ except OSError:
 
 @pytest.fixture(scope="module")
 def namespace(mesh):
-    """`orders` calls `web`, by GET alone and not as /slow, and `misled`, which it is told to call in plaintext; `bare`
-    has no proxy. All of it is STRICT."""
+    """`orders` calls `web`, with GET alone and not /slow, and `misled`, which a rule makes it call in plaintext;
+    `bare` has no proxy. Everything is STRICT."""
     name = mesh.namespace("commands")
     host = f"misled.{name}.svc.cluster.local"
     to_web = {"route": [{"destination": {"host": "web", "subset": "v1"}}]}
@@ -96,7 +96,7 @@ def of_istio(group, kind, namespace, name, spec):
 
 
 def called(mesh, namespace, pod, method, url):
-    """The status that a pod gets there; 0: none."""
+    """The status that a pod gets; 0 without a response."""
     words = ["exec", f"--namespace={namespace}", pod, "-c", "app", "--", "python3", "-c", CALL, method, url]
     try:
         return int(mesh.kubectl(*words))
@@ -109,7 +109,7 @@ def web(mesh, namespace):
     return pod
 
 
-def test_describe_pod_tells_who_it_is_and_what_reaches_it(mesh, namespace):
+def test_describe_pod_shows_its_identity_and_its_routes(mesh, namespace):
     pod = web(mesh, namespace)
     said = mesh.weft("describe", "pod", f"{pod['metadata']['name']}.{namespace}", only_output=True)
     shown = envoy(mesh, namespace, pod["metadata"]["name"], "/certs")["certificates"][0]["cert_chain"][0]
@@ -124,14 +124,14 @@ def test_describe_pod_tells_who_it_is_and_what_reaches_it(mesh, namespace):
     assert "Proxy: none" in mesh.weft("x", "describe", "pod", "bare", "-n", namespace, only_output=True)
 
 
-def test_describe_service_tells_its_addresses_and_pods(mesh, namespace):
+def test_describe_service_shows_its_addresses_and_pods(mesh, namespace):
     said = mesh.weft("describe", "svc", f"web.{namespace}", only_output=True)
     assert f"Addresses: {apps.get(mesh.cluster, 'service', namespace, 'web')['spec']['clusterIP']}\n" in said
     assert f"{web(mesh, namespace)['metadata']['name']}.{namespace}: ready, with a proxy, subset v1" in said
     assert "Port: http 80/HTTP targets pod port 8080" in said
 
 
-def test_tls_check_tells_whether_both_sides_agree(mesh, namespace):
+def test_tls_check_shows_whether_both_sides_agree(mesh, namespace):
     def checked(name):
         host = f"{name}.{namespace}.svc.cluster.local"
         words = mesh.weft("authn", "tls-check", host, check=False, only_output=True).splitlines()[1]
@@ -144,20 +144,20 @@ def test_tls_check_tells_whether_both_sides_agree(mesh, namespace):
     assert called(mesh, namespace, "orders", "GET", "http://misled/") == 503
 
 
-def test_check_inject_tells_why_a_pod_has_a_proxy_or_none(mesh, namespace):
+def test_check_inject_shows_why_a_pod_has_a_proxy_or_none(mesh, namespace):
     said = mesh.weft("check-inject", f"deploy/web.{namespace}", only_output=True)
     assert re.search(r"istio-sidecar-injector +default +✔ +Namespace label istio-injection=enabled matches", said)
     said = mesh.weft("x", "check-inject", "bare", "-n", namespace, only_output=True)
     assert re.search(r"istio-sidecar-injector +default +✘ +Pod has sidecar.istio.io/inject=false label", said)
 
 
-def test_audit_counts_what_is_there_and_finds_what_guards_nobody(mesh, namespace):
+def test_audit_counts_workloads_and_finds_policies_that_select_no_workload(mesh, namespace):
     report = json.loads(mesh.weft("audit", "-n", namespace, "-o", "json", check=False, only_output=True))
     sections = {each["name"]: each for each in report["sections"]}
     policies = [found["where"]["object"] for found in sections["policies"]["findings"]]
     assert policies == [f"AuthorizationPolicy {namespace}/nobody"]
     assert any("2 of 3 pods with a proxy" in told for told in sections["namespaces"]["told"])
-    assert not sections["without-proxy"]["findings"]  # bare has said that it wants none
+    assert not sections["without-proxy"]["findings"]  # bare opted out
     assert not sections["plaintext"]["findings"]
     assert sections["certificates"]["told"][0].startswith("2 certificates of proxies")
     row = next(each for each in report["memory"] if each["workload"] == "web")
@@ -187,7 +187,7 @@ def test_bug_report_has_every_proxy_and_no_secret(mesh, namespace, tmp_path):
         ("bare", "GET", "/", "→ closed: ", 0),
     ],
 )
-def test_explain_says_what_happens_to_a_request(mesh, namespace, caller, method, path, says, status):
+def test_explain_predicts_the_outcome_of_a_request(mesh, namespace, caller, method, path, says, status):
     url = f"http://web.{namespace}{path}"
     said = mesh.weft("explain", f"{caller}.{namespace}", "--to", url, "-X", method, check=False, only_output=True)
     assert said.splitlines()[-1].startswith(says), said
@@ -207,7 +207,7 @@ def test_why_names_the_objects_behind_a_resource(mesh, namespace):
     assert f"    VirtualService {namespace}/web " in why("80")
 
 
-def test_history_tells_what_changed(mesh, namespace):
+def test_history_shows_what_changed(mesh, namespace):
     sidecar = of_istio("networking", "Sidecar", namespace, "default", {"egress": [{"hosts": ["*/*"]}]})
     mesh.apply(sidecar)
 
@@ -226,7 +226,7 @@ def test_analyze_finds_what_does_not_fit_and_nothing_in_weft_itself(mesh, namesp
     assert [line for line in said.splitlines() if f"{NAMESPACE}/weft" in line] == []
 
 
-def test_version_tells_those_of_the_mesh_and_counts_its_proxies(mesh, namespace):
+def test_version_shows_those_of_the_mesh_and_counts_its_proxies(mesh, namespace):
     found = json.loads(mesh.weft("version", "-o", "json", only_output=True))
     assert {each["Info"]["version"] for each in found["meshVersion"]} == {__version__}
     proxies = {each["ID"] for each in found["dataPlaneVersion"]}

@@ -1,4 +1,4 @@
-"""`weft diff` on a cluster: a change judged by the access logs of the callers' proxies, and what has changed, asked of
+"""`weft diff` on a cluster: a change evaluated with the access logs of the callers' proxies, and past changes from
 the control plane."""
 
 import json
@@ -26,7 +26,7 @@ def namespace(mesh):
 
 
 def said(mesh, *arguments):
-    """A difference is code 1, and so are errors, which are no JSON."""
+    """Exit code 1 means a difference or an error; errors are not JSON."""
     shown = mesh.weft("diff", *arguments, "--kubernetes", "-o", "json", check=False, only_output=True)
     return json.loads(shown)
 
@@ -38,7 +38,7 @@ def test_a_change_is_judged_by_what_pods_have_called(mesh, namespace, tmp_path):
     wanted = f"web.{namespace} GET http://web/orders/* (200)"
 
     def seen():
-        # Its first calls may stand there too, as failures: web may be ready a moment before its proxy knows where it is.
+        # Its first calls may be in the log as failures: web may be ready a moment before its proxy has the endpoint.
         apps.fetch(mesh.cluster, namespace, "deployment/web", "http://web/orders/17?token=s3cr3t")
         found = said(mesh, "-f", str(change))
         known = {each["request"]: each for each in found["recent"]["requests"]}
@@ -51,7 +51,7 @@ def test_a_change_is_judged_by_what_pods_have_called(mesh, namespace, tmp_path):
 
 
 def test_two_moments_of_a_cluster_are_compared(mesh, namespace):
-    """By time, for the namespaces of other tests come and go."""
+    """By time, because other tests add and remove namespaces."""
     before = f"@{datetime.now(UTC).isoformat()}"
     route = {"hosts": ["web"], "http": [{"directResponse": {"status": 418}}]}
     mesh.apply(apps.of_kind("networking.istio.io/v1", "VirtualService", namespace, "web", route))

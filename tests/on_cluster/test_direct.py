@@ -1,5 +1,5 @@
-"""Who asks the control plane itself, without an agent: gRPC's own xDS client in a pod that has no proxy, on the port
-without TLS where somebody chose to open it, and on the one with TLS by a certificate or a token."""
+"""Clients of the control plane without an agent: gRPC's own xDS client in a pod without a proxy, on the port without
+TLS if it is configured, and on the port with TLS with a certificate or a token."""
 
 import json
 
@@ -20,8 +20,8 @@ server.start()
 server.wait_for_termination()
 """
 
-# Its bootstrap is read when it is first used, and what it cannot do by itself an agent of any make does for it: get a
-# certificate for a key, and write both down.
+# Its bootstrap is read when it is first used. The script does what an agent would do: it gets a certificate for a key,
+# and writes both to files.
 CLIENT = """
 import asyncio, json, os, pathlib, sys
 target, bootstrap, asked = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
@@ -53,7 +53,7 @@ ROOTS = {"ca_certificate_file": f"{SECRETS}/root-cert.pem"}
 
 @pytest.fixture(scope="module")
 def namespace(mesh, canary):
-    """With `greeter`, a pod of the mesh, and `client`, which is none of it."""
+    """With `greeter`, a pod of the mesh, and `client`, a pod outside of it."""
     name = mesh.namespace("direct", {"istio.io/rev": canary})
     until(lambda: apps.get(mesh.cluster, "configmaps", name, selector="istio.io/config=true"))
     token = {"serviceAccountToken": {"path": "token", "audience": "istio-ca", "expirationSeconds": 3600}}
@@ -77,7 +77,7 @@ def namespace(mesh, canary):
 
 @pytest.fixture
 def greet(mesh, namespace, canary):
-    """What the client is told by whomever it reaches: it asks this port of the control plane who that is."""
+    """The greeting that the client gets from the service, resolved at this port of the control plane."""
 
     def greet(port, credentials, revision=canary, pod="client", certified=False, **more):
         host = f"istiod-{revision}.{NAMESPACE}.svc" if revision else f"istiod.{NAMESPACE}.svc"
@@ -101,29 +101,29 @@ def certificate():
     return {"certificate_file": "/dev/shm/chain.pem", "private_key_file": "/dev/shm/key.pem"}
 
 
-def test_grpcs_own_client_is_served_without_tls_where_that_was_chosen(greet):
+def test_grpcs_own_client_is_served_without_tls_if_configured(greet):
     until(lambda: greet(15010, {"type": "insecure"}) == "ok greeter")
 
 
-def test_and_nowhere_else(greet):
+def test_without_the_setting_the_port_without_tls_is_closed(greet):
     said = greet(15010, {"type": "insecure"}, revision="")
     assert said.startswith("failed UNAVAILABLE") and "Connection refused" in said
 
 
-def test_it_is_served_by_the_certificate_of_its_pod(greet):
+def test_grpcs_own_client_is_served_with_the_certificate_of_its_pod(greet):
     assert greet(15012, {"type": "tls", "config": {**ROOTS, **certificate()}}, certified=True) == "ok greeter"
 
 
-def test_it_is_served_by_the_token_of_its_pod(greet):
+def test_grpcs_own_client_is_served_with_the_token_of_its_pod(greet):
     assert greet(15012, {"type": "tls", "config": ROOTS}, call_creds=TOKEN) == "ok greeter"
 
 
-def test_who_shows_neither_is_told_what_to_show(greet):
+def test_a_client_without_certificate_or_token_gets_an_error_that_names_both(greet):
     said = greet(15012, {"type": "tls", "config": ROOTS})
     assert said.startswith("failed UNAVAILABLE") and "a certificate of the mesh or a bearer token is required" in said
 
 
-def test_a_certificate_serves_no_pod_that_there_is_not(greet, namespace):
+def test_a_certificate_is_not_accepted_for_a_pod_that_does_not_exist(greet, namespace):
     said = greet(15012, {"type": "tls", "config": {**ROOTS, **certificate()}}, pod="nobody", certified=True)
     assert (
         said.startswith("failed UNAVAILABLE") and f"pod {namespace}/nobody is not known to this control plane" in said

@@ -1,6 +1,6 @@
-"""What goes wrong on a cluster sooner or later, done to it on purpose, while pods of the mesh speak to each other.
+"""Faults of a cluster, made on purpose, while pods of the mesh call each other.
 
-What runs must go on: not one request fails. What must be refused is, and the reason can be read.
+Running traffic must continue: no request fails. Invalid requests must be rejected with a readable reason.
 """
 
 import base64
@@ -35,7 +35,7 @@ def traffic(mesh, namespace):
 
 @pytest.fixture
 def held(mesh, namespace):
-    """A pod that nobody runs: it is only there to be spoken of."""
+    """A pod that never runs, only as an object that tokens can be bound to."""
     manifest = {**peer(namespace, "held"), "apiVersion": "v1"}
     manifest["spec"]["schedulingGates"] = [{"name": "weft.dev/never"}]
     mesh.apply(manifest)
@@ -50,7 +50,7 @@ def token(mesh, namespace, pod, account="default", audience="istio-ca"):
 
 
 def expired(mesh, good):
-    """The same token as of yesterday: signed as the API server signs, whose key the test cluster's owner has."""
+    """The same token as of yesterday, signed with the API server's key, which the test cluster's owner has."""
     claims = jwt.decode(good, options={"verify_signature": False})
     for claim in ("iat", "nbf", "exp"):
         claims[claim] -= 86_400
@@ -61,7 +61,7 @@ def expired(mesh, good):
 
 @pytest.fixture(scope="module")
 def control(mesh):
-    """Where the secured port is and how it is known, for who asks while there is no API server to say so."""
+    """The address and roots of the TLS port, for use while there is no API server."""
     found = mesh.cluster.api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/services/istiod")
     return {"address": f"{found['spec']['clusterIP']}:15012", "name": f"istiod.{NAMESPACE}.svc", "roots": roots(mesh)}
 
@@ -72,7 +72,7 @@ def roots(mesh):
 
 
 def ask(mesh, control, **questions):
-    """At port 15012, from the node: see caller.py."""
+    """Connect to port 15012 from the node: see caller.py."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
     return on_node(mesh.cluster, "on_cluster.caller", {**control, "questions": questions}, environment)
 
@@ -86,7 +86,7 @@ def names(mesh, labels, namespace=NAMESPACE):
 
 
 def written_by(mesh, labels, *words, begun):
-    """The logs of weft's own pods since then, once all of these words are there: what is said comes a moment later."""
+    """The logs of weft's own pods since then, once they contain all of these words: logs arrive with a delay."""
 
     def found():
         written = logs(mesh, NAMESPACE, labels, since=f"{int(time.monotonic() - begun) + 1}s")
@@ -101,7 +101,7 @@ def leader(mesh):
     return json.loads(lease)["spec"].get("holderIdentity", "")
 
 
-def test_tokens_that_prove_nothing_are_refused_and_both_sides_say_why(mesh, control, namespace, held):
+def test_invalid_tokens_are_rejected_and_both_sides_log_the_reason(mesh, control, namespace, held):
     begun, good = time.monotonic(), token(mesh, namespace, held)
     tokens = {
         "good": good,
@@ -115,7 +115,7 @@ def test_tokens_that_prove_nothing_are_refused_and_both_sides_say_why(mesh, cont
     answers = ask(mesh, control, **{name: {"token": each, "identity": identity} for name, each in tokens.items()})
     mesh.kubectl("delete", "pod", f"--namespace={namespace}", held, "--force")
     of_the_dead = {"token": good, "identity": identity}
-    # The API server itself believes for some seconds what it has found.
+    # The API server caches token reviews for some seconds.
     answers |= until(lambda: "refused" in (found := ask(mesh, control, gone=of_the_dead))["gone"] and found)
     assert answers.pop("good") == {"issued": [identity]}
     assert {name: answer["refused"] for name, answer in answers.items()} == {
@@ -133,8 +133,8 @@ def test_tokens_that_prove_nothing_are_refused_and_both_sides_say_why(mesh, cont
         assert each not in written
 
 
-def test_who_it_is_not_nobody_can_be(mesh, control, traffic, namespace):
-    """Neither by a request that names another, nor as an agent, nor as the agent of another node."""
+def test_no_caller_gets_the_certificate_of_another_identity(mesh, control, traffic, namespace):
+    """Neither with a CSR for another identity, nor as an agent, nor as the agent of another node."""
     begun, (agent,) = time.monotonic(), names(mesh, AGENT)
     agents, workloads = token(mesh, NAMESPACE, agent.removeprefix("pod/"), "weft-node"), token(mesh, namespace, "spare")
     uid = traffic.pod("spare")["metadata"]["uid"]
@@ -177,9 +177,7 @@ def test_who_it_is_not_nobody_can_be(mesh, control, traffic, namespace):
     written_by(mesh, CONTROL, *said.values(), begun=begun)
 
 
-def test_the_roots_of_webhooks_and_the_root_itself_come_back_when_they_are_taken_away(
-    mesh, control, traffic, namespace
-):
+def test_deleted_webhook_roots_and_the_deleted_root_are_restored(mesh, control, traffic, namespace):
     kinds = {"mutating": "istio-sidecar-injector", "validating": f"istio-validator-{NAMESPACE}"}
 
     def bundles(kind):
@@ -202,7 +200,7 @@ def test_the_roots_of_webhooks_and_the_root_itself_come_back_when_they_are_taken
     assert roots(mesh) == control["roots"]
 
 
-def test_each_replica_of_the_control_plane_may_die(mesh, traffic):
+def test_the_death_of_any_control_plane_replica_disturbs_no_traffic(mesh, traffic):
     first = leader(mesh)
     (other,) = [each for each in names(mesh, CONTROL) if each != f"pod/{first}"]
     with traffic.undisturbed(least=100):
@@ -215,9 +213,9 @@ def test_each_replica_of_the_control_plane_may_die(mesh, traffic):
         mesh.rolled_out(NAMESPACE, "deployment/weft-control")
 
 
-def test_while_no_control_plane_is_there_pods_wait_and_traffic_does_not(mesh, traffic, namespace):
+def test_without_a_control_plane_new_pods_wait_and_traffic_continues(mesh, traffic, namespace):
     with traffic.undisturbed(least=100):
-        # Killed, they would be there again in a moment; those that follow must first be made.
+        # Killed containers would be back in a moment; new pods must first be created.
         traffic.kill(NAMESPACE, "weft-control", "discovery")
         mesh.kubectl("delete", f"--namespace={NAMESPACE}", "pods", f"--selector={CONTROL}", "--force")
         with pytest.raises(Failed, match=r"failed calling webhook .*istio-system.svc"):
@@ -235,7 +233,7 @@ def test_while_no_control_plane_is_there_pods_wait_and_traffic_does_not(mesh, tr
 
 
 def add_by_hand(mesh, namespace, name, address):
-    """A Service whose endpoint no controller of Kubernetes' own has to find first."""
+    """A Service whose endpoint does not depend on a controller of Kubernetes."""
     labels = {"kubernetes.io/service-name": name}
     mesh.cluster.apply(
         {
@@ -256,13 +254,13 @@ def add_by_hand(mesh, namespace, name, address):
 
 
 def has_by_hand(traffic, namespace, name):
-    """Whether the client's proxy knows that endpoint."""
+    """Whether the client's proxy has that endpoint."""
     known = f"{name}.{namespace}.svc.cluster.local::{traffic.addresses['spare']}:8080::"
     return known in traffic.admin("client", "/clusters")
 
 
-def test_what_vanished_while_nobody_could_watch_is_gone_from_every_proxy(mesh, traffic, namespace):
-    """The API server comes back and has forgotten what was in between: 410, and all is listed anew."""
+def test_objects_deleted_during_an_api_server_outage_are_removed_from_every_proxy(mesh, traffic, namespace):
+    """The restarted API server no longer has the changes in between: it returns 410, and everything is listed again."""
     add_by_hand(mesh, namespace, "vanishing", traffic.addresses["spare"])
 
     def has_endpoint():
@@ -280,16 +278,16 @@ def test_what_vanished_while_nobody_could_watch_is_gone_from_every_proxy(mesh, t
     written_by(mesh, CONTROL, "listing again", begun=begun)
 
 
-def test_a_kubelet_that_starts_again_disturbs_nobody_and_still_finds_the_agent(mesh, traffic, namespace):
+def test_a_kubelet_restart_disturbs_no_traffic_and_kubelet_finds_the_agent_again(mesh, traffic, namespace):
     def containers():
-        # Pods of the tests before this one may still be on their way out.
+        # Pods of the previous tests may still be terminating.
         proxies = [traffic.pids(namespace, f"{pod}$", "istio-proxy") for pod in traffic.addresses]
         return [*proxies, traffic.pids(NAMESPACE, "weft-node", "agent")]
 
     before = containers()
     with traffic.undisturbed():
         mesh.cluster.restart_kubelet(kill=True)
-        # Until the control plane's pods are ready again, nobody is injected, and so nobody is admitted.
+        # Until the control plane's pods are ready again, no pod is injected or admitted.
         mesh.apply(peer(namespace, "later"))
         mesh.wait(namespace, "pod/later")
         mesh.kubectl("delete", f"--namespace={namespace}", "pod", "later")
@@ -305,7 +303,7 @@ def api_server_returns(mesh):
 
 
 @pytest.mark.usefixtures("api_server_returns")
-def test_an_api_server_that_is_away_for_a_minute_takes_nothing_from_anybody(mesh, control, traffic, namespace):
+def test_an_api_server_outage_of_a_minute_removes_nothing_from_any_proxy(mesh, control, traffic, namespace):
     (agent,) = json.loads(mesh.kubectl("get", "pods", f"--namespace={NAMESPACE}", f"-l={AGENT}", "-o", "json"))["items"]
     address, spare = agent["status"]["podIP"], traffic.pod("spare")["metadata"]["uid"]
     asked = {"token": token(mesh, namespace, "spare"), "identity": identity_of(namespace)}
@@ -313,15 +311,15 @@ def test_an_api_server_that_is_away_for_a_minute_takes_nothing_from_anybody(mesh
     with traffic.undisturbed(least=200):
         mesh.cluster.api.api.stop(kill=True)
         away_since = time.monotonic()
-        # An Envoy that dies comes back with the configuration and the certificate that the agent has.
+        # An Envoy that dies comes back with the config and the certificate that the agent has.
         killed = traffic.kill(namespace, "spare", "istio-proxy")
         traffic.returned(namespace, "spare", "istio-proxy", killed)
         until(lambda: traffic.fetch("spare", f"http://fresh.{namespace}/")["status"] == 200)
         assert traffic.serial("spare") == serials["spare"]
-        # Nobody can say whose token it is, and that is no refusal.
+        # The token cannot be reviewed, and that is not a rejection.
         unavailable = ask(mesh, control, now=asked)["now"]["unavailable"]
         assert "a token cannot be reviewed" in unavailable
-        # An agent that must renew a certificate cannot, says so, and takes none away.
+        # An agent that cannot renew a certificate reports it, and keeps the old ones.
         lose_certificate(traffic, spare)
         killed = traffic.kill(NAMESPACE, "weft-node", "agent")
         traffic.returned(NAMESPACE, "weft-node", "agent", killed)
@@ -341,7 +339,7 @@ def test_an_api_server_that_is_away_for_a_minute_takes_nothing_from_anybody(mesh
 
 
 def lose_certificate(traffic, uid):
-    """What an agent has kept of a pod's certificate for the next one."""
+    """Delete the certificate of a pod that an agent has kept for its successor."""
     script = """
 import json, pathlib, sys
 file = pathlib.Path(sys.argv[1])
@@ -351,14 +349,14 @@ file.write_text(json.dumps({name: held for name, held in json.loads(file.read_te
 
 
 def failing(traffic, address):
-    """How many identities an agent cannot get or renew; None while it does not answer."""
+    """The number of identities that an agent cannot get or renew; None while it does not respond."""
     try:
         return traffic.metrics(address)["weft_node_identities_failing"]
     except ConnectionError:
         return None
 
 
-def test_an_agent_that_is_killed_is_followed_by_one_that_has_all_that_it_had(mesh, traffic, namespace):
+def test_a_restarted_agent_has_all_the_state_of_the_killed_one(mesh, traffic, namespace):
     serials = {name: traffic.serial(name) for name in traffic.addresses}
     with traffic.undisturbed(least=100):
         agent = traffic.kill(NAMESPACE, "weft-node", "agent")
@@ -371,7 +369,7 @@ def test_an_agent_that_is_killed_is_followed_by_one_that_has_all_that_it_had(mes
 
 
 def test_while_the_control_plane_is_rolled_out_every_pod_is_admitted(mesh, namespace):
-    """A replica that is told to end is still sent webhooks for a while: who closes at once refuses pods."""
+    """A terminating replica still gets webhook calls for a while: if it closed at once, pods would be rejected."""
     manifest, path = peer(namespace, "admitted"), f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
     done, refused, asked = threading.Event(), [], 0
 
@@ -390,7 +388,7 @@ def test_while_the_control_plane_is_rolled_out_every_pod_is_admitted(mesh, names
     try:
         mesh.kubectl("rollout", "restart", f"--namespace={NAMESPACE}", "deployment/weft-control")
         mesh.rolled_out(NAMESPACE, "deployment/weft-control")
-        until(lambda: len(names(mesh, CONTROL)) == 2)  # the last of the old ones has gone
+        until(lambda: len(names(mesh, CONTROL)) == 2)  # the last old replica has ended
     finally:
         done.set()
         creating.join()

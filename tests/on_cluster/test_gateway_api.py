@@ -1,5 +1,5 @@
-"""The Gateway API on a real cluster, with its own definitions: Gateways that somebody's own pods serve, or those that
-weft makes for them, and routes of a Service between two versions of it. What became of each object is in its status."""
+"""The Gateway API on a real cluster, with its own definitions: Gateways served by existing pods or by a Deployment
+that weft creates, and routes of a Service between two versions. The outcome of each object is in its status."""
 
 import collections
 import json
@@ -23,7 +23,7 @@ HTTP = {"name": "http", "port": 80, "protocol": "HTTP"}
 
 
 def version(namespace, word):
-    """One of two versions of a service, which has a Service of its own, too."""
+    """One of two versions of a service, with its own Service, too."""
     ready = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}
     serve = python("app", SERVE, "8080", readinessProbe=ready, env=[{"name": "VERSION", "value": word}])
     wanted = apps.template(f"web-{word}", apps.spec(serve))
@@ -39,7 +39,7 @@ def route(namespace, name, parent, *rules, **more):
 
 
 def gateway_pods(namespace, name):
-    """By hand, as for Istio."""
+    """A manual deployment, as for Istio."""
     labels = {"app": name, NAME: name, "sidecar.istio.io/inject": "true"}
     metadata = {"labels": labels, "annotations": {"inject.istio.io/templates": "gateway"}}
     pods = {"metadata": metadata, "spec": {"containers": [{"name": "istio-proxy", "image": "auto"}]}}
@@ -66,7 +66,7 @@ class Place:
         self.mesh, self.cluster, self.namespace = mesh, mesh.cluster, namespace
 
     def from_outside(self, service, path="/"):
-        """What is said through a port of the node; None without an answer of 200."""
+        """The response through a port of the node; None unless the status is 200."""
         (port,) = get(self.cluster, "service", self.namespace, service)["spec"]["ports"]
         asked = urllib.request.Request(f"http://{INSIDE}:{port['nodePort']}{path}", headers={"Host": HOST})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -80,7 +80,7 @@ class Place:
         return get(self.cluster, f"{kind}.{GROUP}", self.namespace, name).get("status", {})
 
     def parent(self, name):
-        """What a route's only parent is told, once it is told anything."""
+        """The status of a route's only parent, once there is one."""
         (found,) = until(lambda: self.status("httproutes", name).get("parents"))
         return found
 
@@ -119,7 +119,7 @@ def test_a_gateway_of_the_standard_is_served_by_pods_with_its_name(place, mesh):
 
 
 @proves("Gateway.gateway.networking.k8s.io", "spec.addresses[].type", "spec.addresses[].value")
-def test_the_gateway_and_its_route_say_that_they_are_served(place):
+def test_the_status_of_the_gateway_and_its_route_is_accepted_and_programmed(place):
     def programmed():
         found = place.status("gateways", "edge")
         assert told(found.get("conditions", ()))["Programmed"] == "True"
@@ -157,10 +157,10 @@ def test_a_route_of_a_service_splits_its_calls_between_two_versions(place, mesh)
     until(lambda: calls("/new", 20) == {"v2": 20})
     found = calls("/", 200)
     assert set(found) == {"v1", "v2"}
-    assert 100 < found["v1"] < 195  # of 3 to 1, by chance
+    assert 100 < found["v1"] < 195  # 3 to 1, random
 
 
-def test_a_backend_that_is_not_there_is_told_in_the_status(place, mesh):
+def test_a_missing_backend_is_reported_in_the_status(place, mesh):
     parent = {"group": "", "kind": "Service", "name": "web-v2"}
     mesh.apply(route(place.namespace, "nowhere", parent, {"backendRefs": [{"name": "nobody", "port": 80}]}))
     conditions = {each["type"]: each for each in place.parent("nowhere")["conditions"]}
@@ -192,7 +192,7 @@ def test_a_gateway_without_an_address_gets_proxies_of_its_own(place, mesh):
     ]
 
 
-def test_what_somebody_adds_to_the_proxies_stays_and_ports_follow_the_gateway(place, mesh):
+def test_manual_changes_to_the_gateways_deployment_stay_and_ports_follow_the_gateway(place, mesh):
     mesh.kubectl("scale", f"--namespace={place.namespace}", "deployment/made-weft", "--replicas=2")
     changed = standard_gateway(
         place.namespace, "made", listeners=[HTTP, {"name": "more", "port": 8080, "protocol": "HTTP"}]

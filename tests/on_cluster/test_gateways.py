@@ -1,5 +1,5 @@
-"""A gateway on a real cluster, deployed as Istio's users do: called from outside the mesh, by HTTP and HTTPS, it calls
-a service of the mesh as who it is."""
+"""A gateway on a real cluster, deployed as Istio's users do: called from outside the mesh, with HTTP and HTTPS, it
+calls a service of the mesh with its own identity."""
 
 import base64
 import json
@@ -93,7 +93,7 @@ def secret(namespace, issued):
 
 
 class Place:
-    """Whoever is outside the mesh, with a port of the node for each of the gateway's."""
+    """A caller outside of the mesh, with a node port for each port of the gateway."""
 
     def __init__(self, cluster, namespace, authority):
         self.cluster, self.namespace, self.authority = cluster, namespace, authority
@@ -110,7 +110,7 @@ class Place:
             return None
 
     def certificate(self):
-        """What the gateway shows to who trusts the authority; None if it is nothing."""
+        """The certificate that the gateway presents to a client that trusts the authority; None without one."""
         context = ssl.create_default_context(cadata=self.authority.root.decode())
         try:
             with (
@@ -126,7 +126,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(mesh):
-    # The gateway's namespace takes no pod that asks for more than it needs.
+    # The gateway's namespace admits no pod that requires more than it needs.
     namespace = mesh.namespace("edge", {"pod-security.kubernetes.io/enforce": "restricted"})
     shop, authority = mesh.namespace("shop"), Authority()
     mesh.install("--set", f"gateways.secretsIn=[{namespace}]")
@@ -145,7 +145,7 @@ def der(pem):
     return ssl.PEM_cert_to_DER_cert(pem.decode().split("-----END CERTIFICATE-----")[0] + "-----END CERTIFICATE-----\n")
 
 
-def test_who_is_outside_comes_in_by_http_and_the_service_knows_the_gateway(place):
+def test_an_outside_http_caller_is_served_and_the_service_sees_the_gateways_identity(place):
     said = until(place.http)
     assert caller_of(said) == f"spiffe://cluster.local/ns/{place.namespace}/sa/edge"
 
@@ -192,7 +192,7 @@ def test_a_gateway_that_is_replaced_loses_no_request(place, mesh):
     assert answers and None not in answers
 
 
-def test_the_gateways_proxy_is_known_to_who_asks(place, mesh):
+def test_proxy_status_lists_the_gateways_proxy(place, mesh):
     (pod,) = get(place.cluster, "pods", place.namespace, selector="app=edge")
     name = pod["metadata"]["name"]
 

@@ -1,5 +1,5 @@
-"""Pods' identities with a real kubelet: volume, token, TokenReview, certificate; and an agent that ends and comes back:
-that of the second revision, so that nobody else waits for it."""
+"""Pods' identities with a real kubelet: volume, token, TokenReview, certificate; and a restarted agent: the one of
+the second revision, so that no other test waits for it."""
 
 import json
 import os
@@ -16,7 +16,7 @@ REVISION = "canary"
 NAMESPACE = f"identity-{os.getpid()}"
 MOUNT = "/var/run/secrets/workload-spiffe-uds"
 PYTHON = "/usr/bin/python3.11"
-# Prints what SDS brings, and calls again when the stream ends, as Envoy does.
+# Prints what SDS sends, and reconnects when the stream ends, as Envoy does.
 FOLLOW = f"""
 import grpc, time
 from cryptography import x509
@@ -59,7 +59,7 @@ BARE = {
 
 @pytest.fixture(scope="module")
 def node(mesh, canary):
-    """The cluster, with a namespace that nothing is injected into: its pods only have the volume."""
+    """The cluster, with a namespace without injection: its pods only have the volume."""
     mesh.cluster.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "web", "namespace": NAMESPACE}},
@@ -98,12 +98,12 @@ def logs(cluster, name, *more, namespace=NAMESPACE):
 
 
 def certificates(cluster, name):
-    """(identity, serial) as they came."""
+    """(identity, serial) in the order of arrival."""
     return [line.split() for line in logs(cluster, name).splitlines() if line.startswith("spiffe:")]
 
 
 def agent(cluster):
-    """The name of its pod, once it serves."""
+    """The name of the agent's pod, once it serves."""
     cluster.kubectl("-n", SYSTEM, "rollout", "status", f"daemonset/weft-node-{REVISION}", "--timeout=120s")
     chosen = ("-l", f"app=weft-node,istio.io/rev={REVISION}", "--field-selector=status.phase=Running")
     return cluster.kubectl("-n", SYSTEM, "get", "pods", *chosen, "-o", "jsonpath={.items[*].metadata.name}").split()[-1]
@@ -124,7 +124,7 @@ def test_a_pod_gets_the_certificate_of_its_account_and_an_agent_that_is_replaced
     until(lambda: len(certificates(node, "web")) > 1, timeout=90)
     assert set(map(tuple, certificates(node, "web"))) == {tuple(first)}
     assert "lost: UNAVAILABLE" in logs(node, "web")
-    # It goes at once, and with it the directory that kubelet showed it.
+    # The socket's directory is removed at once with the pod.
     uid = json.loads(node.kubectl("-n", NAMESPACE, "get", "pod", "web", "-o", "json"))["metadata"]["uid"]
     node.kubectl("-n", NAMESPACE, "delete", "pod", "web", "--timeout=60s")
     assert f"{NAMESPACE}/web: gone" in logs(node, agent(node), namespace=SYSTEM)

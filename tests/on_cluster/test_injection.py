@@ -1,5 +1,5 @@
-"""Pods that our webhook injected really run, as what they are: probes are answered under STRICT, Jobs end, StatefulSets
-are called by name, and what a pod says in its annotations is so in its kernel."""
+"""Injected pods on a real cluster: probes succeed under STRICT, Jobs complete, StatefulSets are called by name, and
+the annotations of a pod take effect in its kernel."""
 
 import pytest
 
@@ -22,7 +22,7 @@ OVERRIDE = {"name": "istio-proxy", "image": "auto", "env": [{"name": "TASTE", "v
 
 
 def web(namespace):
-    """All kinds of questions that kubelet has."""
+    """All kinds of probes of kubelet."""
     app = python(
         "app", SERVE, "8080", "9090",
         ports=[{"name": "http", "containerPort": 8080}],
@@ -57,7 +57,7 @@ def older(namespace):
 
 
 def sick(namespace):
-    """Asked by tcp where nobody listens, and by grpc about what is not well."""
+    """A TCP probe of a closed port, and a gRPC probe of a service that is not serving."""
     probes = {"tcpSocket": {"port": 1}}, {"grpc": {"port": 9000, "service": "sick"}}, {"grpc": {"port": 9000}}
     often = {"periodSeconds": 1, "failureThreshold": 1}
     closed, unwell, well = ({**probe, **often} for probe in probes)
@@ -71,7 +71,7 @@ def sick(namespace):
 
 
 def store(namespace):
-    """Listens on its pod's address and on no other: neither callers nor kubelet may be sent to the loopback."""
+    """Listens only on its pod's address: neither callers nor kubelet may be redirected to loopback."""
     bind = [{"name": "BIND", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
     ready = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}
     wanted = apps.template("store", apps.spec(python("app", SERVE, "8080", env=bind, readinessProbe=ready)))
@@ -116,7 +116,7 @@ def namespace(mesh):
 
 @pytest.fixture(scope="module")
 def pods(cluster, namespace):
-    """By their label `app`, or by their name where several have the same."""
+    """By their label `app`, or by their name if several have the same."""
     found = get(cluster, "pods", namespace)
     return {each["metadata"]["labels"].get("app", ""): each for each in found} | {
         each["metadata"]["name"]: each for each in found
@@ -141,7 +141,7 @@ def me(namespace):
     return f"spiffe://cluster.local/ns/{namespace}/sa/default"
 
 
-def test_the_redirect_comes_first_then_the_proxy_then_the_applications_own(pods):
+def test_the_redirect_container_starts_first_then_the_proxy_then_the_applications_init_containers(pods):
     pod = pods["tuned"]
     assert [each["name"] for each in pod["spec"]["initContainers"]] == ["istio-init", "istio-proxy", "before"]
     assert proxy(pod)["restartPolicy"] == "Always"
@@ -159,13 +159,13 @@ def test_the_redirect_comes_first_then_the_proxy_then_the_applications_own(pods)
 
 
 def test_an_init_container_of_the_application_is_in_the_mesh_already(pods, namespace):
-    """With native sidecars, the proxy runs before it: it calls a STRICT service as its pod."""
+    """With native sidecars, the proxy runs before it: it calls a STRICT service with its pod's identity."""
     said = statuses(pods["tuned"])["before"]["state"]["terminated"]["message"]
     assert f"URI={me(namespace)}" in said
 
 
 def test_without_native_sidecars_an_init_container_of_the_application_has_the_plain_network(pods):
-    """There the redirect comes last of all init containers, since no proxy runs yet that it could lead to."""
+    """There the redirect is the last init container, because no proxy runs yet."""
     pod = pods["older"]
     assert [each["name"] for each in pod["spec"]["initContainers"]] == ["before", "istio-init"]
     assert statuses(pod)["before"]["state"]["terminated"]["message"] == "nobody"
@@ -180,7 +180,7 @@ def test_without_native_sidecars_the_application_still_starts_behind_its_proxy(c
     assert caller_of(fetched(cluster, namespace, "older", f"http://web.{namespace}/")) == me(namespace)
 
 
-def test_the_proxy_knows_who_it_is(cluster, pods, namespace):
+def test_the_proxys_environment_identifies_its_workload(cluster, pods, namespace):
     found = variables(pods["web"])
     owner = f"kubernetes://apis/apps/v1/namespaces/{namespace}/deployments/web"
     assert found["ISTIO_META_OWNER"] == owner
@@ -211,7 +211,7 @@ def test_the_init_containers_arguments_are_istios(pods):
     assert init["resources"]["limits"] and init["resources"]["requests"]
 
 
-def test_only_the_init_container_can_do_more_than_nothing(cluster, pods):
+def test_only_the_init_container_has_capabilities(cluster, pods):
     for container in ("istio-proxy", "app"):
         number = apps.process(cluster, pods["tuned"], container)
         text = cluster.holder.run("cat", f"/proc/{number}/status").stdout
@@ -240,7 +240,7 @@ def test_a_service_is_called_by_mutual_tls_and_not_otherwise(cluster, namespace)
 
 
 def test_a_port_that_is_excluded_passes_by_the_proxy(cluster, namespace):
-    """Inbound 9090 of web, which an outsider may call though all is STRICT; and outbound 8081 of tuned."""
+    """Inbound 9090 of web, which an outsider may call despite STRICT; and outbound 8081 of tuned."""
     assert caller_of(fetched(cluster, namespace, "outsider", f"http://web.{namespace}:9090/")) == ""
     through = fetched(cluster, namespace, "tuned", f"http://outsider.{namespace}:8080/")
     past = fetched(cluster, namespace, "tuned", f"http://outsider.{namespace}:8081/")
@@ -248,7 +248,7 @@ def test_a_port_that_is_excluded_passes_by_the_proxy(cluster, namespace):
     assert "x-request-id" not in past["headers"]
 
 
-def test_the_resources_that_a_pod_asks_for_its_proxy_are_the_kernels(cluster, pods):
+def test_resource_annotations_of_a_pod_apply_to_its_proxy(cluster, pods):
     assert proxy(pods["tuned"])["resources"] == {
         "requests": {"cpu": "30m", "memory": "70Mi"},
         "limits": {"cpu": "1500m", "memory": "300Mi"},
@@ -259,7 +259,7 @@ def test_the_resources_that_a_pod_asks_for_its_proxy_are_the_kernels(cluster, po
     }
 
 
-def test_a_pods_own_words_about_its_proxy_are_heard(cluster, pods):
+def test_a_pods_own_settings_for_its_proxy_apply(cluster, pods):
     running = environment(cluster, pods["tuned"])
     assert running["TASTE"] == "sweet"
     assert running["ISTIO_META_COLOR"] == "blue"
@@ -270,8 +270,8 @@ def test_a_pods_own_words_about_its_proxy_are_heard(cluster, pods):
     assert [each["name"] for each in pods["tuned"]["spec"]["containers"]] == ["app"]
 
 
-def test_kubelet_gets_the_applications_answers_under_strict(pods):
-    """HTTP, HTTPS, TCP, gRPC and exec: all asked of this pod, none of which failed."""
+def test_kubelet_gets_the_applications_responses_under_strict(pods):
+    """HTTP, HTTPS, TCP, gRPC and exec probes of this pod, none of which failed."""
     found = statuses(pods["web"])
     assert found["app"]["ready"] and found["rpc"]["ready"] and found["tls"]["ready"]
     assert all(each["restartCount"] == 0 for each in found.values())
@@ -284,7 +284,7 @@ def test_kubelet_gets_the_applications_answers_under_strict(pods):
 
 
 def test_a_probe_that_fails_behind_the_proxy_fails_for_kubelet(cluster, pods, namespace):
-    """gRPC's service is one server of the pod, whichever container asks about it."""
+    """The gRPC health service is one server of the pod, whichever container's probe uses it."""
 
     def judged():
         found = statuses(get(cluster, "pod", namespace, "sick"))
@@ -315,7 +315,8 @@ def test_an_application_that_is_not_ready_is_no_endpoint(cluster, pods, namespac
 
 
 def test_containers_that_share_their_processes_do_not_share_the_redirect_of_the_proxy(cluster, pods, namespace):
-    """One process namespace for all: the application sees Envoy, and is still intercepted by its own user."""
+    """One process namespace for all containers: the application sees Envoy, and is still intercepted because of its
+    own user."""
     assert pods["web"]["spec"]["shareProcessNamespace"] is True
     name = pods["web"]["metadata"]["name"]
     said = fetched(cluster, namespace, name, f"http://store-0.store.{namespace}:8080/")
@@ -344,8 +345,8 @@ def test_a_pod_on_the_nodes_network_is_left_alone(pods):
 
 
 def test_a_cron_jobs_job_completes_too(mesh, cluster, namespace):
-    """Begun by hand: its owner is the CronJob as it is when the time has come."""
-    name = "yearly-12345678"  # as Kubernetes names them: the minute it is for
+    """Created by hand, with the CronJob as its owner, as for a scheduled one."""
+    name = "yearly-12345678"  # as Kubernetes names them: the scheduled minute
     mesh.kubectl("create", "job", f"--namespace={namespace}", "--from=cronjob/yearly", name)
     mesh.wait(namespace, f"job/{name}", condition="condition=complete")
     (pod,) = get(cluster, "pods", namespace, selector=f"job-name={name}")

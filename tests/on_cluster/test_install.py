@@ -1,4 +1,4 @@
-"""weft on a real cluster: put there, found well, and not taken away by whoever empties a machine."""
+"""weft on a real cluster: installed, healthy, and protected when a node is drained."""
 
 import json
 
@@ -8,7 +8,7 @@ from on_cluster.admission import replicas
 from on_cluster.mesh import NAMESPACE, until
 
 
-def test_what_was_installed_runs(mesh):
+def test_the_installed_components_run(mesh):
     ready = mesh.kubectl(
         "get", "pods", f"--namespace={NAMESPACE}", "-o", "jsonpath={.items[*].status.containerStatuses[*].ready}"
     )
@@ -19,14 +19,14 @@ def test_installing_again_changes_nothing(mesh):
     assert "26 unchanged" in mesh.install()
 
 
-def test_who_empties_a_machine_gets_one_replica_of_the_control_plane_and_not_the_last(mesh):
-    """As `kubectl drain` asks for it: by evictions, which the budget allows or holds back."""
+def test_draining_a_node_evicts_one_replica_of_the_control_plane_but_not_the_last(mesh):
+    """As `kubectl drain` does: by evictions, which the disruption budget allows or blocks."""
     until(lambda: allowed(mesh) == 1)
     first, last = replicas(mesh.cluster)
     assert evict(mesh, first) == (201, "")
     code, said = evict(mesh, last)
     assert code == 429 and "would violate the pod's disruption budget" in said
-    # With a successor for the first, the last may go, too.
+    # Once the first has a successor, the last may be evicted, too.
     until(lambda: first not in (now := replicas(mesh.cluster)) and len(now) == 2)
     until(lambda: allowed(mesh) == 1)
     assert last in replicas(mesh.cluster)
@@ -38,7 +38,7 @@ def allowed(mesh):
 
 
 def evict(mesh, pod):
-    """The API server's answer, and what it says if that is no."""
+    """The status of the API server's response, and its message on failure."""
     wanted = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",

@@ -1,5 +1,5 @@
-"""On-demand scope on a real cluster, behind a node's agent and the cluster's own DNS: proxies are told of what their
-pods call, that first call arrives, and whoever comes back takes nothing away."""
+"""On-demand scope on a real cluster, behind a node's agent and the cluster's own DNS: proxies get the services that
+their pods call, the first call arrives, and restarted components remove nothing."""
 
 import pytest
 
@@ -16,7 +16,7 @@ HTTP = (
     *UNCALLED,
 )
 
-# Says something before it is spoken to, and then repeats what it hears.
+# A server-first protocol: sends a greeting, then echoes.
 GREET = """
 import socketserver
 class Greeter(socketserver.BaseRequestHandler):
@@ -42,8 +42,8 @@ with socket.create_connection((sys.argv[1], 9001), timeout=10) as connection, co
 
 
 class Place:
-    """Two replicas of `client`, each with a proxy, and many services that only they could call. `early`: a pod that ran
-    before anything was on demand, and what its proxy had."""
+    """Two replicas of `client`, each with a proxy, and many services that only they could call. `early` is a pod
+    that ran before on-demand was on, with what its proxy had."""
 
     def __init__(self, mesh, namespace):
         self.mesh, self.cluster, self.namespace = mesh, mesh.cluster, namespace
@@ -59,7 +59,7 @@ class Place:
         return sorted(each["metadata"]["name"] for each in found)
 
     def switch(self, written):
-        """`written` as the annotation has it, or nothing to take it away."""
+        """`written` is the value of the annotation; None removes it."""
         change = f"{ON_DEMAND}={written}" if written else f"{ON_DEMAND}-"
         self.mesh.kubectl("annotate", "configmap", f"--namespace={NAMESPACE}", "istio", change, "--overwrite")
 
@@ -67,7 +67,7 @@ class Place:
         return self.mesh.weft("describe", "pod", f"{pod}.{self.namespace}", "--kubernetes")
 
     def ask(self, pod, path):
-        """The admin API of the pod's Envoy."""
+        """Query the admin API of the pod's Envoy."""
         ((status, said),) = apps.fetch(self.cluster, self.namespace, pod, f"http://127.0.0.1:15000{path}")
         assert status == 200, said
         return said
@@ -79,7 +79,7 @@ class Place:
         return {each["name"] for each in self.ask(pod, "/clusters?format=json")["cluster_statuses"]}
 
     def known(self, pod):
-        """Services of this namespace that the proxy can call."""
+        """Services of this namespace that the proxy has."""
         hosts = {name.split("|")[-1] for name in self.clusters(pod) if name.startswith("outbound|")}
         return {host.split(".")[0] for host in hosts if host.endswith(f".{self.namespace}.svc.cluster.local")}
 
@@ -88,19 +88,19 @@ class Place:
         return {each["name"]: each["value"] for each in found if "name" in each}
 
     def held(self, pod, service):
-        """How many connections to it went on after they were held."""
+        """The number of connections to it that proceeded after they were held."""
         address = apps.get(self.cluster, "service", self.namespace, service)["spec"]["clusterIP"]
         return sum(self.stats(pod, rf"^cluster\.hold\|15001\|{address}\.upstream_cx_total$").values())
 
     def is_served(self, pod):
-        """Whether somebody serves its proxy now, and a control plane knows of it."""
+        """Whether the proxy is connected, and a control plane lists it."""
         if self.stats(pod, r"^control_plane\.connected_state$") != {"control_plane.connected_state": 1}:
             return False
         lines = self.mesh.weft("proxy-status", "--kubernetes", check=False).splitlines()
         return any(pod in line and "SYNCED" in line for line in lines)
 
     def get(self, pod, service):
-        """One request, and no second one if it fails: status, and what was said."""
+        """Send one request without a retry: status and body."""
         ((status, said),) = apps.fetch(self.cluster, self.namespace, pod, f"http://{service}.{self.namespace}/")
         return status, said
 
@@ -127,7 +127,7 @@ def place(mesh):
     mesh.rolled_out(namespace)
     found = Place(mesh, namespace)
     until(lambda: found.known(found.early) == {*HTTP, "greeter"})
-    # What other tests have left goes with its clusters, of which these count each.
+    # Waits until the namespaces of other tests are removed: this module counts clusters.
     until(lambda: "Terminating" not in mesh.kubectl("get", "namespaces"), timeout=240)
     found.whole = found.clusters(found.early)
     try:
@@ -142,7 +142,7 @@ def place(mesh):
         mesh.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def test_who_was_told_of_everything_keeps_it(place):
+def test_a_proxy_that_has_the_whole_config_keeps_it(place):
     assert place.whole <= place.clusters(place.early)
     assert place.get(place.early, UNCALLED[0])[0] == 200
     assert place.held(place.early, UNCALLED[0]) == 0
@@ -164,7 +164,7 @@ def test_the_first_request_arrives_by_mutual_tls(place):
     assert place.held(place.one, "web") == 1
 
 
-def test_a_server_that_speaks_first_is_heard_in_the_first_connection(place):
+def test_the_first_connection_receives_the_greeting_of_a_server_first_protocol(place):
     assert "greeter" not in place.known(place.one)
     name = f"greeter.{place.namespace}"
     words = [f"--namespace={place.namespace}", "exec", place.one, "-c", "app", "--", "python3", "-c", CALL, name]
@@ -172,7 +172,7 @@ def test_a_server_that_speaks_first_is_heard_in_the_first_connection(place):
     assert place.held(place.one, "greeter") == 1
 
 
-def test_what_one_replica_calls_the_other_knows(place):
+def test_a_service_called_by_one_replica_is_sent_to_the_other(place):
     assert "shared" not in place.known(place.two)
     assert place.get(place.one, "shared")[0] == 200
     until(lambda: "shared" in place.known(place.two))
@@ -184,15 +184,17 @@ AGENT, CONTROL = ("weft-node", "agent"), ("weft-control", "discovery")
 
 
 @pytest.mark.parametrize(("who", "killed"), [("agent", [AGENT]), ("discovery", [CONTROL]), ("both", [AGENT, CONTROL])])
-def test_who_is_killed_takes_nothing_away_and_knows_who_was_called_when_it_is_back(place, who, killed):
-    """With both, nobody is left who knows but the proxies."""
+def test_after_a_kill_proxies_keep_their_config_and_the_restarted_component_knows_the_called_services(
+    place, who, killed
+):
+    """With both killed, only the proxies know the called services."""
     kept, after = f"kept-by-{who}", f"after-{who}"
     assert place.get(place.one, kept)[0] == 200
     until(lambda: kept in place.known(place.two))
     removed = r"_manager\.(cluster|listener)_removed$"
     before = {pod: (place.clusters(pod), place.stats(pod, removed)) for pod in (place.one, place.two)}
     gone = [(*each, place.on_node.kill(NAMESPACE, *each)) for each in killed]
-    assert place.get(place.one, kept)[0] == 200  # whoever is there or not
+    assert place.get(place.one, kept)[0] == 200  # with or without the killed component
     for each in gone:
         place.on_node.returned(NAMESPACE, *each)
     until(lambda: all(place.is_served(pod) for pod in before))
@@ -204,12 +206,12 @@ def test_who_is_killed_takes_nothing_away_and_knows_who_was_called_when_it_is_ba
         assert (place.get(pod, kept)[0], place.held(pod, kept)) == (200, int(pod == place.one))
 
 
-def test_without_the_setting_everything_is_known_and_with_it_again_nothing_is_taken_away(place):
+def test_turning_on_demand_off_sends_all_services_and_turning_it_on_again_removes_none(place):
     assert place.get(place.one, "web")[0] == 200
     place.switch("false")
     for pod in (place.one, place.two):
         until(lambda pod=pod: place.whole <= place.clusters(pod))
-        # What is left is what connections that were held once may still go by.
+        # The remaining clusters may still be used by connections that were held.
         assert all(name.startswith("hold|") for name in place.clusters(pod) - place.whole)
         for name in ("web", *UNCALLED[:2]):
             assert place.get(pod, name)[0] == 200

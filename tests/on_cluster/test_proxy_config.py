@@ -1,4 +1,4 @@
-"""A proxy of a cluster is asked through its API server and a real kubelet, with the rights of whoever asks."""
+"""`weft proxy-config` through the API server and a real kubelet, with the permissions of the user."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def namespace(mesh):
 
 
 def envoy(mesh, namespace, pod, path):
-    """The truth: what this pod's Envoy answers to the API server's own proxy of exec."""
+    """The response of this pod's Envoy, through exec: the reference for comparisons."""
     ask = f"import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:15000{path}').read().decode())"
     return json.loads(mesh.kubectl("exec", f"--namespace={namespace}", pod, "-c", "app", "--", "python3", "-c", ask))
 
@@ -102,12 +102,12 @@ def test_sets_what_all_pods_of_a_deployment_log(mesh, namespace):
     assert levels("--reset") == [("warning", "warning")] * 2
 
 
-def test_who_has_no_proxy_is_told_so(mesh, namespace):
+def test_a_pod_without_a_proxy_is_an_error(mesh, namespace):
     with pytest.raises(AssertionError, match="`bare` has no proxy"):
         mesh.weft("pc", "clusters", "bare", "-n", namespace)
 
 
-def test_who_may_only_look_is_told_which_right_it_takes(mesh, namespace, tmp_path):
+def test_a_read_only_user_gets_the_name_of_the_missing_permission(mesh, namespace, tmp_path):
     """A service account that may read pods, and nothing else."""
     subject = f"--serviceaccount={namespace}:looker"
     mesh.kubectl("create", "serviceaccount", "looker", f"--namespace={namespace}")
@@ -123,7 +123,7 @@ def test_who_may_only_look_is_told_which_right_it_takes(mesh, namespace, tmp_pat
     assert "create pods/portforward" in str(refused.value)
 
 
-def test_every_replica_of_the_control_plane_can_be_asked(mesh, namespace):
+def test_every_replica_of_the_control_plane_can_be_queried(mesh, namespace):
     reach = ClusterReach(mesh.cluster.kubeconfig)
 
     def asked():

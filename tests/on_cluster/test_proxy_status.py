@@ -1,4 +1,4 @@
-"""How far the proxies of a cluster are, asked of every replica of its control plane, with the rights of whoever asks."""
+"""The sync status of a cluster's proxies, from every replica of its control plane, with the permissions of the user."""
 
 import json
 import re
@@ -49,8 +49,8 @@ def test_a_proxy_has_what_it_was_sent(mesh, namespace):
     until(match)
 
 
-def test_nothing_is_told_without_a_token_of_the_control_planes_namespace(mesh, namespace):
-    """From a pod that can reach the port, as any can."""
+def test_debug_requests_need_a_token_of_the_control_planes_namespace(mesh, namespace):
+    """From a pod that can reach the port, as any pod can."""
     ask = (
         "import urllib.request, urllib.error, sys\n"
         "request = urllib.request.Request(f'http://istiod.istio-system.svc:15014{sys.argv[1]}')\n"
@@ -68,7 +68,7 @@ def test_nothing_is_told_without_a_token_of_the_control_planes_namespace(mesh, n
     assert mesh.kubectl(*inside, "/debug/syncz", token).strip() == "200"
 
 
-def test_who_may_not_ask_is_told_which_right_it_takes(mesh, namespace, tmp_path):
+def test_an_unauthorized_user_gets_the_name_of_the_missing_permission(mesh, namespace, tmp_path):
     said = mesh.kubectl("config", "view", "--raw", "--flatten", "-o", "json")
     config = json.loads(said)
     for user in config["users"]:
@@ -78,8 +78,8 @@ def test_who_may_not_ask_is_told_which_right_it_takes(mesh, namespace, tmp_path)
         mesh.weft("proxy-status", "--kubeconfig", str(tmp_path / "config"))
 
 
-def test_the_real_istioctl_is_told_the_same(mesh, namespace, istioctl):
-    """It gets a token of its own for the stream with TLS, and goes through the API server to pods."""
+def test_the_real_istioctl_gets_the_same_status(mesh, namespace, istioctl):
+    """It creates a token for the stream with TLS, and reaches pods through the API server."""
 
     def asked(*words):
         command = [str(istioctl), *words, "--kubeconfig", str(mesh.cluster.kubeconfig)]

@@ -1,5 +1,5 @@
-"""Two revisions of weft on one cluster: pods of both speak to each other, namespaces go from one to the other and back
-under load, and what is removed is gone, one revision or all of it."""
+"""Two revisions of weft on one cluster: pods of both call each other, namespaces move from one to the other and back
+under load, and uninstall removes one revision or everything."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from tools.kube.process import Failed
 from on_cluster.mesh import NAMESPACE, TEST, until
 from on_cluster.traffic import Pods, deployment, logs, peer, service, strict
 
-# It takes away the second revision, and in the end all of it.
+# It removes the second revision, and in the end everything.
 pytestmark = pytest.mark.last
 
 LABEL = "app.kubernetes.io/name=weft"
@@ -18,7 +18,7 @@ LABEL = "app.kubernetes.io/name=weft"
 
 @pytest.fixture(scope="module")
 def namespaces(mesh, canary):
-    """One that lives by each revision."""
+    """A namespace of each revision."""
     old, new = mesh.namespace("old"), mesh.namespace("new", {"istio.io/rev": canary})
     yield old, new
     mesh.kubectl("delete", "namespace", old, new, "--wait=false", "--ignore-not-found")
@@ -37,14 +37,14 @@ def pods(mesh, namespaces):
     )
     mesh.rolled_out(old)
     mesh.wait(new, "pod/echo")
-    # Only now, so that it counts no failures from before the others were there.
+    # Created last, so that it counts no failures from before the others were ready.
     mesh.apply(peer(old, "client", *urls))
     mesh.wait(old, "pod/client")
     return Pods(mesh, client=(old, "client"), echo=(new, "echo"))
 
 
 def drivers(mesh, namespace, app):
-    """By which the pods of an app get their identity."""
+    """The CSI drivers of an app's pods."""
     path = 'jsonpath={.items[*].spec.volumes[?(@.name=="workload-socket")].csi.driver}'
     return set(mesh.kubectl("get", "pods", f"--namespace={namespace}", f"-l=app={app}", "-o", path).split())
 
@@ -56,7 +56,7 @@ def uses(mesh):
 
 
 def proxies(mesh, pods, revision):
-    """How many the control plane of a revision serves."""
+    """The number of proxies that a revision's control plane serves."""
     path = "jsonpath={.items[*].status.podIP}"
     labels = f"app=istiod,istio.io/rev={revision}"
     found = mesh.kubectl("get", "pods", f"--namespace={NAMESPACE}", f"-l={labels}", "-o", path).split()
@@ -77,8 +77,8 @@ def test_pods_of_both_revisions_trust_each_other(mesh, namespaces, pods):
     assert (there["status"], back["status"]) == (200, 200)
     assert f"URI=spiffe://cluster.local/ns/{old}/sa/default" in json.loads(there["body"])["client"]
     assert f"URI=spiffe://cluster.local/ns/{new}/sa/default" in json.loads(back["body"])["client"]
-    until(lambda: proxies(mesh, pods, "canary") == 1)  # those of the tests before may still be on their way out
-    # What both would write to the same objects is the same: neither ever sees it changed by the other.
+    until(lambda: proxies(mesh, pods, "canary") == 1)  # those of the previous tests may still be terminating
+    # Both revisions write the same content to shared objects: neither ever sees a change by the other.
     for revision in ("default", "canary"):
         assert "cannot be published" not in logs(mesh, NAMESPACE, f"app=istiod,istio.io/rev={revision}", since="1m")
 
@@ -99,7 +99,7 @@ def test_a_namespace_goes_to_the_new_revision_and_back_without_a_failed_request(
         until(lambda: drivers(mesh, old, "echo") == {"csi.weft.dev"})
 
 
-def test_a_revision_that_nobody_uses_goes_and_the_other_stays(mesh, canary, namespaces, pods):
+def test_an_unused_revision_is_removed_and_the_other_stays(mesh, canary, namespaces, pods):
     old, new = namespaces
     with pods.undisturbed(but=f"http://echo.{new}/"):
         mesh.kubectl("delete", "namespace", new, "--wait")
@@ -112,7 +112,7 @@ def test_a_revision_that_nobody_uses_goes_and_the_other_stays(mesh, canary, name
 
 
 def everything(mesh, labels):
-    """Names of all that has these labels, of every kind that can be listed, once nothing of it is ending any more."""
+    """Names of all objects with these labels, of every kind that can be listed, once none of them is terminating."""
 
     def ended():
         names = listed(mesh, labels)
@@ -124,8 +124,8 @@ def everything(mesh, labels):
 
 
 def listed(mesh, labels):
-    """Names of all that has these labels now. Asserts that no kind went away meanwhile: kinds end, too, and are
-    announced for a moment longer than they are served."""
+    """Names of all objects with these labels now. Asserts that no kind was removed meanwhile: a removed kind is
+    listed in discovery a moment longer than it is served."""
     kinds = mesh.kubectl("api-resources", "--verbs=list", "-o", "name").split()
     kinds = [kind for kind in kinds if kind not in ("componentstatuses", "events", "events.events.k8s.io")]
     try:
@@ -136,8 +136,8 @@ def listed(mesh, labels):
         raise
 
 
-def test_all_of_it_goes_and_comes_again(mesh):
-    """The last of all tests on this cluster: it takes the mesh from everybody."""
+def test_the_whole_installation_can_be_removed_and_installed_again(mesh):
+    """The last of all tests on this cluster: it removes the mesh."""
     namespace = mesh.namespace("last")
     mesh.kubectl("delete", "namespace", f"--selector={TEST},kubernetes.io/metadata.name!={namespace}", "--wait")
     mesh.apply(peer(namespace, "stays"), strict(namespace))

@@ -1,6 +1,5 @@
-"""A second revision beside the default one, whose pods are redirected by the node's agent: which of both injects a pod,
-how those pods run without an init container, and what happens to new ones while its control
-plane is away."""
+"""A second revision beside the default one, whose pods are redirected by the node's agent: which of both injects a
+pod, how those pods run without an init container, and what happens to new ones while its control plane is down."""
 
 import contextlib
 import json
@@ -27,12 +26,13 @@ MARK = "test.example.com/settings"
 SETTINGS = f"/api/v1/namespaces/{NAMESPACE}/configmaps/istio-sidecar-injector"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 MERGE = "application/merge-patch+json"
-AWAY_SECONDS = 62  # longer than a proxy would wait for its configuration
+AWAY_SECONDS = 62  # longer than a proxy would wait for its config
 
 
 @contextlib.contextmanager
 def namespace_of_mesh(mesh, word, labels, *, wait=True):
-    """In the end all `wait` for its end: a pod needs its agent to end, and the next thing to go may be the agent."""
+    """With `wait`, the end of the test waits for its removal: a pod needs its agent to terminate, and the agent may
+    be removed next."""
     name = mesh.namespace(word, labels)
     try:
         until(lambda: mesh.cluster.api.request("GET", f"/api/v1/namespaces/{name}/serviceaccounts")["items"])
@@ -55,7 +55,7 @@ def answers(mesh, canary):
 
 
 class _Table:
-    """Namespaces with every set of labels that the table has, asked about pods under one set of settings at a time."""
+    """Namespaces with every set of labels in the table; pods are tried under one set of settings at a time."""
 
     def __init__(self, mesh):
         self._mesh, self._cluster = mesh, mesh.cluster
@@ -83,7 +83,7 @@ class _Table:
         return found
 
     def clean(self):
-        """As it was, and believed by every replica."""
+        """Restore the settings, and wait until every replica uses them."""
         self._label_special(dict.fromkeys(ENABLED))
         self._mesh.install("--no-wait", "--no-precheck")
         self._wait_for_mark("")
@@ -102,7 +102,7 @@ class _Table:
                 )
 
     def _settle(self, settings, mark):
-        """By the ConfigMap, as people do; but who is asked at all is decided by what was installed."""
+        """Changes the ConfigMap, as users do; the webhooks' selectors stay as installed."""
         by_default = "enableNamespacesByDefault" in settings
         if by_default:
             self._mesh.install("--no-wait", "--no-precheck", "--set", "injection.byDefault=true")
@@ -152,19 +152,19 @@ def _namespace(cluster, name):
 
 
 def _ending(cluster, name):
-    """One that a run before has removed is still there for a moment."""
+    """A namespace removed by the previous run may still exist for a moment."""
     found = _namespace(cluster, name)
     return found and found["metadata"].get("deletionTimestamp")
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_truth_table_holds_on_a_real_api_server(case, answers):
-    """All revisions' webhooks are in place at once: what counts is whether the case's own revision injected."""
+    """All revisions' webhooks are installed at once: what counts is whether the case's own revision injected."""
     assert (answers[case.name] == case.revision) is case.injected, answers[case.name] or "nobody injected"
 
 
-def test_the_webhooks_selectors_are_those_that_the_decision_goes_by(cluster, canary):
-    """Two places say them, because neither may know the other: here they meet."""
+def test_the_selectors_of_the_webhooks_match_the_injection_decision(cluster, canary):
+    """They are defined in two modules that may not import each other: this test compares them."""
     for revision, name in (("default", "istio-sidecar-injector"), (canary, f"istio-sidecar-injector-{canary}")):
         asked = {
             each["name"]: (_expressions(each["namespaceSelector"]), _expressions(each["objectSelector"]))
@@ -220,7 +220,7 @@ def test_a_restricted_namespace_refuses_the_init_container_by_its_name(mesh):
     assert "istio-proxy" not in said and '"app"' not in said
 
 
-def test_a_restricted_namespace_lets_a_pod_in_whose_node_redirects(mesh, restricted, canary):
+def test_a_restricted_namespace_admits_a_pod_redirected_by_its_node(mesh, restricted, canary):
     pod = tried(mesh.cluster, restricted, restricted_pod())
     assert injected_by(pod) == canary
     found = containers(pod)
@@ -234,7 +234,7 @@ def hook(pod):
     return containers(pod)["istio-proxy"]["lifecycle"]["postStart"]["exec"]["command"]
 
 
-def test_no_pod_takes_the_hook_away_that_asks_for_its_redirect(mesh, restricted):
+def test_no_pod_can_replace_the_hook_that_requests_its_redirect(mesh, restricted):
     pod = restricted_pod()
     pod["metadata"]["generateName"] = "wilful-"
     own = {"name": "istio-proxy", "image": "auto", "lifecycle": {"postStart": {"exec": {"command": ["true"]}}}}
@@ -245,8 +245,8 @@ def test_no_pod_takes_the_hook_away_that_asks_for_its_redirect(mesh, restricted)
     assert hook(tried(mesh.cluster, restricted, pod)) == hook(tried(mesh.cluster, restricted, restricted_pod()))
 
 
-def test_before_a_sidecar_that_is_no_native_one_an_init_container_asks_for_the_redirect(cluster, restricted):
-    """For kubelet starts the application behind it whether or not its hook fails."""
+def test_without_native_sidecars_an_init_container_requests_the_redirect(cluster, restricted):
+    """Because kubelet starts the application after it whether or not its hook fails."""
     pod = get(cluster, "pod", restricted, "regular")
     assert [each["name"] for each in pod["spec"]["initContainers"]] == ["istio-validation"]
     assert [each["name"] for each in pod["spec"]["containers"]] == ["istio-proxy", "app"]
@@ -270,7 +270,7 @@ def test_a_proxy_that_starts_anew_finds_its_redirect_in_place(cluster, restricte
 
 
 def ours(lines):
-    """What the network remembers of the wish, and the rules."""
+    """The recorded arguments in the network namespace, and the rules."""
     return [line.partition(" ")[0] if line.startswith(":") else line for line in lines if "ISTIO" in line]
 
 
@@ -300,8 +300,8 @@ def test_its_traffic_is_intercepted_and_mutual_tls(cluster, restricted):
 
 
 def misled_pod(cluster, namespace, name):
-    """The default revision's agent was not told to redirect: the pod that this revision would get, with that one's
-    driver. `name`: under which it then is on the cluster."""
+    """The default revision's agent is not configured to redirect: this is the pod that this revision would create,
+    with the driver of the default one. `name` is its name on the cluster."""
     pod = tried(cluster, namespace, apps.pod(namespace, name, python("app", SERVE, "8080")))
     wanted = {"metadata": {"name": name, "labels": {"sidecar.istio.io/inject": "false"}}, "spec": pod["spec"]}
     (volume,) = [each for each in wanted["spec"]["volumes"] if "csi" in each]
@@ -318,7 +318,7 @@ def has_started(cluster, namespace, name, container):
     return "waiting" not in found["state"] or found["lastState"]
 
 
-def test_a_pod_whose_agent_does_not_redirect_fails_and_says_why(mesh, cluster, restricted):
+def test_a_pod_whose_agent_does_not_redirect_fails_with_a_reason(mesh, cluster, restricted):
     misled_pod(cluster, restricted, "misled")
 
     def failed():
@@ -334,7 +334,7 @@ def test_a_pod_whose_agent_does_not_redirect_fails_and_says_why(mesh, cluster, r
     mesh.kubectl("delete", "pod", f"--namespace={restricted}", "misled", "--timeout=120s")
 
 
-def test_a_pod_waits_for_an_agent_that_is_away_and_says_so(mesh, cluster, restricted, canary):
+def test_a_pod_waits_for_a_missing_agent_and_its_events_show_it(mesh, cluster, restricted, canary):
     away = {"spec": {"template": {"spec": {"nodeSelector": {"example.com/nowhere": "true"}}}}}
     back = {"spec": {"template": {"spec": {"nodeSelector": {"example.com/nowhere": None}}}}}
     agents = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/weft-node-{canary}"
@@ -351,7 +351,7 @@ def test_a_pod_waits_for_an_agent_that_is_away_and_says_so(mesh, cluster, restri
         until(lambda: [each for each in told() if "MountVolume" in each and driver in each])
         pod = get(cluster, "pod", restricted, "patient")
         assert all("running" not in each["state"] for each in pod["status"]["initContainerStatuses"])
-        # What runs already goes on without it.
+        # Running pods continue without it.
         assert fetched(cluster, restricted, "caller", f"http://web.{restricted}/")
     finally:
         cluster.api.request("PATCH", agents, back, kind="application/strategic-merge-patch+json")
@@ -360,13 +360,13 @@ def test_a_pod_waits_for_an_agent_that_is_away_and_says_so(mesh, cluster, restri
     assert json.dumps(told()).count("istio-proxy")
 
 
-# A control plane that is away.
+# A control plane that is down.
 
 
 @pytest.fixture(scope="module")
 def unanswered(mesh, canary):
-    """A namespace whose webhook has nobody to answer. `late` and `unwanted` were injected before, and are told to start
-    now; nobody has a configuration or a certificate for them."""
+    """A namespace whose webhook has no server. `late` and `unwanted` were injected before, and start now, without
+    config and certificate."""
     with namespace_of_mesh(mesh, "down", {"istio.io/rev": canary}) as name:
         held = {"schedulingGates": [{"name": "example.com/later"}]}
         mesh.apply(*(apps.pod(name, pod, python("app", SERVE, "8080"), **held) for pod in ("late", "unwanted")))
@@ -381,12 +381,12 @@ def unanswered(mesh, canary):
 
 
 def answered(mesh):
-    """There is a control plane again."""
+    """Starts the control plane again."""
     mesh.kubectl("scale", f"--namespace={NAMESPACE}", CONTROL, "--replicas=2")
     mesh.rolled_out(NAMESPACE, CONTROL)
 
 
-def test_a_pod_is_refused_while_nobody_can_inject_it(cluster, unanswered):
+def test_a_pod_is_rejected_while_the_webhook_is_unavailable(cluster, unanswered):
     wanted = apps.template("web", apps.spec(python("app", SERVE, "8080")))
     cluster.apply(of_kind("apps/v1", "Deployment", unanswered, "web", {"replicas": 1, **wanted}))
 
@@ -400,14 +400,14 @@ def test_a_pod_is_refused_while_nobody_can_inject_it(cluster, unanswered):
     assert "istiod-canary" in refusal(cluster, unanswered, plain_pod())
 
 
-def test_a_pod_that_is_told_not_to_be_injected_needs_no_webhook(cluster, unanswered):
+def test_a_pod_that_opts_out_of_injection_needs_no_webhook(cluster, unanswered):
     pod = apps.pod(unanswered, "alone", python("app", SERVE, "8080"), labels={"sidecar.istio.io/inject": "false"})
     cluster.apply(pod)
     assert get(cluster, "pod", unanswered, "alone")
 
 
-def test_where_it_was_chosen_a_pod_runs_without_a_proxy(mesh, cluster, unanswered, canary):
-    """And is plain to see: no status, no proxy, no label of a meshed pod; and an audit names it, at once and later."""
+def test_with_failure_policy_ignore_a_pod_starts_without_a_proxy(mesh, cluster, unanswered, canary):
+    """It is visible: no status, no proxy, no label of a meshed pod; and an audit reports it, at once and later."""
     set_failure_policy(cluster, canary, "Ignore")
     try:
         until(lambda: applied(cluster, apps.pod(unanswered, "bare", python("app", SERVE, "8080"))))
@@ -433,7 +433,7 @@ def test_where_it_was_chosen_a_pod_runs_without_a_proxy(mesh, cluster, unanswere
 
 
 def audit(mesh, namespace, *more):
-    """By section, by object: what an audit finds there."""
+    """The findings of an audit, by section and object."""
     report = json.loads(mesh.weft("audit", "-n", namespace, "-o", "json", *more, check=False, only_output=True))
     return {
         section["name"]: {found["where"]["object"]: found["what"] for found in section["findings"]}
@@ -441,8 +441,8 @@ def audit(mesh, namespace, *more):
     }
 
 
-def test_a_pod_that_starts_meanwhile_waits_says_why_and_starts_by_itself(mesh, cluster, unanswered):
-    """However long it takes: its proxy does not run in vain, to be started again ever more seldom."""
+def test_a_pod_created_meanwhile_waits_with_a_reason_and_starts_by_itself(mesh, cluster, unanswered):
+    """However long it takes: its proxy is not started in vain with a growing back-off."""
 
     def waits(name):
         events = [each for each in get(cluster, "events", unanswered) if each["involvedObject"]["name"] == name]
@@ -452,7 +452,7 @@ def test_a_pod_that_starts_meanwhile_waits_says_why_and_starts_by_itself(mesh, c
         said = until(lambda name=name: waits(name))[0]
         assert f"pod {unanswered}/{name} cannot start yet: the node's agent has no configuration for this pod" in said
         assert "no connection to the control plane: " in said
-    # Who does not want to wait any longer need not.
+    # A waiting pod can be deleted.
     mesh.kubectl("delete", "pod", f"--namespace={unanswered}", "unwanted", "--timeout=120s")
     slept_until(time.monotonic() + AWAY_SECONDS - waited_for(get(cluster, "pod", unanswered, "late")))
     answered(mesh)
@@ -466,13 +466,13 @@ def test_a_pod_that_starts_meanwhile_waits_says_why_and_starts_by_itself(mesh, c
 
 
 def waited_for(pod):
-    """Seconds since kubelet was told to run it."""
+    """Seconds since the pod was assigned to kubelet."""
     (told,) = [each for each in pod["status"]["conditions"] if each["type"] == "PodScheduled"]
     return time.time() - datetime.fromisoformat(told["lastTransitionTime"]).timestamp()
 
 
 def applied(cluster, wanted):
-    """The API server takes a moment to know a webhook's new policy."""
+    """The API server uses a webhook's new policy after a moment."""
     try:
         cluster.apply(wanted)
     except Failed:
@@ -481,7 +481,7 @@ def applied(cluster, wanted):
 
 
 def set_failure_policy(cluster, revision, policy):
-    """As `weft install --set injection.failurePolicy=…` does, without bringing the control plane back."""
+    """As `weft install --set injection.failurePolicy=…` does, without starting the control plane again."""
     path = f"{WEBHOOKS}/istio-sidecar-injector-{revision}"
     policies = [
         {"op": "replace", "path": f"/webhooks/{place}/failurePolicy", "value": policy}

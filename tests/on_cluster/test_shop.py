@@ -1,4 +1,4 @@
-"""The example shop on a real cluster: the same YAML, the same promises as on one machine, asked for on the wire."""
+"""The example shop on a real cluster: the same YAML and the same promises as on one machine, tested on the wire."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ SNOOP = "spiffe://cluster.local/ns/shop/sa/snoop"
 
 @pytest.fixture(scope="module")
 def shop(mesh, tmp_path_factory):
-    """With certificates that live a minute: all that happens here happens under rotation."""
+    """Certificates live a minute: all tests run during renewals."""
     found = Shop(mesh, tmp_path_factory.mktemp("shop"))
     found.close(wait=True)  # what an earlier run left
     mesh.install("--set", "node.certificateTtl=60s")
@@ -51,14 +51,14 @@ def test_a_job_completes_though_it_had_a_proxy(shop):
     assert "OK 2" in shop.log(done[0]["metadata"]["name"])
 
 
-def test_what_is_allowed_is_served_and_what_is_not_is_refused_by_a_policy_with_a_name(shop):
+def test_allowed_calls_are_served_and_others_are_denied_by_a_named_policy(shop):
     assert shop.ask("deployment/frontend", "http://payments/pay") == "200"
     assert shop.ask("deployment/snoop", "http://payments/pay") == "403"
     lines = until(lambda: refusals(shop, f'downstream_peer="{SNOOP}"'))
     assert all(" 403 " in line and "ns[shop]-policy[till]-rule[0]" in line for line in lines)
 
 
-def test_plaintext_is_refused_and_the_log_says_why(shop):
+def test_plaintext_is_rejected_and_the_log_shows_why(shop):
     (outsider,) = shop.get("pods", "-l", "app=outsider")["items"]
     assert containers(outsider) == ["app"]
     said = shop.ask("deployment/outsider", "http://payments/pay")
@@ -75,11 +75,11 @@ def refusals(shop, words):
 
 def test_two_versions_share_the_payments_by_weight(shop):
     taken = [each["body"]["version"] for each in shop.ask_often("deployment/frontend", "http://payments/pay", 100)]
-    assert 70 <= taken.count("v1") <= 99  # of 100, at 9 to 1
+    assert 70 <= taken.count("v1") <= 99  # 100 requests, 9 to 1
     assert taken.count("v2") == 100 - taken.count("v1")
 
 
-def test_a_changed_route_holds_without_a_restart_and_says_that_it_is_accepted(shop):
+def test_a_changed_route_applies_without_a_restart_and_its_status_is_accepted(shop):
     before = [each["metadata"]["uid"] for each in shop.get("pods", "-l", "app in (frontend, payments)")["items"]]
     shop.apply(shops.split(0, 100))
 
@@ -101,8 +101,8 @@ def test_a_changed_route_holds_without_a_restart_and_says_that_it_is_accepted(sh
     shop.apply(shops.split(50, 50))
 
 
-def test_a_wrong_route_is_refused_with_the_words_of_weft_validate(shop, tmp_path):
-    match = {"uri": {"regex": "/pay("}}  # nothing that a schema could see
+def test_an_invalid_route_is_rejected_with_the_errors_of_weft_validate(shop, tmp_path):
+    match = {"uri": {"regex": "/pay("}}  # an error that a schema cannot detect
     wrong = shops.virtual_service("payments", {"match": [match], "route": [{"destination": {"host": "payments"}}]})
     (tmp_path / "wrong.yaml").write_text(json.dumps(wrong))
     said = shop.mesh.weft("validate", str(tmp_path), check=False)
@@ -114,7 +114,7 @@ def test_a_wrong_route_is_refused_with_the_words_of_weft_validate(shop, tmp_path
     assert shop.get("virtualservice", "payments")["metadata"]["generation"] == generation
 
 
-def test_calls_that_fail_are_made_again(shop):
+def test_failed_calls_are_retried(shop):
     cluster = "outbound|80||catalog.shop.svc.cluster.local"
     again = {"attempts": 5, "retryOn": "5xx"}
     shop.apply(shops.virtual_service("catalog", {"retries": again, "route": [{"destination": {"host": "catalog"}}]}))
@@ -142,7 +142,7 @@ def test_what_is_on_the_machines_own_network_is_left_alone(shop):
 def test_the_clusters_own_namespace_is_left_alone(shop):
     for pod in json.loads(shop.kubectl("get", "pods", "--namespace=kube-system", "-o", "json"))["items"]:
         assert "istio-proxy" not in containers(pod)
-    # Webhooks are asked about what is only tried, too.
+    # Webhooks are also called for a dry run.
     trying = ["run", "new", "--image=new", "--dry-run=server", "-o", "json"]
     assert containers(json.loads(shop.kubectl(*trying, "--namespace=kube-system"))) == ["new"]
     assert "istio-proxy" in containers(json.loads(shop.kubectl(*trying, f"--namespace={shops.NAME}")))
@@ -181,7 +181,8 @@ def test_a_new_root_takes_over_and_no_customer_notices(shop):
 
 
 def end_rotation(shop):
-    """On a cluster that stays, the one of an earlier run goes on until all certificates of that day have expired."""
+    """On a permanent cluster, the rotation of an earlier run continues until all certificates of that day have
+    expired."""
     state = root_state(shop)
     if state.get("previous"):
         told = base64.b64encode(json.dumps(state | {"drop_at": 1.0}).encode()).decode()
@@ -196,7 +197,7 @@ def root_state(shop):
 
 
 def test_certificates_are_replaced_and_no_customer_notices(shop):
-    """The last, and it looks back on all of the above: since the shop has opened, nobody was sent away."""
+    """The last test, which covers all of the above: since the shop opened, no request failed."""
     assert not shop.served(lambda: until(lambda: len(shop.certificates()) > ROTATIONS, timeout=200, every=2))
     assert len(set(shop.certificates())) == len(shop.certificates())
     assert [each for each in shop.answers()[shop.opened :] if each["status"] != 200] == []

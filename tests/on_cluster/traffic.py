@@ -1,5 +1,5 @@
-"""Meshed pods of which one calls others without a pause and counts what fails, and ways to look at them and to hurt
-them that need no API server: from the node itself, and through containerd."""
+"""Meshed pods of which one calls others without a pause and counts failures, and ways to inspect and kill them
+without an API server: from the node itself, and through containerd."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from tools.image.build import version
 from on_cluster.mesh import until
 
 PROGRAM = (Path(__file__).parent / "peer.py").read_text()
-# Without a proxy, whatever the environment names: this is about the cluster alone.
+# Without an HTTP proxy from the environment: this tests the cluster alone.
 GET = """
 import sys, urllib.request
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -23,7 +23,7 @@ sys.stdout.write(opener.open(sys.argv[1], timeout=10).read().decode())
 
 
 def peer(namespace, name, *urls):
-    """A pod that answers, and calls these for as long as it lives."""
+    """A pod that serves, and calls these URLs as long as it lives."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -43,7 +43,7 @@ def container(*urls):
         "image": f"docker.io/library/weft:{version()}",
         "imagePullPolicy": "Never",
         "command": ["python3", "-c", PROGRAM, *urls],
-        # The image's own user is the proxy's, who is never intercepted.
+        # The image's own user is the proxy's, which is never intercepted.
         "securityContext": {"runAsUser": 1000, "runAsGroup": 1000},
         "ports": [{"name": "http", "containerPort": 8080}],
         "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
@@ -52,7 +52,7 @@ def container(*urls):
 
 
 def deployment(pod):
-    """One that makes such pods."""
+    """A Deployment of such pods."""
     metadata, labels = pod["metadata"], pod["metadata"]["labels"]
     template = {"metadata": {"labels": labels, "annotations": metadata["annotations"]}, "spec": pod["spec"]}
     return {
@@ -83,7 +83,7 @@ def strict(namespace):
 
 
 def one_request_per_connection(namespace, name):
-    """So that each request takes a handshake of its own."""
+    """Each request needs a new handshake."""
     return {
         "apiVersion": "networking.istio.io/v1",
         "kind": "DestinationRule",
@@ -96,7 +96,7 @@ def one_request_per_connection(namespace, name):
 
 
 class Pods:
-    """Pods of the mesh that run `peer.py`, by a short name each: NAME=(namespace, pod). One is `client`."""
+    """Pods of the mesh that run `peer.py`, each by a short name: NAME=(namespace, pod). One is `client`."""
 
     def __init__(self, mesh, **pods):
         self.mesh, self.holder = mesh, mesh.cluster.holder
@@ -112,7 +112,7 @@ class Pods:
 
     @contextmanager
     def undisturbed(self, least=20, but=""):
-        """Whatever happens in the block: at least so many requests more, and not one that failed, but to this URL."""
+        """During the block at least this many more requests are sent, and none fails, except to this URL."""
         before = self.counts()
         yield
         until(lambda: self.counts()["sent"] - before["sent"] >= least)
@@ -122,11 +122,11 @@ class Pods:
         assert after["failed"] == before["failed"], after["failures"]
 
     def fetch(self, name, url):
-        """What a pod's program gets there: its status (0: nothing came) and body."""
+        """The response that a pod's program gets: its status (0 without one) and body."""
         return json.loads(self.get(f"http://{self.addresses[name]}:9090/fetch?url={quote(url)}"))
 
     def metrics(self, address):
-        """Of weft itself, in the pod of this address."""
+        """Metrics of weft itself, in the pod with this address."""
         lines = self.get(f"http://{address}:15014/metrics").splitlines()
         return {name: float(value) for name, value in (line.split() for line in lines if not line.startswith("#"))}
 
@@ -137,17 +137,17 @@ class Pods:
         return done.stdout
 
     def admin(self, name, path):
-        """What the admin API of a pod's Envoy answers."""
+        """A response of the admin API of a pod's Envoy."""
         pid = self.pid(*self._pods[name], "istio-proxy")
         return self.get(f"http://127.0.0.1:15000{path}", joined=("nsenter", f"--target={pid}", "--net"))
 
     def serial(self, name):
-        """Of the certificate that a pod's Envoy shows."""
+        """The serial number of the certificate that a pod's Envoy uses."""
         held = json.loads(self.admin(name, "/certs"))["certificates"]
         return next(each["cert_chain"][0]["serial_number"] for each in held if each.get("cert_chain"))
 
     def pid(self, namespace, pod, container):
-        """Of a container's first process, on the node; 0 if none runs. `pod` may be the beginning of its name."""
+        """The PID on the node of a container's first process; 0 if none runs. `pod` may be a prefix of its name."""
         return next(iter(self.pids(namespace, pod, container).values()), 0)
 
     def pids(self, namespace, pod, container):
@@ -159,14 +159,14 @@ class Pods:
         return {words[0]: int(words[1]) for words in running if words[0] in known and words[2] == "RUNNING"}
 
     def kill(self, namespace, pod, container):
-        """As the kernel does it, at once; which ones were killed."""
+        """Send SIGKILL; returns the killed processes."""
         killed = self.pids(namespace, pod, container)
         assert killed, f"no {container} runs in {namespace}/{pod}"
         self.holder.run("sh", "-c", f"kill -9 {' '.join(map(str, killed.values()))}")
         return killed
 
     def returned(self, namespace, pod, container, killed, timeout=60):
-        """Waits until another runs in the place of one that was killed."""
+        """Wait until another process runs in the place of a killed one."""
         until(lambda: self.pids(namespace, pod, container).keys() - killed.keys(), timeout)
 
     def _ctr(self, *arguments):
@@ -174,12 +174,12 @@ class Pods:
 
 
 def started(mesh, namespace):
-    """`client` calls `echo` by connections that are kept, and `fresh`, the same pod, by one for each request. `spare` is
-    in nobody's way."""
+    """`client` calls `echo` over kept connections, and `fresh`, the same pod, over a new one for each request.
+    `spare` has no traffic."""
     urls = [f"http://{name}.{namespace}/" for name in ("echo", "fresh")]
     mesh.apply(
         strict(namespace),
-        # Kubernetes takes a pod's readiness for a moment when its kubelet starts again (before 1.35).
+        # Kubernetes marks a pod unready for a moment when its kubelet restarts (before 1.35).
         service(namespace, "echo", "echo", publishNotReadyAddresses=True),
         service(namespace, "fresh", "echo", publishNotReadyAddresses=True),
         one_request_per_connection(namespace, "fresh"),
@@ -195,13 +195,13 @@ def started(mesh, namespace):
 
 
 def logs(mesh, namespace, labels, since="10m", *, previous=False):
-    """Of all pods with these labels."""
+    """Logs of all pods with these labels."""
     options = ["--prefix", "--tail=-1", f"--since={since}", *(["--previous"] if previous else [])]
     return mesh.kubectl("logs", f"--namespace={namespace}", f"--selector={labels}", *options)
 
 
 def on_node(cluster, module, asked, environment):
-    """What a module of tests prints as JSON, run where the cluster's network is."""
+    """The JSON output of a test module, run in the cluster's network."""
     command = ["nsenter", f"--target={cluster.holder.pid()}", "--net", sys.executable, "-m", module]
     done = subprocess.run(
         command, input=json.dumps(asked), env=environment, capture_output=True, text=True, timeout=120, check=False
@@ -211,5 +211,5 @@ def on_node(cluster, module, asked, environment):
 
 
 def slept_until(moment):
-    """For what must last so long, and for nothing else."""
+    """Only for states that must last this long."""
     time.sleep(max(0.0, moment - time.monotonic()))

@@ -1,9 +1,9 @@
-"""The pages in docs/reference are what the commands say of themselves now."""
+"""The pages in docs/reference are up to date with the help of the commands."""
 
 from tools import command_pages
 
 
-def test_the_pages_are_what_the_commands_say_now():
+def test_the_pages_are_up_to_date_with_the_commands():
     for file, text in command_pages.texts().items():
         assert file.read_text() == text, f"{file.name} is old; run: make reference"
 

@@ -1,4 +1,4 @@
-"""The page of traffic fields says what the readers do and the tests show."""
+"""The page of traffic fields is up to date with the readers and the tests."""
 
 import copy
 
@@ -36,7 +36,7 @@ STANDARD = {
 }
 
 
-def test_the_page_is_what_readers_and_tests_say_now():
+def test_the_page_is_up_to_date_with_readers_and_tests():
     assert fields.PAGE.read_text() == fields.page(), "run: make reference"
 
 
@@ -55,7 +55,7 @@ def sent(*texts):
 
 
 def kept(kind, spec):
-    """The values that the reader makes of it, from wherever it has it."""
+    """The values that the reader returns for it, from any of its sources."""
     ((_, values),) = parsed([document(kind.partition(".")[0], "one", spec, "gateway.networking.k8s.io/v1")])
     return [msgspec.structs.replace(each, origin=None) for each in values]
 

@@ -1,4 +1,4 @@
-"""A layer's bytes depend on what is in it and on nothing else; what an image needs and lacks is said in words."""
+"""A layer's bytes depend only on its content; an error names what an image needs and lacks."""
 
 import os
 import tarfile
@@ -26,7 +26,7 @@ def fill(tree, *, order=("a.txt", "b.txt"), umask=0o022, time=1_000_000_000):
         os.umask(before)
 
 
-def test_the_same_files_are_the_same_layer_whoever_wrote_them_and_when(tmp_path):
+def test_the_same_files_make_the_same_layer_whatever_their_order_umask_and_time(tmp_path):
     one = layer.cached(tmp_path / "one", "x", "key", fill)
     other = layer.cached(
         tmp_path / "two", "x", "key", lambda tree: fill(tree, order=("b.txt", "a.txt"), umask=0o077, time=5)
@@ -42,16 +42,16 @@ def test_another_file_is_another_layer(tmp_path):
     assert one.diff_id != other.diff_id
 
 
-def test_everything_is_roots_and_nothing_gives_rights(tmp_path):
+def test_all_files_belong_to_root_and_none_is_setuid(tmp_path):
     with tarfile.open(layer.cached(tmp_path, "x", "key", fill).blob) as archive:
         members = {member.name: member for member in archive}
     assert {(member.uid, member.gid, member.mtime) for member in members.values()} == {(0, 0, layer.TIME)}
     assert {name: oct(member.mode) for name, member in members.items()} == {
-        "LICENSE": "0o644",  # marked as a program, and none
+        "LICENSE": "0o644",  # marked as executable, but not a program
         "a.txt": "0o644",
         "b.txt": "0o644",
         "bin": "0o755",
-        "bin/program": "0o755",  # without its set-user bit
+        "bin/program": "0o755",  # without its setuid bit
         "link": "0o777",
         "tmp": "0o1777",
     }
@@ -102,7 +102,7 @@ def test_the_cache_forgets_what_was_not_used_for_longest(tmp_path):
         ("thing/", None),
     ],
 )
-def test_a_wheels_file_is_put_where_python_finds_it_unless_nobody_reads_it(name, place):
+def test_a_wheels_file_is_placed_where_python_finds_it_unless_it_is_unused(name, place):
     assert packages._place(name) == place
 
 

@@ -1,4 +1,4 @@
-"""The image runs: its files as the root of a process in namespaces of its own, as a container's are, without Docker."""
+"""The image runs: its files as the root of a process in separate namespaces, like a container's, without Docker."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tools.image.build import ROOT, version
 
 from tools import image
 
-# The first one builds the image, and downloads what goes into it.
+# The first test builds the image, and downloads its parts.
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
 
 PROGRAMS = {
@@ -24,7 +24,7 @@ PROGRAMS = {
     "/usr/local/lib/python3.11/dist-packages/envoy/_bin/envoy",
     "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
 }
-# What each container starts with: a root that nobody can write to, processes and a network of its own.
+# The environment of each container: a read-only root, and separate process and network namespaces.
 ENTER = """
 mount --bind "$ROOT_TREE" "$ROOT_TREE"
 mount -t proc proc "$ROOT_TREE/proc"
@@ -53,7 +53,7 @@ def tree(unpacked):
 
 
 def enter(tree, script, *arguments, volume="", text=None):
-    """A script of this machine's shell, of which `$chroot … $ROOT_TREE PROGRAM` is in the image."""
+    """Run a script of this machine's shell, in which `$chroot … $ROOT_TREE PROGRAM` runs in the image."""
     command = ["unshare", "--mount", "--net", "--pid", "--ipc", "--fork", "--kill-child"]
     command += ["sh", "-ec", ENTER + script, "sh", *arguments]
     environment = {"PATH": os.environ["PATH"], "ROOT_TREE": str(tree), "VOLUME": str(volume)}
@@ -63,7 +63,7 @@ def enter(tree, script, *arguments, volume="", text=None):
 
 
 def run(tree, *command, **more):
-    """As the image's own user, who has no capability at all."""
+    """Run as the image's own user, without any capability."""
     done = enter(tree, '"$chroot" --userspec=1337:1337 "$ROOT_TREE" "$@"', *command, **more)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -77,7 +77,7 @@ def files(tree):
                 yield path, "/" + str(path.relative_to(tree))
 
 
-def test_it_says_who_it_is_and_runs_as_nobody_special(unpacked):
+def test_the_image_has_its_entrypoint_and_runs_as_an_unprivileged_user(unpacked):
     _, configuration = unpacked
     wanted = configuration["config"]
     assert wanted["User"] == "1337:1337"
@@ -162,7 +162,7 @@ print(len(found))
     assert int(run(tree, "python3", "-I", "-c", script)) > 100
 
 
-def test_all_bytecode_is_there_and_never_asks_for_its_source(tree):
+def test_all_bytecode_is_present_and_does_not_check_its_source(tree):
     script = """
 import importlib.util, marshal, pathlib
 for directory in ("/usr/lib/python3.11", "/usr/local"):
@@ -184,7 +184,7 @@ for directory in ("/usr/lib/python3.11", "/usr/local"):
 
 
 def test_nothing_can_be_run_but_weft_envoy_python_and_iptables(tree):
-    """No shell, no compiler, no package installer; and nothing gives more rights to who runs it."""
+    """No shell, no compiler, no package installer, and no setuid program."""
     runnable = set()
     for path, name in files(tree):
         mode = path.stat().st_mode
@@ -214,7 +214,7 @@ def test_scanners_find_which_packages_are_inside(tree):
 
 
 def test_the_same_checkout_makes_the_same_bytes(archive, tmp_path):
-    """With a cache that has what was downloaded and nothing that was made, and another umask."""
+    """With a cache that has the downloads but no built layer, and another umask."""
     known = image.default_cache()
     for downloads in (known / "debian", *known.glob("wheels-*")):
         (tmp_path / "cache").mkdir(exist_ok=True)
@@ -227,7 +227,7 @@ def test_the_same_checkout_makes_the_same_bytes(archive, tmp_path):
     assert again.read_bytes() == archive.read_bytes()
 
 
-def test_the_dockerfile_makes_the_same_of_it():
+def test_the_dockerfile_builds_the_same_image():
     lines = (ROOT / "deploy" / "Dockerfile").read_text().split("FROM scratch", 1)[1].splitlines()
     assert f"USER {oci.USER}" in lines
     assert f"ENTRYPOINT {json.dumps(list(oci.ENTRYPOINT))}" in lines

@@ -1,7 +1,7 @@
 from tools import istioctl
 
 
-def test_its_module_asks_for_one_commit_and_for_libraries_that_can_be_had():
+def test_its_module_requires_one_commit_and_libraries_that_are_available():
     text = istioctl._module()
     assert f"require {istioctl.PACKAGE} {istioctl.VERSION}\n" in text
     for name, version in istioctl.LIBRARIES.items():

@@ -155,6 +155,6 @@ def test_lists_and_reports(tree, capsys):
     assert "1 variables named found" in out
 
 
-def test_every_rule_says_what_to_write():
+def test_every_rule_has_a_replacement():
     assert all(rule.name and rule.instead for rule in RULES)
     assert plain_english.ROOT.joinpath(BASELINE).exists()

@@ -1,4 +1,4 @@
-"""The reference page says what the readers do."""
+"""The reference page is up to date with the readers."""
 
 import importlib.util
 from pathlib import Path
@@ -18,7 +18,7 @@ def reference():
     return module
 
 
-def test_the_page_is_what_the_readers_say_now(reference):
+def test_the_page_is_up_to_date_with_the_readers(reference):
     assert reference.PAGE.read_text() == reference.page(), "run: make reference"
 
 
@@ -34,7 +34,7 @@ def test_a_field_stands_where_its_reader_puts_it(reference):
     assert "spec.trafficPolicy.retryBudget.budgetInterval" in fields(reference, "DestinationRule", reference.REFUSED)
 
 
-def test_what_is_refused_in_one_way_of_writing_a_kind_is_listed_with_that_way(reference):
+def test_a_field_rejected_in_one_form_of_a_kind_is_listed_with_that_form(reference):
     assert "spec.command" in fields(reference, "Workload", reference.ACTED_ON)
     assert "spec.command" in reference.asked("Workload").sometimes
     assert "spec.env[].valueFrom" in fields(reference, "Workload", reference.REFUSED)
@@ -43,8 +43,8 @@ def test_what_is_refused_in_one_way_of_writing_a_kind_is_listed_with_that_way(re
 
 
 @pytest.mark.parametrize("kind", ["VirtualService", "DestinationRule", "ServiceEntry", "Sidecar"])
-def test_fields_of_every_fate_meet_it(reference, kind):
-    """Each field alone in its object: none is unknown, and what is accepted with a warning gets one."""
+def test_fields_of_every_category_are_handled_as_listed(reference, kind):
+    """Each field alone in its object: none is unknown, and a field that is accepted with a warning gets one."""
     for fate in (reference.ACTED_ON, reference.WARNED, reference.IGNORED, reference.REFUSED):
         for field in fields(reference, kind, fate):
             names = field.replace("[]", ".[]").split(".")

@@ -1,4 +1,4 @@
-"""The reference page is what the table of rules says."""
+"""The reference page is up to date with the table of rules."""
 
 import importlib.util
 from pathlib import Path
@@ -8,7 +8,7 @@ from weft.inspect.reasons.rules import RULES
 TOOL = Path(__file__).resolve().parent.parent.parent / "tools" / "rules.py"
 
 
-def test_the_page_has_every_rule_and_is_what_the_table_says_now():
+def test_the_page_has_every_rule_and_is_up_to_date_with_the_table():
     found = importlib.util.spec_from_file_location("rules_page", TOOL)
     tool = importlib.util.module_from_spec(found)
     found.loader.exec_module(tool)

@@ -1,4 +1,4 @@
-"""`weft analyze` as a person types it: files, output, exit codes."""
+"""`weft analyze` as a user types it: files, output, exit codes."""
 
 import json
 
@@ -54,7 +54,7 @@ def test_a_finding_has_its_file_line_code_and_hint_and_the_exit_code_is_1(wrong)
     assert "4 objects, 0 errors, 1 warning, 0 info" in result.stderr
 
 
-def test_verbose_tells_what_the_check_is_about(wrong):
+def test_verbose_describes_the_check(wrong):
     line, more = run(wrong, "-v").stdout.splitlines()
     assert line == run(wrong, "--verbose=false").stdout.strip()
     assert more == f"  {CHECKS['WFT0104'].title}. {CHECKS['WFT0104'].more}"
@@ -98,7 +98,7 @@ def test_files_and_directories_are_together_one_mesh(wrong, tmp_path):
     assert run(wrong / "mesh.yaml", wrong / "routes.yaml", tmp_path / "more").exit_code == 0
 
 
-def test_the_thresholds_say_what_fails_and_what_is_shown(tmp_path):
+def test_the_thresholds_decide_what_fails_and_what_is_shown(tmp_path):
     (tmp_path / "mesh.yaml").write_text(f"{meshes.WEB}---\n{UNNAMED}")
     usual = run(tmp_path)
     assert (usual.exit_code, "info [WFT0307]" in usual.stdout) == (0, True)
@@ -118,7 +118,7 @@ def test_a_finding_can_be_suppressed_by_code_and_object(wrong, suppressed):
     assert (result.exit_code, result.stdout) == (0, "")
 
 
-def test_another_code_or_object_is_not_suppressed_and_nonsense_is_refused(wrong):
+def test_another_code_or_object_is_not_suppressed_and_an_invalid_value_is_an_error(wrong):
     assert run(wrong, "-S", "WFT0101=VirtualService web.shop", "-S", "WFT0104=VirtualService *.bank").exit_code == 1
     for nonsense in ("WFT0104", "WFT9999=*", "=*"):
         result = run(wrong, "--suppress", nonsense)
@@ -191,7 +191,7 @@ def test_a_missing_program_is_reported_for_a_mesh_of_this_machine(tmp_path):
 
 
 @pytest.mark.root
-def test_a_mesh_of_this_machine_is_looked_at_and_files_can_be_laid_over_it(weft, mesh, wrong):
+def test_a_mesh_of_this_machine_is_analyzed_and_files_can_replace_its_objects(weft, mesh, wrong):
     well = weft("analyze", "--mesh", mesh)
     assert (well.returncode, well.stdout) == (0, ""), well.stderr
     assert f"mesh {mesh}: 2 objects" in well.stderr
@@ -203,7 +203,7 @@ def test_a_mesh_of_this_machine_is_looked_at_and_files_can_be_laid_over_it(weft,
     assert "mesh" in without.stderr
 
 
-def test_a_cluster_is_looked_at_and_files_are_laid_over_it(api_server, weft, tmp_path):
+def test_a_cluster_is_analyzed_and_files_replace_its_objects(api_server, weft, tmp_path):
     from kube.cluster import put
     from kube.manifests import definition, pod, service
 

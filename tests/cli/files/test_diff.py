@@ -150,7 +150,7 @@ def test_errors_of_the_base_stop_no_change(weft, tmp_path):
     assert warning.startswith("warning: ") and "has 2 errors, and these objects are left out; the first: " in warning
 
 
-def test_a_file_that_mends_a_refused_object_is_compared(weft, tmp_path):
+def test_a_file_that_fixes_a_rejected_object_is_compared(weft, tmp_path):
     base = tmp_path / "base"
     base.mkdir()
     (base / "web.yaml").write_text(SERVICE)
@@ -207,7 +207,7 @@ def wait_for(condition, seconds=20):
 
 
 @pytest.mark.root
-def test_a_running_mesh_is_compared_by_its_last_good_state_and_its_audit_tells_what_is_refused(
+def test_a_running_mesh_is_compared_by_its_last_good_state_and_its_audit_reports_rejected_objects(
     weft, mesh, mesh_directory, tmp_path
 ):
     route = ROUTE.replace("metadata: {name: web,", "metadata: {name: kept,")

@@ -56,13 +56,13 @@ def test_workloads_are_injected_and_other_objects_are_unchanged(file):
     assert "Job default/once gets no sidecar: it uses hostNetwork" in result.stderr
 
 
-def test_it_is_what_the_webhook_does(file):
+def test_kube_inject_makes_the_same_pod_as_the_webhook(file):
     before = list(yaml.safe_load_all(FILE))[1]
     after = list(yaml.safe_load_all(run("-f", file).stdout))[1]
     assert after == inject_document(before, InjectionSettings(), arguments).document
 
 
-def test_what_it_wrote_it_leaves_as_it_is(file, tmp_path):
+def test_injecting_its_own_output_changes_nothing(file, tmp_path):
     once = tmp_path / "once.yaml"
     assert run("-f", file, "-o", str(once)).stdout == ""
     assert run("-f", str(once)).stdout == once.read_text()

@@ -67,7 +67,7 @@ def test_without_a_test_there_is_nothing_to_do(weft, tmp_path):
     assert "contain no RequestTest" in weft("test", tmp_path).stderr
 
 
-def test_a_file_that_is_not_there_is_no_answer(weft, tmp_path):
+def test_a_missing_file_is_a_usage_error(weft, tmp_path):
     done = weft("test", tmp_path / "none.yaml")
     assert done.returncode == 2 and "does not exist" in done.stderr
 

@@ -97,7 +97,7 @@ def test_the_current_directory_is_the_default(tmp_path, monkeypatch):
     assert run().exit_code == 0
 
 
-def test_what_is_not_there_or_holds_nothing_is_no_answer(tmp_path):
+def test_a_missing_file_or_an_empty_directory_is_a_usage_error(tmp_path):
     missing = run(tmp_path / "no.yaml")
     assert missing.exit_code == 2
     assert "does not exist" in missing.stderr
@@ -188,7 +188,7 @@ def test_a_directory_and_a_file_are_one_mesh(tmp_path):
     assert "part of a mesh" not in result.stderr
 
 
-def test_an_object_in_two_of_the_paths_is_looked_at_twice(tmp_path):
+def test_an_object_in_two_of_the_paths_is_validated_twice(tmp_path):
     for name, text in (("a", BAD), ("b", BAD.replace("retires", "retries"))):
         (tmp_path / name).mkdir()
         (tmp_path / name / "route.yaml").write_text(text)
@@ -218,7 +218,7 @@ spec:
 
 
 @pytest.mark.parametrize("text", [DEPLOYMENT, WEB + DEPLOYMENT])
-def test_validate_and_analyze_say_the_same_of_a_deployment(tmp_path, text):
+def test_validate_and_analyze_report_the_same_for_a_deployment(tmp_path, text):
     (tmp_path / "web.yaml").write_text(text)
     said = [CliRunner().invoke(app, [command, str(tmp_path)]).stdout for command in ("validate", "analyze")]
     runs = [[line for line in each.splitlines() if "does not run a Deployment" in line] for each in said]

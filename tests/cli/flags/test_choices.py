@@ -25,7 +25,7 @@ def test_a_value_is_taken_in_any_case_and_leaves_as_it_is_listed():
         ("history --last -5", "not in the range x>=0"),
     ],
 )
-def test_a_value_that_fits_nothing_is_a_usage_error_that_says_what_would(arguments, said):
+def test_an_invalid_value_is_a_usage_error_that_lists_valid_ones(arguments, said):
     result = CliRunner().invoke(app, arguments.split(), prog_name="weft")
     assert result.exit_code == 2 and said in result.stderr, result.stderr
     assert result.stdout == ""

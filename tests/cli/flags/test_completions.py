@@ -19,7 +19,7 @@ def nobody(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("names", ["pods", "services", "namespaces", "contexts", "clusters", "hosts", "routes"])
-def test_a_shell_that_completes_hears_of_no_trouble(nobody, names, capfd):
+def test_completion_prints_no_errors(nobody, names, capfd):
     found = getattr(completions, names)(typed("web"), None, "")
     assert found == (["deploy/"] if names == "pods" else [])
     assert capfd.readouterr() == ("", "")

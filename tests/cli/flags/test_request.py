@@ -33,11 +33,11 @@ def test_a_whole_token_is_read_and_verified_by_the_control_plane(tmp_path):
         ("eyJhbGciOiJSUzI1NiJ9.W10.c2ln", "Jwt payload is an invalid JSON"),
     ],
 )
-def test_what_is_no_token_is_sent_as_it_is_and_refused_in_envoys_words(token, said):
+def test_an_invalid_token_is_sent_unchanged_and_rejected_with_envoys_message(token, said):
     assert _token_of(token) == {"text": token, "verified": False, "malformed": said}
 
 
 @pytest.mark.parametrize("token", ["{", "@/nowhere"])
-def test_what_cannot_be_meant_is_an_error(token):
+def test_an_invalid_token_argument_is_an_error(token):
     with pytest.raises(click.exceptions.Exit):
         _token_of(token)

@@ -21,7 +21,7 @@ def test_a_file_that_is_not_there_ends_the_command(capsys):
 
 
 @pytest.mark.parametrize("assignment", ["injection.settings.concurency=2", "injection.settings.concurrency=-1"])
-def test_settings_that_the_injector_would_refuse_are_refused_before(assignment):
+def test_settings_that_the_injector_would_reject_are_rejected_before_the_installation(assignment):
     with pytest.raises(Exception, match="concurrency") as error:
         chosen([], [assignment], "")
     assert isinstance(error.value.problem, Problem)

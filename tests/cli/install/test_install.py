@@ -52,7 +52,7 @@ def test_a_rollout_that_does_not_finish_is_reported_with_the_next_command(cluste
     assert "kubectl get pods -n istio-system" in ended.stderr
 
 
-def test_it_waits_until_everything_runs_and_is_answered(cluster_cli):
+def test_install_waits_until_everything_runs_and_the_webhooks_respond(cluster_cli):
     command = [sys.executable, "-m", "weft.cli", "install", "--kubeconfig", cluster_cli.server.kubeconfig]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment())
     try:

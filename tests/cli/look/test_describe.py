@@ -50,7 +50,7 @@ def test_the_command_line_takes_every_kind_of_kubectl(words, monkeypatch):
 
 @pytest.mark.root
 @pytest.mark.parametrize("command", [("describe",), ("x", "describe")])
-def test_a_running_mesh_is_asked(weft, mesh, command):
+def test_queries_a_running_mesh(weft, mesh, command):
     done = weft(*command, "pod", "talker-0", "--mesh", mesh)
     assert done.returncode == 0, done.stderr
     assert "   Identity: spiffe://cluster.local/ns/shop/sa/default\n" in done.stdout

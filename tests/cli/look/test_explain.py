@@ -9,7 +9,7 @@ CASES = Path(__file__).parents[2] / "analyze" / "cases"
 
 
 @pytest.mark.root
-def test_a_running_mesh_is_asked(weft, mesh):
+def test_queries_a_running_mesh(weft, mesh):
     done = weft("explain", "talker", "--to", "http://talker/", "--mesh", mesh, "-o", "json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

@@ -103,7 +103,7 @@ def test_shows_the_certificates_of_a_file(tmp_path):
     assert len(json.loads(run("show", path, "-o", "json").stdout)) == 2
 
 
-def test_says_what_cannot_be_shown(tmp_path):
+def test_reports_what_cannot_be_shown(tmp_path):
     assert "there is no CA in this directory" in run("show", tmp_path).stderr
     assert "cannot be read" in run("show", tmp_path / "no").stderr
     (tmp_path / "file").write_text("noise")
@@ -121,7 +121,7 @@ def test_rotates_a_ca_without_a_signing_process(directory):
     assert read_status(directory).phase == "fading"
 
 
-def test_says_how_a_plugged_in_ca_is_rotated(directory):
+def test_the_error_explains_how_a_plugged_in_ca_is_rotated(directory):
     key = making.p256()
     making.plug_in(directory, certificate=making.ca("root", key), key=key)
     done = run("rotate", directory)
@@ -145,7 +145,7 @@ def test_a_root_does_not_wait_for_longer_than_a_year(directory):
     assert "longer than a year" in done.stderr
 
 
-def test_says_when_there_is_no_directory(directory):
+def test_reports_a_missing_directory(directory):
     assert "there is no CA" in run("rotate", directory).stderr
 
 

@@ -76,7 +76,7 @@ def test_an_invalid_address_is_an_error(tmp_path, address):
     )
 
 
-def test_says_when_there_is_no_directory(tmp_path):
+def test_reports_a_missing_directory(tmp_path):
     process = start("--config", tmp_path / "no")
     _, said = process.communicate(timeout=30)
     assert process.returncode == 1

@@ -26,7 +26,7 @@ def status(url):
         return error.code
 
 
-def test_it_serves_until_it_is_told_to_end_and_tells_no_secret(api_server, tmp_path):
+def test_serves_until_it_is_terminated_and_logs_no_secret(api_server, tmp_path):
     namespace, monitoring = api_server.make_namespace(unique("control")), free_port()
     arguments = ["control", "--kubernetes", "--kubeconfig", str(api_server.kubeconfig), "--namespace", namespace]
     arguments += ["--listen", "127.0.0.1:0", "--ca-listen", "127.0.0.1:0", "--webhook-listen", "127.0.0.1:0"]

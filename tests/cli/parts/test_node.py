@@ -29,6 +29,6 @@ def test_a_ca_on_the_network_is_known_by_its_root(workloads, tmp_path):
     assert code == 1 and "cannot be read as certificates" in said
 
 
-def test_a_life_that_is_no_time_is_refused(workloads):
+def test_an_invalid_certificate_lifetime_is_rejected(workloads):
     code, said = run("--workloads", str(workloads), "--ca", "unix:/x", "--certificate-ttl", "soon")
     assert code == 2 and "`soon` is not a duration" in said

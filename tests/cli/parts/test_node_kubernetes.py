@@ -25,7 +25,7 @@ def test_a_node_must_have_a_name(run):
     assert code == 2 and "NODE_NAME" in said
 
 
-def test_what_is_for_machines_without_kubernetes_is_refused(run, tmp_path):
+def test_options_for_machines_without_kubernetes_are_rejected(run, tmp_path):
     code, said = run("--node-name", "w", "--workloads", str(tmp_path))
     assert code == 2 and "without Kubernetes" in said
 

@@ -35,7 +35,7 @@ def test_json_and_yaml_have_istioctls_names(alone):
     assert yaml.safe_load(alone("-o", "yaml", "--short").stdout) == said
 
 
-def test_says_what_to_do_where_envoy_is_missing(alone, monkeypatch):
+def test_shows_how_to_install_a_missing_envoy(alone, monkeypatch):
     def missing(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -44,7 +44,7 @@ def test_says_what_to_do_where_envoy_is_missing(alone, monkeypatch):
 
 
 @pytest.mark.root
-def test_a_mesh_is_asked_for_its_own(weft, mesh):
+def test_a_running_mesh_reports_its_versions(weft, mesh):
     lines = weft("version").stdout.splitlines()
     assert lines[3] == f"control plane version: {__version__}"
     assert lines[4].startswith("data plane version: ") and lines[4].endswith("(2 proxies)")
@@ -59,7 +59,7 @@ def test_the_mesh_is_not_queried_with_remote_false(weft, mesh):
     assert "control plane" not in done.stdout and done.stdout.startswith("client version: ")
 
 
-def test_a_cluster_that_does_not_answer_costs_a_line(weft, tmp_path):
+def test_an_unreachable_cluster_is_one_line_of_the_output(weft, tmp_path):
     config = tmp_path / "config"
     config.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: x\n"

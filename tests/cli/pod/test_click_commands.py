@@ -6,7 +6,7 @@ from weft.cli.pod.listed import IN_PODS
 
 
 @pytest.mark.parametrize("command", IN_PODS)
-def test_they_are_commands_like_the_others_all_the_same(command):
+def test_commands_of_pods_have_help_and_are_not_listed(command):
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0
     assert f"Usage: weft {command}" in result.stdout

@@ -7,7 +7,7 @@ from weft.envoy import drain as of_envoy
 @pytest.mark.parametrize(
     ("given", "least", "until_idle"), [([], 5.0, False), (["90s"], 90.0, False), (["--until-idle", "500ms"], 0.5, True)]
 )
-def test_says_how_long_and_until_when(monkeypatch, given, least, until_idle):
+def test_options_set_the_minimum_time_and_the_end_condition(monkeypatch, given, least, until_idle):
     asked = []
     monkeypatch.setattr(of_envoy, "drain", lambda **options: asked.append(options))
     assert drain.run(given) == 0

@@ -8,12 +8,12 @@ def test_fails_where_envoy_does_not_become_ready(capsys):
     assert "the proxy is not ready after 0.01 s: Envoy does not answer" in capsys.readouterr().err
 
 
-def test_ends_when_it_is(monkeypatch):
+def test_exits_with_0_when_envoy_is_ready(monkeypatch):
     monkeypatch.setattr("weft.envoy.drain.wait_until_ready", lambda *, most: "" if most == 60.0 else "no")
     assert wait.run([]) == 0
 
 
-def test_what_it_fails_with_is_the_containers_last_word(monkeypatch, tmp_path, capsys):
+def test_the_error_is_the_containers_termination_message(monkeypatch, tmp_path, capsys):
     words = tmp_path / "termination-log"
     monkeypatch.setattr("weft.cli.pod.wait._LAST_WORDS", str(words))
     assert wait.run(["10ms"]) == 1
@@ -36,7 +36,7 @@ def asked(monkeypatch, *answers):
     return questions
 
 
-def test_asks_for_the_redirect_before_it_waits(monkeypatch):
+def test_requests_the_redirect_before_it_waits(monkeypatch):
     questions = asked(monkeypatch, 0)
     ready = []
     monkeypatch.setattr("weft.envoy.drain.wait_until_ready", lambda *, most: ready.append((most, len(questions))) or "")

@@ -13,7 +13,7 @@ def test_a_table_is_printed_only_where_the_steps_are_not_seen_already(tmp_path, 
     assert is_one_place(out, out if shared else err) is shared
 
 
-def test_streams_that_are_no_files_are_not_one_place():
+def test_streams_without_a_file_descriptor_are_not_the_same_place():
     assert not is_one_place(io.StringIO(), io.StringIO())
 
 

@@ -67,7 +67,7 @@ def test_shows_edges_with_rate_success_and_latency():
     ("success", "denied", "shown"),
     [(1.0, 0.0, "100 %"), (1.0, 1.0, "denied"), (1.0, 0.4, "40 % denied"), (0.5, 0.4, "50.0 %")],
 )
-def test_a_caller_that_may_not_does_not_look_well(success, denied, shown):
+def test_a_denied_caller_is_not_shown_as_healthy(success, denied, shown):
     lines = rendered(edge_table((edge("snoop", "payments", success=success, denied=denied),)))
     assert f" {shown} " in lines[1]
 
@@ -80,7 +80,7 @@ def test_puts_problems_at_the_bottom_with_their_place_and_hint():
     )
 
 
-def test_shows_only_the_first_problems_and_says_so():
+def test_shows_only_the_first_problems_and_the_number_of_others():
     lines = rendered(problem_list([PROBLEM] * 5, most=2), width=200)
     assert lines[2:] == ["and 3 more: weft status"]
 
@@ -90,7 +90,7 @@ def test_a_message_may_hold_what_looks_like_markup():
     assert line.endswith("[red]not markup[/red] [1, 2]")
 
 
-def test_ps_lists_each_pod_and_wide_adds_what_is_rarely_asked():
+def test_ps_lists_each_pod_and_wide_adds_more_columns():
     pods = [mesh(workload("a", pod("a", since=100.0, proxy_memory=15_500_000, exit_code=137)))]
     short = rendered(pod_table(pods, wide=False, now=190.0))
     assert short[1].split() == ["a-0", "Ready", "SYNCED", "0", "90s", "4711", "10.0.0.7"]
@@ -142,7 +142,7 @@ def test_names_that_are_cut_still_differ():
     assert first != second and first.endswith("v1") and "…" in first
 
 
-def test_one_connection_is_not_several():
+def test_one_connection_is_in_the_singular():
     (line,) = rendered(edge_table([msgspec.structs.replace(TCP_EDGE, connections=1)]))[1:]
     assert line.split()[-2:] == ["1", "connection"]
 
@@ -167,7 +167,7 @@ def test_what_fits_is_not_cut():
     assert rendered(mesh_view(status, height=len(whole))) == whole
 
 
-def test_words_of_several_lines_stay_in_their_row():
+def test_text_of_several_lines_stays_in_its_row():
     lines = rendered(workload_table([workload("a", pod("a", message="first\nsecond"))]))
     assert lines[1].endswith("first second")
 

@@ -9,7 +9,7 @@ from weft.base.problem import Problem, Where
 from weft.cli.print.output import fail, print_json, print_table, say, trouble_is_no_answer
 
 
-def test_words_go_to_standard_error_and_data_to_standard_output(capsys):
+def test_messages_go_to_standard_error_and_data_to_standard_output(capsys):
     say("ending …")
     print_json({"a": 1})
     captured = capsys.readouterr()
@@ -35,13 +35,13 @@ def test_a_pipe_gets_whole_rows_without_colours(monkeypatch):
     assert third == third.rstrip()
 
 
-def test_a_word_that_nobody_could_read_is_cut_in_an_error(capsys):
+def test_a_very_long_word_is_cut_in_an_error(capsys):
     with pytest.raises(click.exceptions.Exit):
         fail(f"no mesh named `{'x' * 5_000}` is running", "")
     assert capsys.readouterr().err == f"error: no mesh named `{'x' * 199}… is running\n"
 
 
-def test_trouble_is_told_apart_from_an_answer(capsys):
+def test_failures_have_another_exit_code_than_negative_results(capsys):
     with pytest.raises(click.exceptions.Exit) as ended, trouble_is_no_answer():
         fail("no", "")
     assert ended.value.exit_code == 2

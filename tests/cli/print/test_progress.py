@@ -4,7 +4,7 @@ import pytest
 from weft.cli.print.progress import Progress, confirm, progress
 
 
-def test_nobody_to_ask_is_no_consent(monkeypatch, capsys):
+def test_without_a_terminal_confirmation_needs_yes(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     with pytest.raises(click.exceptions.Exit):
         confirm("really?", yes=False)
@@ -12,7 +12,7 @@ def test_nobody_to_ask_is_no_consent(monkeypatch, capsys):
     confirm("really?", yes=True)
 
 
-def test_elsewhere_than_on_a_terminal_each_thing_is_a_line_and_said_once(capsys):
+def test_without_a_terminal_each_step_is_one_line_printed_once(capsys):
     with progress() as shown:
         for words in ("a", "a", "b"):
             shown.now(words)

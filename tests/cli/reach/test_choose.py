@@ -48,7 +48,7 @@ def test_without_a_mesh_the_hint_is_how_to_start_one(start, capsys):
     assert "hint: or use a cluster: --kubernetes, or --kubeconfig FILE" in capsys.readouterr().err
 
 
-def test_with_several_meshes_it_asks_which(start, capsys):
+def test_several_running_meshes_require_a_choice(start, capsys):
     start("shop")
     start("bank")
     code, said = refused(capsys, choose_mesh, None)

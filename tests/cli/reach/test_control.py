@@ -119,7 +119,7 @@ def test_without_a_name_it_is_found_where_it_usually_is(monkeypatch, running):
     assert isinstance(found, ControlReach) and found.place.name == ".control"
 
 
-def test_istioctl_asks_its_owners_stream_and_no_other(running, proxy):
+def test_istioctl_can_query_only_the_stream_of_its_owner(running, proxy):
     def asked(path):
         request = discovery_pb2.DiscoveryRequest(type_url="istio.io/debug/syncz")
         request.node.id = "sidecar~10.0.0.1~test-1.default~default.svc.cluster.local"
@@ -191,4 +191,4 @@ def test_which_of_two_namespaces_is_meant_is_not_guessed(monkeypatch, tmp_path):
     for word in ("web", "web-0", "deploy/web"):
         with pytest.raises(Ambiguous, match="in several namespaces: bank, shop"):
             control.find(word)
-    assert str(control.find("bank/web")) == "web-0.bank"  # as the hint says it
+    assert str(control.find("bank/web")) == "web-0.bank"  # the form in the hint

@@ -20,7 +20,7 @@ def test_a_path_is_no_meshs_name():
         ({"XDG_RUNTIME_DIR": "/run/user/1000"}, 1000, "/run/user/1000/weft/.control"),
     ],
 )
-def test_everybody_has_a_place_of_their_own(monkeypatch, environment, user, place):
+def test_each_user_has_a_control_directory(monkeypatch, environment, user, place):
     for name in ("WEFT_RUN_DIR", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():

@@ -74,7 +74,7 @@ def test_the_token_is_of_an_account_there_for_its_audience_and_short_lived(api_s
     assert claims["exp"] - claims["iat"] <= 700
 
 
-def test_a_user_who_may_not_create_a_token_is_told_the_needed_permission(api_server, system, capsys):
+def test_a_user_without_the_permission_to_create_a_token_gets_its_name(api_server, system, capsys):
     async def as_nobody(client):
         nobody = msgspec.structs.replace(client.connection, impersonate=(("Impersonate-User", "nobody"),))
         async with Client(nobody) as other:

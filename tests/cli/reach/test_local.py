@@ -7,7 +7,7 @@ from weft.cli.reach.local import LocalReach
 
 
 @pytest.mark.root
-def test_finds_pods_of_a_mesh_and_asks_their_envoys(weft, mesh, monkeypatch):
+def test_finds_pods_of_a_mesh_and_queries_their_envoys(weft, mesh, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
     monkeypatch.delenv("KUBECONFIG", raising=False)
     found = reach()
@@ -32,7 +32,7 @@ def test_lists_names_for_completion(weft, mesh, monkeypatch):
 
 
 @pytest.mark.root
-def test_asks_the_control_plane_of_a_mesh(weft, mesh, monkeypatch):
+def test_queries_the_control_plane_of_a_mesh(weft, mesh, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
     found = reach(mesh)
     assert {each["proxy"] for each in json.loads(found.ask("syncz"))} == {"talker-0.shop", "talker-1.shop"}

@@ -92,7 +92,7 @@ async def test_with_very_many_proxies_only_some_are_read_and_a_message_is_printe
     assert "recent traffic covers 1 of 2 proxies" in capsys.readouterr().err
 
 
-async def test_where_pods_may_not_be_listed_nothing_is_looked_at(capsys):
+async def test_if_pods_cannot_be_listed_no_log_is_read(capsys):
     async with Client(ApiConnection(server="http://127.0.0.1:1"), timeout=1) as client:
         assert await seen_on_cluster(client) == ()
     assert "recent traffic is not included" in capsys.readouterr().err

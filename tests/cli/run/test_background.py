@@ -31,7 +31,7 @@ spec: {command: [sleep, '600'], readiness: {tcp: {port: 9}}}
 """
 
 
-def test_returns_once_all_pods_are_ready_and_says_what_happened_meanwhile(weft, mesh_directory):
+def test_returns_once_all_pods_are_ready_and_prints_the_progress(weft, mesh_directory):
     name = f"back-{os.getpid()}"
     try:
         result = weft("up", mesh_directory, "--name", name, "--detach")
@@ -63,7 +63,7 @@ def test_failed_pods_are_reported_and_the_mesh_continues_to_run(weft, tmp_path):
         weft("down", name)
 
 
-def test_is_patient_only_so_long(weft, tmp_path):
+def test_waiting_for_the_pods_has_a_limit(weft, tmp_path):
     tmp_path.chmod(0o755)
     (tmp_path / "mesh.yaml").write_text(NEVER_READY)
     name = f"slow-{os.getpid()}"
@@ -235,7 +235,7 @@ def test_a_module_in_the_directory_one_stands_in_is_never_run(weft, tmp_path):
         weft("down", name)
 
 
-def test_a_mesh_is_waited_for_until_its_proxies_know_of_every_pod():
+def test_detach_returns_when_the_proxies_have_every_pod():
     """Otherwise an immediate call could find no endpoint behind the service whose pod became ready last."""
     ready = MeshStatus("shop", "/mesh", 1, 2.0, objects=1)
     assert _is_over(ready)

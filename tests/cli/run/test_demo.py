@@ -26,7 +26,7 @@ def ran(monkeypatch, tmp_path):
     return calls
 
 
-def test_copies_the_shop_to_where_it_can_be_edited_and_says_where(ran, tmp_path):
+def test_copies_the_shop_to_an_editable_directory_and_prints_its_path(ran, tmp_path):
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 0
     assert (tmp_path / "weft-demo" / "payments.yaml").exists()
@@ -64,7 +64,7 @@ def test_missing_root_privileges_are_an_error_before_the_copy(ran, tmp_path, mon
     assert not (tmp_path / "weft-demo").exists()
 
 
-def test_it_says_how_many_workloads_there_are():
+def test_the_help_names_the_number_of_workloads():
     counted = sum(path.read_text().count("kind: Workload\n") for path in shop.source().glob("*.yaml"))
     assert counted == 9
     assert "Nine small workloads" in CliRunner().invoke(app, ["demo", "--help"]).stdout

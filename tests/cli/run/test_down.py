@@ -46,7 +46,7 @@ def test_cleans_up_behind_a_mesh_that_was_killed(weft, mesh_directory, other):
         assert not _begun(pod["pid"])  # ended, or a zombie that its parent has not reaped
 
 
-def test_with_several_meshes_it_asks_which(weft, mesh, mesh_directory, other):
+def test_several_running_meshes_require_a_choice(weft, mesh, mesh_directory, other):
     assert weft("up", mesh_directory, "--name", other, "-d").returncode == 0
     result = weft("down")
     assert result.returncode == 2

@@ -70,7 +70,7 @@ def test_a_signal_in_the_middle_of_the_start_leaves_nothing(weft, mesh_directory
     assert namespaces(name) == []
 
 
-def test_a_reader_who_has_seen_enough_ends_the_mesh(weft, mesh_directory, name):
+def test_closing_stdout_ends_the_mesh(weft, mesh_directory, name):
     process = start(weft, mesh_directory, "--name", name)
     process.stdout.readline()
     process.stdout.close()
@@ -79,7 +79,7 @@ def test_a_reader_who_has_seen_enough_ends_the_mesh(weft, mesh_directory, name):
 
 
 @pytest.mark.parametrize("lines", [0, 2])
-def test_a_reader_of_both_streams_who_has_seen_enough_ends_the_mesh_too(weft, mesh_directory, name, lines):
+def test_closing_the_shared_pipe_of_stdout_and_stderr_ends_the_mesh(weft, mesh_directory, name, lines):
     process = start(weft, mesh_directory, "--name", name, stderr=subprocess.STDOUT)
     for _ in range(lines):
         process.stdout.readline()
@@ -99,7 +99,7 @@ def test_a_directory_without_objects_is_reported_and_watched(weft, tmp_path, mes
     process.communicate(timeout=30)
 
 
-def test_a_mesh_that_cannot_go_on_ends_clean_and_says_so_with_its_exit_code(weft, mesh_directory, name):
+def test_a_fatal_error_ends_the_mesh_cleanly_with_a_nonzero_exit_code(weft, mesh_directory, name):
     code = (
         "import sys\nfrom weft.cli.main import main\nfrom weft.local.virtual_addresses import VirtualAddresses\n"
         "async def keep(self, namespace):\n    raise OSError('the kernel said no')\n"
@@ -112,7 +112,7 @@ def test_a_mesh_that_cannot_go_on_ends_clean_and_says_so_with_its_exit_code(weft
     assert namespaces(name) == []
 
 
-def test_down_is_an_end_that_was_asked_for(weft, mesh_directory, name):
+def test_weft_down_ends_the_mesh_with_exit_code_zero(weft, mesh_directory, name):
     process = start(weft, mesh_directory, "--name", name)
     next(line for line in process.stdout if line.startswith("all 3 pods"))
     assert weft("down", name).returncode == 0

@@ -11,13 +11,13 @@ def test_prints_what_a_pod_printed(weft, mesh):
     assert weft("logs", "talker-1", "--mesh", mesh).stdout.startswith("talker-1 speaks\n")
 
 
-def test_several_pods_are_told_apart_by_name(weft, mesh):
+def test_lines_of_several_pods_are_prefixed_with_their_names(weft, mesh):
     lines = weft("logs", "talker").stdout.splitlines()
     assert "talker-0: talker-0 speaks" in lines
     assert "talker-1: talker-1 speaks" in lines
 
 
-def test_only_the_last_lines_where_asked(weft, mesh):
+def test_tail_limits_the_number_of_lines(weft, mesh):
     assert weft("logs", "--tail", "0", "talker-0").stdout == ""
     assert len(weft("logs", "--tail", "1", "talker-0").stdout.splitlines()) == 1
 

@@ -26,7 +26,7 @@ def test_wide_shows_what_a_proxy_needs(weft, mesh):
     assert " MB " in weft("ps", "-o", "wide", "--mesh", mesh).stdout
 
 
-def test_several_meshes_are_told_apart_where_the_output_goes(weft, mesh, mesh_directory):
+def test_several_meshes_are_distinguished_by_a_column(weft, mesh, mesh_directory):
     other = f"{mesh}-b"
     try:
         assert weft("up", mesh_directory, "--name", other, "--detach").returncode == 0
@@ -58,7 +58,7 @@ def test_an_unknown_mesh_is_an_error_with_a_hint(weft, mesh):
     assert f"hint: did you mean `{mesh}`?" in result.stderr
 
 
-def test_no_mesh_is_no_error_but_is_said(tmp_path, monkeypatch):
+def test_no_running_mesh_is_no_error_and_prints_a_hint(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path))
     result = CliRunner().invoke(app, ["ps"])
     assert (result.exit_code, result.stdout) == (0, "")
@@ -67,7 +67,7 @@ def test_no_mesh_is_no_error_but_is_said(tmp_path, monkeypatch):
     )
 
 
-def test_a_pod_is_no_mesh_and_the_hint_says_who_knows_pods(tmp_path, monkeypatch):
+def test_a_pod_name_is_a_usage_error_with_a_hint_to_proxy_status(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path))
     result = CliRunner().invoke(app, ["ps", "web-0.shop"])
     assert result.exit_code == 2

@@ -47,7 +47,7 @@ def test_a_certificate_that_would_live_too_short_or_too_long_or_no_time_at_all_i
         assert result.exit_code == 2 and why in result.stderr
 
 
-def test_a_ca_that_cannot_be_used_is_said_in_two_lines_before_anything_starts(tmp_path, monkeypatch):
+def test_an_invalid_ca_is_reported_in_two_lines_before_anything_starts(tmp_path, monkeypatch):
     monkeypatch.setattr("weft.cli.run.foreground.missing_privileges", list)
     monkeypatch.setattr("weft.cli.run.foreground.tell_of_killed", lambda name: pytest.fail("it went on"))
     monkeypatch.setattr("weft.cli.run.background.run_background", lambda *_, **__: pytest.fail("it went on"))
@@ -85,7 +85,7 @@ def test_how_the_mesh_vouches_for_its_pods_reaches_the_engine_in_the_foreground_
     assert got[1] == got[0]
 
 
-def test_the_past_is_kept_only_where_nobody_else_looks(tmp_path):
+def test_history_requires_a_directory_that_only_the_owner_can_access(tmp_path):
     (tmp_path / "open").mkdir(mode=0o755)
     result = CliRunner().invoke(app, ["up", str(tmp_path), "--history", str(tmp_path / "open")])
     assert result.exit_code == 1
@@ -94,7 +94,7 @@ def test_the_past_is_kept_only_where_nobody_else_looks(tmp_path):
 
 
 @pytest.mark.root
-def test_a_mesh_that_is_started_again_remembers_with_a_directory_for_it(weft, tmp_path):
+def test_a_restarted_mesh_keeps_its_history_in_the_given_directory(weft, tmp_path):
     mesh, name = tmp_path / "mesh", f"past-{os.getpid()}"
     mesh.mkdir()
     service = "apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec: {ports: [{name: http, port: %d}]}\n"
@@ -115,7 +115,7 @@ def test_a_mesh_that_is_started_again_remembers_with_a_directory_for_it(weft, tm
         assert weft("down", name).returncode == 0
 
 
-def test_to_say_that_there_is_no_directory_takes_nothing_of_the_engine(tmp_path):
+def test_the_error_for_a_missing_directory_does_not_import_the_engine(tmp_path):
     code = (
         "import sys\nfrom weft.cli.start import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
         "print([name for name in ('weft.cli.run.foreground', 'weft.local.engine') if name in sys.modules])"

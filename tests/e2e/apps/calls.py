@@ -1,4 +1,4 @@
-"""What a pod can be told to do: requests in bulk, load, raw connections, names to look up. Each returns JSON."""
+"""Commands that a test can send to a pod: requests in bulk, load, raw connections, name lookups. Each returns JSON."""
 
 import asyncio
 import hashlib
@@ -16,7 +16,7 @@ CHUNK = bytes(range(256)) * 256
 
 
 async def http(url, count=1, parallel=8, method="GET", headers=None, body=None, timeout=20, keep_alive=True):
-    """The same request `count` times; every answer, in no particular order."""
+    """Send the same request `count` times; returns every response, in no particular order."""
     answers, left = [], iter(range(count))
 
     async def worker(session):
@@ -59,7 +59,7 @@ def _session(*, timeout=20, keep_alive=True, limit=100):
 
 
 class Load:
-    """Requests without a pause worth the name, until told to stop."""
+    """Sends requests without a pause until it is stopped."""
 
     def __init__(self, url, parallel, pause, headers, method):
         self.url, self.pause, self.headers, self.method = url, pause, headers, method
@@ -137,8 +137,8 @@ async def websocket(url, messages):
 
 
 async def paced(url, method, clients, each, pause, apart=0.0):
-    """Clients that keep their connections and ask at the same moments, or begin a while apart; how often which status
-    came, and why."""
+    """Clients that keep their connections and send requests at the same moments, or `apart` seconds apart; returns
+    the number of responses by status, and the errors."""
     statuses, reasons = Counter(), Counter()
 
     async def ask(begin):
@@ -156,8 +156,8 @@ async def paced(url, method, clients, each, pause, apart=0.0):
 
 
 async def tcp(host, port, send="", half_close=False, wait_first=False, read=None, timeout=20):
-    """One connection: perhaps wait for the server's first bytes, send, perhaps close our side, read to the end of file
-    or `read` bytes. A connection that is reset says so."""
+    """Make one connection: optionally wait for the server's first bytes, send, optionally half-close, read to the
+    end of file or `read` bytes. The result contains the error of a reset connection."""
     result = {"first": "", "received": "", "error": ""}
     begun = time.monotonic()
     try:
@@ -182,8 +182,8 @@ async def tcp(host, port, send="", half_close=False, wait_first=False, read=None
 
 
 async def raw(host, port, send, then="", until="", timeout=20):
-    """Bytes as they are (latin-1), perhaps more once the server has said something, and all that comes back: to the end
-    of the connection, or until this is among it."""
+    """Send bytes as they are (latin-1), then `then` after the server's first bytes; returns all received bytes, up
+    to the end of the connection or until they contain `until`."""
     result = {"received": "", "error": ""}
     try:
         async with asyncio.timeout(timeout):
@@ -203,7 +203,7 @@ async def raw(host, port, send, then="", until="", timeout=20):
 
 
 async def slow_download(url, pause, pieces):
-    """A reader that takes its time, and in the end everything; how much there was."""
+    """Download with a pause between reads; returns the status and the size."""
     size = 0
     async with _session(timeout=60) as session, session.get(url) as response:
         for _ in range(pieces):
@@ -214,18 +214,18 @@ async def slow_download(url, pause, pieces):
         return {"status": response.status, "size": size}
 
 
-stalled = []  # answers that nobody reads, with their sessions
+stalled = []  # unread responses with their sessions
 
 
 async def stall(url, count):
-    """Answers that are asked for and not read, each on a connection of its own."""
+    """Request responses and do not read them, each on its own connection."""
     for _ in range(count):
         session = _session(timeout=120)
         stalled.append((session, await session.get(url)))
 
 
 async def go_on():
-    """Read what was not read: how much each had."""
+    """Read the stalled responses to their end; returns their sizes."""
     sizes = []
     for session, response in stalled:
         sizes.append(len(await response.read()))
@@ -235,7 +235,7 @@ async def go_on():
 
 
 async def grpc_status(target, method, count=1, metadata=None):
-    """How calls of one method end."""
+    """Count the status codes of calls of one method."""
     import grpc
 
     found = Counter()
@@ -250,7 +250,7 @@ async def grpc_status(target, method, count=1, metadata=None):
 
 
 async def names(host, port, count=1, server_name=""):
-    """Who answers connections to a `namer`, of bytes or of TLS that asks for a server name."""
+    """Connect to a `namer`, in plaintext or over TLS with a server name; returns which pods responded."""
     answers, question = Counter(), _hello(server_name) if server_name else b"who is there?"
     for _ in range(count):
         reader, writer = await asyncio.open_connection(host, port)
@@ -274,7 +274,7 @@ def _hello(server_name):
 
 
 async def datagram(host, port, send):
-    """What comes back for one datagram. They may be lost, so it is sent until there is an answer."""
+    """Send a datagram and return the response. Datagrams may be lost, so it is sent until a response arrives."""
     loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
@@ -301,7 +301,7 @@ async def tcp_after_their_close(host, port, size):
 
 
 async def many(host, port, count):
-    """Connections that are all open at once: connect all, then each says its number and wants it back."""
+    """Open all connections at once; then each one sends its number and expects it back."""
 
     async def connect(number):
         async with gate:
@@ -327,19 +327,19 @@ kept = {}  # connections that stay open, by name
 
 
 async def keep(name, host, port):
-    """Open a connection, and leave it open."""
+    """Open a connection and leave it open."""
     kept[name] = await asyncio.wait_for(asyncio.open_connection(host, port), 20)
 
 
 async def say(name, send, until):
-    """Over a connection that was left open; returns all up to a word."""
+    """Send on a connection that was left open; returns everything up to `until`."""
     reader, writer = kept[name]
     writer.write(send.encode())
     return (await asyncio.wait_for(reader.readuntil(until.encode()), 20)).decode()
 
 
 async def grpc_calls(target):
-    """Each kind of gRPC method once."""
+    """Call each kind of gRPC method once."""
     import grpc
 
     async with grpc.aio.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
@@ -349,10 +349,10 @@ async def grpc_calls(target):
         total = await channel.stream_unary(path + "ClientStream")(_numbers(100), timeout=20)
         both = channel.stream_stream(path + "Both")(timeout=20)
         turns = []
-        for number in range(5):  # each answer before the next question: nothing on the way waits for the end
+        for number in range(5):  # each response precedes the next request: no proxy waits for the end
             await both.write(b"%d" % number)
             turns.append((await both.read()).decode())
-        await both.done_writing()  # and what the server has left to say still comes
+        await both.done_writing()  # the server's remaining messages still arrive
         turns += [(await both.read()).decode(), (await both.code()).name]
         try:
             await channel.unary_unary(path + "Fail")(b"", timeout=20)
@@ -374,7 +374,7 @@ async def _numbers(count):
 
 
 async def grpc_unary(target, count):
-    """Calls on one channel; which pods answered."""
+    """Make calls on one channel; returns which pods responded."""
     import grpc
 
     async with grpc.aio.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
@@ -383,7 +383,7 @@ async def grpc_unary(target, count):
 
 
 async def resolve(name):
-    """What the C library says of a name, by family; with the resolver's own error where there is one."""
+    """Resolve a name with the C library, by family; includes the resolver's error, if any."""
     found = {}
     for family, key in ((socket.AF_INET, "v4"), (socket.AF_INET6, "v6")):
         try:
@@ -396,7 +396,7 @@ async def resolve(name):
 
 
 async def run(argv, timeout=20):
-    """A program in this pod, as this user."""
+    """Run a program in this pod, as this user."""
     process = await asyncio.create_subprocess_exec(
         *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -412,7 +412,7 @@ async def who():
 
 
 async def speak(lines):
-    """Print a lot: what a pod says is somebody else's to keep."""
+    """Print many lines, for tests of the pod's log."""
     for _ in range(lines):
         sys.stdout.write("x" * 100 + "\n")
     sys.stdout.flush()

@@ -1,5 +1,5 @@
-"""A proxy that is asked for tunnels by HTTP/1.1: CONNECT, whose bytes follow as they are, and POST, whose content they
-are. It keeps what it was asked."""
+"""A proxy that opens tunnels for HTTP/1.1 requests: CONNECT, followed by raw bytes, and POST, whose body is the
+tunnel. It records the requests."""
 
 import asyncio
 

@@ -26,11 +26,11 @@ async def serve(port):
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
     server.add_insecure_port(f"[::]:{port}")
     await server.start()
-    running.append(server)  # it stops when it is collected
+    running.append(server)  # it stops when it is garbage-collected
 
 
 async def script_grpc(codes):
-    """How the next calls of `Scripted` end, one each; those after are well."""
+    """Set the status codes of the next calls of `Scripted`; later calls succeed."""
     script[:] = codes
 
 

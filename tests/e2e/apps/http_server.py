@@ -1,4 +1,5 @@
-"""An HTTP server that says what it saw, counts it, and does as a test has scripted it; WebSocket, large bodies."""
+"""An HTTP server that returns what it received, counts requests, and follows the script of a test; also WebSocket
+and large bodies."""
 
 import asyncio
 import hashlib
@@ -13,13 +14,13 @@ NAME, VERSION = os.environ["POD_NAME"], os.environ.get("VERSION", "")
 CHUNK = bytes(range(256)) * 256
 
 received = Counter()  # by path
-scripts = defaultdict(list)  # by path: what the next requests get, each {status, delay}
+scripts = defaultdict(list)  # by path: the steps of the next requests, each {status, delay}
 always = {}  # by path
 runners = []
 
 
 async def serve(port=0, *, path=""):
-    """At a port, or at a Unix socket that everybody may open."""
+    """Listen on a port, or on a Unix socket that every user may open."""
     app = web.Application(client_max_size=1 << 20)
     app.router.add_get("/bytes/{size}", download)
     app.router.add_post("/sum", upload)

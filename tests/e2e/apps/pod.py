@@ -1,5 +1,5 @@
-"""The program in every pod of these tests: the servers that SERVE names, and a Unix socket over which a test gives it
-calls to make: one line of JSON, one line back. The socket is beside the mesh, so control is never intercepted.
+"""The program in every pod of these tests: the servers listed in SERVE, and a Unix socket on which a test sends
+commands: one line of JSON, one line back. The socket bypasses the network, so control is never intercepted.
 
 SERVE is a list such as `http=8080 echo=9000 greeting=3306`; CONTROL is the directory of the sockets.
 """

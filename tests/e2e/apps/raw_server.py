@@ -1,5 +1,5 @@
-"""HTTP/1 by hand, for what a well-behaved server never does: closing idle connections under load, trailers, wrong
-lengths, resets. The path says what to do; everything else is answered with what arrived."""
+"""HTTP/1 written by hand, for faults that a well-behaved server never causes: closing idle connections under load,
+trailers, wrong lengths, resets. The path selects the fault; any other path returns what arrived."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ NAME = os.environ["POD_NAME"]
 
 received = Counter()  # by path
 idle = {"seconds": 3600.0}
-wanted = asyncio.Event()  # the content of what is sent to /unread so far
+wanted = asyncio.Event()  # set when the bodies sent to /unread are to be read
 RESET = b"\1\0\0\0\0\0\0\0"  # struct linger: on, for 0 s
 
 
@@ -29,7 +29,7 @@ async def talk(reader, writer):
 
 
 async def exchange(reader, writer):
-    """One request; whether the connection goes on."""
+    """Serve one request; returns whether the connection stays open."""
     async with asyncio.timeout(idle["seconds"]):
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin1")
     first, *lines = head.split("\r\n")
@@ -41,11 +41,11 @@ async def exchange(reader, writer):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         writer.transport.abort()
         return False
-    if path == "/early":  # answers what it has not read, and lets go
+    if path == "/early":  # responds without reading the body, then closes
         answer(writer, 413, b"too much")
         await writer.drain()
         return False
-    if path == "/cut":  # in the middle of its answer
+    if path == "/cut":  # resets in the middle of its response
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n" + b"x" * 1000)
         await writer.drain()
         await asyncio.sleep(0.1)
@@ -70,13 +70,13 @@ async def exchange(reader, writer):
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n4\r\nbody\r\n0\r\nx-sum: 42\r\n\r\n"
         )
         return True
-    if path == "/too-short":  # says more than it sends
+    if path == "/too-short":  # declares a larger length than it sends
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nonly this")
         return False
-    if path == "/too-long":  # sends more than it says: the rest looks like a next answer
+    if path == "/too-long":  # sends more than it declares: the rest looks like another response
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfourHTTP/1.1 200 OK\r\nx-smuggled: 1\r\n\r\n")
         return True
-    if path == "/forbidden":  # in HTTP/2, that is
+    if path == "/forbidden":  # forbidden in HTTP/2
         writer.write(b"HTTP/1.1 200 OK\r\nte: gzip\r\ncontent-length: 0\r\n\r\n")
         return True
     if path == "/nonsense":
@@ -112,7 +112,7 @@ def answer(writer, status, body):
 
 
 async def close_idle(after):
-    """Connections without a request for so many seconds are closed from now on, whatever is on its way."""
+    """Close connections that have been idle for `after` seconds from now on, even if a request is in flight."""
     idle["seconds"] = after
 
 

@@ -1,5 +1,5 @@
-"""Load at a steady rate, whatever becomes of each request (an open loop), and connections that are held from beginning
-to end. Every failure is kept: from when to when it was under way, and why it failed. Nothing is tried twice."""
+"""Load at a steady rate independent of responses (an open loop), and connections that are held from beginning to
+end. Every failure is recorded with its start, end and error. Nothing is retried."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from collections import Counter
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 
 PAUSE = 0.1  # seconds between two messages on a held connection
-SILENCE = 10.0  # seconds without an answer that are too long
+SILENCE = 10.0  # seconds without a response that count as a failure
 
 
 class Steady:
@@ -32,7 +32,7 @@ class Steady:
             await asyncio.gather(*self.asking)
 
     async def ask(self, session, name, url, host):
-        """With POST, so that no client on the way repeats it."""
+        """Uses POST, so that no client on the way repeats the request."""
         self.sent[name] += 1
         begun = time.time()
         try:
@@ -111,7 +111,7 @@ async def steady_seen():
 
 
 async def steady_stop():
-    """Begin nothing any more, and let everything that is under way end."""
+    """Start no new request, and wait for those in flight."""
     load = running.pop()
     load.stopped.set()
     await asyncio.gather(*load.tasks)

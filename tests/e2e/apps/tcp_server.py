@@ -1,5 +1,5 @@
-"""Servers that speak no HTTP: an echo that knows half-close, one that greets first, one that closes its side first, and
-one for datagrams, the only one that does not speak TCP."""
+"""Servers of other protocols than HTTP: an echo that supports half-close, a server-first greeting, a server that
+half-closes first, and one for datagrams, the only one over UDP."""
 
 import asyncio
 import os
@@ -17,12 +17,12 @@ async def serve(kind, port):
         await loop.create_datagram_endpoint(Datagrams, local_addr=("0.0.0.0", port))
         return
     handler = {"echo": echo, "greeting": greeting, "closer": closer, "namer": namer}[kind]
-    # Both families by one socket, as most servers do.
+    # One socket for both families, as most servers do.
     await asyncio.start_server(handler, host=None, port=port, backlog=2048)
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """Each back, with who got it and from where."""
+    """Returns each datagram with the pod's name and the sender's address."""
 
     def connection_made(self, transport):
         self.transport = transport
@@ -32,10 +32,10 @@ class Datagrams(asyncio.DatagramProtocol):
 
 
 async def echo(reader, writer):
-    """Everything back; after the caller's end of file, one last word, then our own."""
+    """Return all bytes; after the caller's end of file, send a last line, then close."""
     said_something = False
     while data := await _read(reader):
-        if not said_something:  # probes connect too, and say nothing
+        if not said_something:  # probes connect without sending anything
             peers.append(writer.get_extra_info("peername")[0])
             said_something = True
         writer.write(data)
@@ -45,7 +45,7 @@ async def echo(reader, writer):
 
 
 async def greeting(reader, writer):
-    """As MySQL does: the server has the first word, and needs an answer to go on."""
+    """Server-first, like MySQL: send a greeting and wait for a response."""
     writer.write(f"greetings from {NAME}\n".encode())
     while line := await reader.readline():
         writer.write(b"you said " + line)
@@ -54,14 +54,14 @@ async def greeting(reader, writer):
 
 
 async def namer(reader, writer):
-    """Whatever comes first: who got it."""
+    """Return the pod's name after the first bytes."""
     if await _read(reader):
         writer.write(NAME.encode())
     await _close(writer)
 
 
 async def closer(reader, writer):
-    """Says one thing, closes its own side, and goes on listening."""
+    """Send one line, half-close, and keep reading."""
     writer.write(b"that is all from me\n")
     writer.write_eof()
     while data := await _read(reader):

@@ -1,4 +1,4 @@
-"""Builds give whole programs or none, one at a time, and who waits is told for what."""
+"""Builds produce complete programs or none, one at a time, and a waiting process reports what it waits for."""
 
 import fcntl
 import threading
@@ -39,7 +39,7 @@ def test_builds_what_is_missing_and_only_that(compiler):
     assert told == []
 
 
-def test_a_build_that_fails_leaves_no_program_and_says_why(compiler):
+def test_a_failed_build_leaves_no_program_and_raises_its_output(compiler):
     with pytest.raises(build.BuildFailed, match="no such luck"):
         build.ensure(["kubelet"], tell=lambda line: None)
     assert build.missing(["kubelet"]) == ["kubelet"]

@@ -1,4 +1,4 @@
-"""What a killed run left of a cluster is found by its records and removed; a cluster in use is not."""
+"""The leftovers of a killed run are found by their records and removed; a cluster in use is not."""
 
 import os
 from pathlib import Path

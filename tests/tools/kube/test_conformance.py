@@ -1,5 +1,5 @@
-"""What the suite says becomes a line for each test as it ends, and a sum; every image that its manifests name is known
-by its name."""
+"""The output of the suite becomes a line for each test as it ends, and a summary; every image in its manifests is
+known by its name."""
 
 import io
 import sys
@@ -10,7 +10,7 @@ from tools.kube.conformance import Outcome, Result
 
 from tools.kube import conformance
 
-# As Go's tests say it with `-test.v=test2json`.
+# The output of Go's tests with `-test.v=test2json`.
 SAID = """\x16=== RUN   TestConformance
     suite.go:388: 2026-01-01T00:00:00Z: Test Setup: Applying base manifests
 \x16=== RUN   TestConformance/HTTPRouteMatching
@@ -38,7 +38,7 @@ FAILED = Result("FAIL", "GatewayModifyListeners", 61.7)
 SKIPPED = Result("SKIP", "UDPRoute", 0.0)
 
 
-def test_each_test_that_ran_is_told_once_with_its_time_and_the_log_has_no_marks(tmp_path):
+def test_each_test_that_ran_is_reported_once_with_its_time_and_the_log_has_no_marks(tmp_path):
     told = []
     suite = (sys.executable, "-c", f"import sys; sys.stdout.write({SAID!r}); sys.exit(3)")
     code, results = conformance._run(suite, {}, tmp_path / "log", told.append)
@@ -61,7 +61,7 @@ def test_the_sum_has_the_count_of_each_profile_and_the_names_of_those_that_faile
     ]
 
 
-def test_a_suite_that_ended_by_itself_says_with_which_code():
+def test_the_summary_shows_the_exit_code_of_a_suite_that_ended_early():
     assert list(conformance.summary(Outcome("mesh", (), {}, 6.0, -9))) == [
         "mesh: 0 of 0 tests passed, 0 were not run, in 0.1 minutes",
         "  the suite itself ended with -9",

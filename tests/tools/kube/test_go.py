@@ -1,4 +1,4 @@
-"""A Go is found on PATH, or fetched from where Go itself would fetch modules, and never taken unseen."""
+"""Go is found on PATH, or fetched from the module proxies of Go itself, and always verified."""
 
 import zipfile
 
@@ -9,7 +9,7 @@ from tools.kube import go
 
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
-    """A Go on PATH that is too old to build with, but knows where modules come from."""
+    """A Go on PATH that is too old to build with, but has the settings of the module proxies."""
     monkeypatch.delenv("GOPROXY", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     program(tmp_path, "go1.19.8", proxy="https://one.test/,direct")
@@ -22,7 +22,7 @@ def program(directory, version, proxy=""):
     return path
 
 
-def test_asks_the_proxies_that_the_go_on_the_path_would(asked):
+def test_uses_the_module_proxies_of_the_go_on_the_path(asked):
     assert go.proxies() == ["https://one.test"]
 
 
@@ -31,7 +31,7 @@ def test_the_environment_wins(asked, monkeypatch):
     assert go.proxies() == ["http://two.test", "https://three.test"]
 
 
-def test_without_any_go_nobody_is_asked(monkeypatch, tmp_path):
+def test_without_any_go_there_are_no_module_proxies(monkeypatch, tmp_path):
     monkeypatch.delenv("GOPROXY", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert go.proxies() == []
@@ -51,7 +51,7 @@ def test_takes_the_one_on_the_path_if_it_is_new_enough(tmp_path, monkeypatch):
     assert go.find(tmp_path, pytest.fail) == new
 
 
-def test_says_what_to_do_when_there_is_none(tmp_path, monkeypatch):
+def test_a_missing_go_is_an_error_with_a_hint(tmp_path, monkeypatch):
     program(tmp_path, "go1.19.8")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     monkeypatch.setenv("GOPROXY", "off")

@@ -1,4 +1,4 @@
-"""What a killed run has started is ended by the next run, and nothing of one that still runs."""
+"""Programs of a killed run are ended by the next run; programs of a running one are not."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ with left_over.recorded() as records:
 
 @pytest.fixture
 def other_run(monkeypatch, tmp_path):
-    """Another process that has started a program: (it, the folder of its records, the program's record)."""
+    """Another process that has started a program: (the process, the folder of its records, the program's record)."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", RUN, str(tmp_path)]

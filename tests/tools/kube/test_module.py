@@ -1,4 +1,4 @@
-"""The module asks for what Kubernetes was released with, from places that a proxy has."""
+"""The module requires what Kubernetes was released with, from places that a proxy has."""
 
 from tools.kube import module
 
@@ -47,12 +47,12 @@ def test_the_module_is_ours_with_the_language_of_the_original():
     assert "\tk8s.io/kubernetes/cmd/kubelet" in lines
 
 
-def test_programs_are_told_their_release():
+def test_programs_are_linked_with_their_release():
     assert "-X k8s.io/component-base/version.gitVersion=v1.34.3" in module.version_flags()
     assert "-X k8s.io/component-base/version.gitMinor=34" in module.version_flags()
 
 
-def test_coredns_has_each_plugin_it_asks():
+def test_coredns_has_each_configured_plugin():
     text = module.coredns_main()
     for plugin in module.DNS_PLUGINS:
         assert f'_ "github.com/coredns/coredns/plugin/{plugin}"' in text

@@ -1,4 +1,4 @@
-"""Programs are known by process id and beginning, so that nothing else is ever ended in their place."""
+"""Programs are identified by process id and start time, so that no other process is ever ended in their place."""
 
 import os
 
@@ -31,7 +31,7 @@ def test_a_stale_record_ends_nothing(tmp_path):
     assert not (tmp_path / "sleeper.process").exists()
 
 
-def test_says_the_end_of_the_log_of_what_ended(tmp_path):
+def test_the_error_shows_the_end_of_the_log_of_an_ended_program(tmp_path):
     program = Program("speaker", ["sh", "-c", "echo last words; exit 3"], tmp_path)
     program.start()
     program._child.wait()

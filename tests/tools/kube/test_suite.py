@@ -1,4 +1,4 @@
-"""Both halves run at once, both are heard, and either one's failure is the whole's."""
+"""Both halves run at once, the output of both is printed, and the suite fails if either half fails."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from tools.kube.suite import run
 
 from eventually import eventually_blocking
 
-# Each waits until it has seen the other one begin.
+# Each waits until it has seen the other one start.
 MEET = """
 import pathlib, sys, time
 pathlib.Path(sys.argv[1]).touch()
@@ -24,19 +24,19 @@ def python(program, *arguments):
     return [sys.executable, "-c", program, *map(str, arguments)]
 
 
-def test_they_run_at_once_and_are_heard_one_after_the_other(tmp_path, capfd):
+def test_both_halves_run_at_once_and_their_output_is_printed_in_order(tmp_path, capfd):
     first, second = tmp_path / "first", tmp_path / "second"
     assert run(python(MEET, first, second), python(MEET, second, first)) == 0
     assert capfd.readouterr().out.splitlines() == ["first has met the other", "second has met the other"]
 
 
 @pytest.mark.parametrize(("first", "second", "code"), [(0, 0, 0), (1, 0, 1), (0, 2, 2), (1, 2, 1), (-9, 0, -9)])
-def test_either_ones_failure_is_the_wholes(first, second, code):
+def test_the_suite_fails_if_either_half_fails(first, second, code):
     program = "import os, sys; code = int(sys.argv[1]); os.kill(os.getpid(), 9) if code < 0 else sys.exit(code)"
     assert run(python(program, first), python(program, second)) == code
 
 
-# Cleans up when it is interrupted, and takes its time for that.
+# Cleans up slowly when it is interrupted.
 LONG = """
 import pathlib, sys, time
 file = pathlib.Path(sys.argv[1])
@@ -51,7 +51,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
-def test_who_stops_it_stops_both_and_both_clean_up(tmp_path, how):
+def test_stopping_the_suite_stops_both_halves_and_both_clean_up(tmp_path, how):
     first, second = tmp_path / "first", tmp_path / "second"
     whole = f"""
 import sys

@@ -117,7 +117,7 @@ def test_a_root_that_ends_soon_is_found():
     assert "are not certificates" in ending_roots("-----BEGIN CERTIFICATE-----\nx", ends)[0].what
 
 
-def test_a_root_that_a_cluster_has_published_is_looked_at(cluster_cli, place):
+def test_the_published_root_of_a_cluster_is_checked(cluster_cli, place):
     """The root is read from the control plane's namespace, here the namespace of the test."""
     data = {"root-cert.pem": "no certificate"}
     body = {"metadata": {"name": ROOT_CONFIG_MAP}, "data": data}

@@ -36,7 +36,7 @@ def test_what_does_not_run_has_no_memory():
     assert list(_family(0)) == [] and _private(2**22 + 1) == 0
 
 
-def test_problems_are_those_of_the_namespace_or_of_everybody():
+def test_problems_are_those_of_the_namespace_or_of_the_whole_mesh():
     def about(name):
         return Problem(Where(object=name), "x")
 

@@ -96,7 +96,7 @@ def test_without_a_mesh_there_is_still_the_machine(weft, tmp_path):
     assert "versions.json" in contents(tmp_path / "x.tar.gz")
 
 
-def test_of_a_cluster_no_secret_is_read_and_what_does_not_answer_is_named(cluster_cli, tmp_path):
+def test_a_cluster_report_reads_no_secret_and_lists_pods_that_do_not_respond(cluster_cli, tmp_path):
     server = cluster_cli.server
     name = f"bug-report-{os.getpid()}"
     server.make_namespace(name)
@@ -146,7 +146,7 @@ spec:
 """
 
 
-def test_what_virtual_services_say_of_secret_headers_is_not_in_it(weft, tmp_path):
+def test_secret_header_values_of_virtual_services_are_not_in_it(weft, tmp_path):
     (tmp_path / "mesh").mkdir(mode=0o755)
     tmp_path.chmod(0o755)
     (tmp_path / "mesh" / "mesh.yaml").write_text(SECRETIVE)

@@ -39,7 +39,7 @@ HIDDEN = "dXNlcjpw-s3cr3t"
     ids=lambda document: str(document)[:40],
 )
 @pytest.mark.parametrize("indent", [None, 2])
-def test_no_value_of_a_name_that_tells_a_secret_gets_through(document, indent):
+def test_values_of_fields_with_secret_names_are_redacted(document, indent):
     said = json.dumps({"configs": [document]}, indent=indent).encode()
     left = without_secrets(said)
     assert HIDDEN.encode() not in left and b"[redacted]" in left

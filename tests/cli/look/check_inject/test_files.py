@@ -64,7 +64,7 @@ def test_a_workload_of_one_machine_decides_for_itself(written, metadata, has, re
 
 
 @pytest.mark.parametrize("text", ["kind: Service\n", "[]", "", "kind: X\nspec: {template: {a: b}}\n"])
-def test_without_a_pod_there_is_nothing_to_say(written, text, capsys):
+def test_files_without_a_pod_are_an_error(written, text, capsys):
     with pytest.raises(click.exceptions.Exit):
         written(text)
     assert "no pod and no workload in these files\nhint: " in capsys.readouterr().err

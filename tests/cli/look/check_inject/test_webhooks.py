@@ -97,7 +97,7 @@ def test_an_excluded_namespace_is_the_reason():
     )
 
 
-def test_only_those_that_inject_are_looked_at():
+def test_only_injecting_webhooks_are_evaluated():
     strange = {"metadata": {"name": "other"}, "webhooks": [{"name": "a.example.com"}]}
     named = injector(Values(revision="canary"))
     found = configurations([strange, {"metadata": {"name": "empty"}}, named])

@@ -64,7 +64,7 @@ def test_a_command_has_the_flags_of_a_source_and_its_own():
     @with_source
     @click.option("--port", type=int)
     def command(source, port):
-        """Does it."""
+        """A command for the test."""
         got.append((source.file, port))
 
     assert CliRunner().invoke(command, ["--file", "x", "--port", "4"]).exit_code == 0
@@ -73,7 +73,7 @@ def test_a_command_has_the_flags_of_a_source_and_its_own():
     assert command.params[-1].name == "port"
 
 
-def test_whole_answers_are_json_or_yaml(capsys):
+def test_whole_dumps_are_printed_as_json_or_yaml(capsys):
     print_whole([{"name": "ä"}], "json")
     assert json.loads(capsys.readouterr().out) == [{"name": "ä"}]
     print_whole([{"name": "ä"}], "yaml")
