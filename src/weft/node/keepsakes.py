@@ -32,7 +32,7 @@ _MOST_BYTES = 256 * 1024
 
 
 class KeepsakesRefused(Exception):
-    """The state directory is not safe for keys: not in memory, not ours, or not a directory."""
+    """The state directory is not safe for keys: it is on a disk, another user owns it, or it is not a directory."""
 
     def __init__(self, what: str, hint: str, *, directory: Path) -> None:
         self.problem = Problem(Where(file=str(directory)), what, hint)
