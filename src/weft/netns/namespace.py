@@ -148,8 +148,8 @@ def run_in_new(work: Callable[[], _Result]) -> _Result:
 
 
 def open_low_ports(namespace: NetworkNamespace) -> None:
-    """Let every user listen on ports below 1024 in this namespace; the namespace has no other users who need
-    protection."""
+    """Let every user listen on ports below 1024 in this namespace. This is safe, because only the programs of one
+    pod run there."""
     try:
         run_in(namespace, lambda: Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0"))
     except OSError as error:
