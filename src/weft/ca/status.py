@@ -74,7 +74,8 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
         }[self.phase]
 
     def problems(self, now: datetime) -> tuple[Problem, ...]:
-        """Return the problem with changed files, if any, and the problems of `ends`."""
+        """Return a problem for each signing certificate that has expired or expires soon, and before them a problem
+        if the files of a plugged-in CA have changed and are invalid."""
         if not self.problem:
             return self.ends(now)
         what = f"the changed CA files are invalid; the old ones stay in use: {self.problem}"
