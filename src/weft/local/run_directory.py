@@ -236,7 +236,7 @@ def end_processes(where: NetworkNamespace, uid: int | None = None) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
-            log.warning("%s: processes %s do not end", where, pids)
+            log.warning("%s: processes %s still run %.0f s after SIGKILL", where, pids, _KILL_TIMEOUT)
             return
         time.sleep(0.005)
 

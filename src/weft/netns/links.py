@@ -167,7 +167,7 @@ def _run(namespace: NetworkNamespace, work: Callable[[], None]) -> None:
         }
         raise NetworkError(f"netlink: {error}", hints.get(error.code, ""), where=str(namespace)) from error
     except OSError as error:
-        raise NetworkError(f"cannot be set up: {error}", "run as root", where=str(namespace)) from error
+        raise NetworkError(f"the network cannot be set up: {error}", "run as root", where=str(namespace)) from error
 
 
 def _add_address(netlink: IPRoute, index: int, address: IPv4Interface | IPv6Interface) -> None:

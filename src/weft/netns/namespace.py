@@ -123,13 +123,17 @@ def run_in(namespace: NetworkNamespace, work: Callable[[], _Result]) -> _Result:
             handle = os.open(namespace.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             hint = "list the namespaces with: ip netns"
-            raise NetworkError(f"cannot be entered: {error.strerror}", hint, where=str(namespace)) from error
+            raise NetworkError(
+                f"the namespace cannot be entered: {error.strerror}", hint, where=str(namespace)
+            ) from error
         try:
             # A pod's init container has no privilege to enter a namespace, but is already in the right one.
             if not os.path.samestat(os.fstat(handle), os.stat("/proc/thread-self/ns/net")):  # noqa: PTH116
                 _call("setns", handle, _CLONE_NEWNET)
         except OSError as error:
-            raise NetworkError(f"cannot be entered: {error.strerror}", "run as root", where=str(namespace)) from error
+            raise NetworkError(
+                f"the namespace cannot be entered: {error.strerror}", "run as root", where=str(namespace)
+            ) from error
         finally:
             os.close(handle)
         return work()
@@ -207,7 +211,9 @@ def _directory_held() -> Iterator[None]:
     try:
         handle = _open_locked()
     except OSError as error:
-        raise NetworkError(f"cannot be prepared: {error.strerror}", "run as root", where=str(DIRECTORY)) from error
+        raise NetworkError(
+            f"the directory cannot be created or mounted: {error.strerror}", "run as root", where=str(DIRECTORY)
+        ) from error
     try:
         yield
     finally:
