@@ -127,7 +127,7 @@ def test_a_path_length_is_kept(tmp_path):
             b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
             "contains no certificates",
         ),
-        ("ca-key.pem", b"noise", "is not a private key"),
+        ("ca-key.pem", b"noise", "the file contains no private key"),
         ("ca-key.pem", key_pem(rsa.generate_private_key(65_537, 1024)).encode(), "is too weak"),
         (
             "ca-key.pem",

@@ -108,7 +108,7 @@ def test_a_key_of_another_user_is_not_used(store):
 
 def test_a_directory_that_others_may_write_to_is_not_used(tmp_path):
     tmp_path.chmod(0o777)
-    with pytest.raises(AuthorityError, match="other users may write to it"):
+    with pytest.raises(AuthorityError, match="other users may write to the directory"):
         Store(tmp_path)
 
 

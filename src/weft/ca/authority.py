@@ -38,7 +38,8 @@ _SHORTEST = timedelta(seconds=1)
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """How long an authority's certificates and roots are valid, and how long a rotation waits."""
+    """How long an authority's certificates and roots are valid, and how long a rotation waits before the new root
+    signs."""
 
     lifetime: timedelta = timedelta(hours=24)  # if none is requested
     longest: timedelta = timedelta(days=90)  # the limit of requested lifetimes

@@ -118,16 +118,20 @@ def read_plugged(directory: Path, now: float) -> Plugged:
     own = directory / CERTIFICATE
     certificates = _certificates(own)
     if not certificates:
-        raise AuthorityError("does not exist", f"a plugged-in CA has {CERTIFICATE} and {KEY}", file=own)
+        raise AuthorityError("the file does not exist", f"a plugged-in CA needs {CERTIFICATE} and {KEY}", file=own)
     signer, key = certificates[0], _key(directory / KEY)
     if signer.public_key() != key.public_key():
         raise AuthorityError(
-            f"is not the key of {CERTIFICATE}", "use a certificate and a key that belong together", file=directory / KEY
+            f"the key is not the key of {CERTIFICATE}",
+            "use a certificate and a key that belong together",
+            file=directory / KEY,
         )
     given = _certificates(directory / ROOTS) or ([signer] if _is_self_signed(signer) else [])
     if not given:
         raise AuthorityError(
-            "does not exist", f"{CERTIFICATE} is an intermediate: put its root into this file", file=directory / ROOTS
+            "the file does not exist",
+            f"{CERTIFICATE} is an intermediate: put its root into this file",
+            file=directory / ROOTS,
         )
     roots = list({certificate_pem(root): root for root in given}.values())[:_MOST_ROOTS]
     chain, root = _climb(signer, [*certificates[1:], *_certificates(directory / CHAIN)], roots, directory)
@@ -170,7 +174,9 @@ def _check_authority(certificate: x509.Certificate, file: Path, now: float, *, b
     at = datetime.fromtimestamp(now, UTC)
     if at >= certificate.not_valid_after_utc:
         raise AuthorityError(
-            f"{shown!a} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC", "replace it", file=file
+            f"{shown!a} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
+            "replace the certificate",
+            file=file,
         )
     if at < certificate.not_valid_before_utc:
         raise AuthorityError(
@@ -182,19 +188,19 @@ def _check_authority(certificate: x509.Certificate, file: Path, now: float, *, b
         constraints = _extension(certificate, x509.BasicConstraints)
         usage = _extension(certificate, x509.KeyUsage)
     except ValueError as error:
-        raise AuthorityError(f"{shown!a} has invalid extensions", "create it again", file=file) from error
+        raise AuthorityError(f"{shown!a} has invalid extensions", "create the certificate again", file=file) from error
     if constraints is None or not constraints.ca:
         reason = "it has no basic constraints" if constraints is None else "its basic constraints have CA:FALSE"
         raise AuthorityError(
             f"{shown!a} is not a CA: {reason}",
-            "create it again, with openssl: -addext basicConstraints=critical,CA:TRUE",
+            "create the certificate again, with openssl: -addext basicConstraints=critical,CA:TRUE",
             file=file,
         )
     # A certificate without a key usage extension may be used for everything (RFC 5280, 4.2.1.3).
     if usage is not None and not usage.key_cert_sign:
         raise AuthorityError(
             f"{shown!a} may not sign certificates: its key usage lacks keyCertSign",
-            "create it again, with openssl: -addext keyUsage=critical,keyCertSign,cRLSign",
+            "create the certificate again, with openssl: -addext keyUsage=critical,keyCertSign,cRLSign",
             file=file,
         )
     if constraints.path_length is not None and constraints.path_length < below:
@@ -231,26 +237,30 @@ def _certificates(path: Path) -> list[x509.Certificate]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise AuthorityError(f"cannot be read: {error.strerror}", f"try: ls -l {path}", file=path) from error
+        raise AuthorityError(f"the file cannot be read: {error.strerror}", f"try: ls -l {path}", file=path) from error
     try:
         return x509.load_pem_x509_certificates(text)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise AuthorityError(
-            "contains no certificates in PEM", "a certificate begins with -----BEGIN CERTIFICATE-----", file=path
+            "the file contains no certificates in PEM",
+            "a certificate begins with -----BEGIN CERTIFICATE-----",
+            file=path,
         ) from error
 
 
 def _key(path: Path) -> PrivateKey:
     text = read_secret(path)
     if text is None:
-        raise AuthorityError("does not exist", f"a plugged-in CA has {CERTIFICATE} and {KEY}", file=path)
+        raise AuthorityError("the file does not exist", f"a plugged-in CA needs {CERTIFICATE} and {KEY}", file=path)
     try:
         key = serialization.load_pem_private_key(text, password=None)
     except TypeError as error:
-        raise AuthorityError("is encrypted", f"decrypt it: openssl pkey -in {path} -out {KEY}", file=path) from error
+        raise AuthorityError(
+            "the key is encrypted", f"decrypt it: openssl pkey -in {path} -out {KEY}", file=path
+        ) from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise AuthorityError(
-            "is not a private key in PEM", "a key begins with -----BEGIN PRIVATE KEY-----", file=path
+            "the file contains no private key in PEM", "a key begins with -----BEGIN PRIVATE KEY-----", file=path
         ) from error
     if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= 2048:
         return key
@@ -259,7 +269,7 @@ def _key(path: Path) -> PrivateKey:
     if isinstance(key, ed25519.Ed25519PrivateKey):
         return key
     raise AuthorityError(
-        "is too weak, or of a kind that is not supported",
+        "the key is too weak, or of a kind that is not supported",
         "use P-256, P-384, Ed25519, or RSA of 2048 bits or more",
         file=path,
     )

@@ -118,7 +118,9 @@ class SelfMade:
             if self._store is not None:
                 self._store.save(state)
         except OSError as error:
-            raise AuthorityError(f"cannot be written: {error.strerror}", "is the disk full?", file=STATE) from error
+            raise AuthorityError(
+                f"the file cannot be written: {error.strerror}", "is the disk full?", file=STATE
+            ) from error
         self._adopt(state)
 
     def _beat(self, now: float, *, every: float = _HEARTBEAT) -> None:
@@ -192,5 +194,5 @@ def _save(store: Store, state: State) -> None:
         store.save(state)
     except OSError as error:
         raise AuthorityError(
-            f"cannot be written: {error.strerror}", "is the disk full?", file=store.directory / STATE
+            f"the file cannot be written: {error.strerror}", "is the disk full?", file=store.directory / STATE
         ) from error

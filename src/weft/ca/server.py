@@ -55,8 +55,8 @@ class CaServer:
         names: tuple[str, ...] = (),
         host_of: Callable[[str], str] | None = None,
     ) -> None:
-        """`names`: additional names for the server's own certificate. `host_of`: returns the host of a gRPC peer
-        string, if the string itself does not contain it."""
+        """`names`: additional names for the server's own certificate. `host_of`: a function from a gRPC peer string
+        to the client's host, for a server behind a proxy; by default, the host in the peer string."""
         self._service = service
         self._names = names
         self._host_of = host_of or _host

@@ -40,7 +40,7 @@ _RETRY_SECONDS = 5.0
 
 class ServingCertificate:
     def __init__(self, authority: Authority, names: tuple[str, ...] = (), *, lifetime: timedelta | None = None) -> None:
-        """Issue the first certificate, for NAMES and `names`. Raises AuthorityError."""
+        """Issue the first certificate, for the names in the constant `NAMES` and in `names`. Raises AuthorityError."""
         self._authority = authority
         self._names = tuple(dict.fromkeys((*NAMES, *names)))
         self._lifetime = lifetime

@@ -1,4 +1,5 @@
-"""The agent's source of certificates: in this process (`service.py`) or over the network (`client.py`)."""
+"""The interface through which the agent requests certificates. It is implemented by the CA in this process
+(`service.py`) and by the client of a CA on the network (`client.py`)."""
 
 from __future__ import annotations
 

@@ -74,16 +74,21 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
         }[self.phase]
 
     def problems(self, now: datetime) -> tuple[Problem, ...]:
-        """Return the problem with changed files, if any, and the problems of `ends`."""
+        """Return a problem for each signing certificate that has expired or expires soon, and before them a problem
+        if the files of a plugged-in CA have changed and are invalid."""
         if not self.problem:
             return self.ends(now)
         what = f"the changed CA files are invalid; the old ones stay in use: {self.problem}"
-        return Problem(Where(object="CA"), what, "fix them; no restart is needed"), *self.ends(now)
+        return Problem(Where(object="CA"), what, "correct the files; no restart is needed"), *self.ends(now)
 
     def ends(self, now: datetime) -> tuple[Problem, ...]:
         """Return a problem for each signing certificate that has expired or expires soon."""
         where, problems = Where(object="CA"), []
-        hint = "replace it in the CA's directory" if self.kind == PLUGGED_IN else "create a new root: weft ca rotate"
+        hint = (
+            "replace the certificate in the CA's directory"
+            if self.kind == PLUGGED_IN
+            else "create a new root: weft ca rotate"
+        )
         for certificate in self._what_signs():
             shown = f"{certificate.role} {certificate.subject!a}"
             when = f"{certificate.expires:%Y-%m-%d %H:%M:%S} UTC"
@@ -146,7 +151,7 @@ def refuse_unusable(directory: Path) -> None:
     """Raise AuthorityError if `directory` cannot be used for a CA. An empty or missing directory is accepted: a new
     root is created there."""
     if directory.exists() and not directory.is_dir():
-        raise AuthorityError("is not a directory", "pass a directory: --ca DIR", file=directory)
+        raise AuthorityError("this is not a directory", "pass a directory: --ca DIR", file=directory)
     if is_plugged_in(directory):
         read_plugged(directory, time.time())
     else:

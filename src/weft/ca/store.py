@@ -51,13 +51,13 @@ def read_state(directory: Path) -> State | None:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         # The decoder's message names fields, never their content.
         raise AuthorityError(
-            f"is not a valid state of weft's CA: {error}",
+            f"the file is not a valid state of weft's CA: {error}",
             "restore it from a backup; without this file weft creates a new root",
             file=path,
         ) from error
     if state.version != 1:
         raise AuthorityError(
-            f"was written by a newer weft (version {state.version})", "use that version of weft", file=path
+            f"the file was written by a newer weft (version {state.version})", "use that version of weft", file=path
         )
     return state
 
@@ -69,20 +69,21 @@ def read_secret(path: Path) -> bytes | None:
         with path.open("rb") as file:
             facts = os.fstat(file.fileno())
             if facts.st_mode & (stat.S_IRWXG | stat.S_IRWXO) and not _is_given(facts):
+                mode = stat.S_IMODE(facts.st_mode)
                 raise AuthorityError(
-                    f"contains a private key, and other users may read it (mode {stat.S_IMODE(facts.st_mode):04o})",
+                    f"the file contains a private key, and other users may read it (mode {mode:04o})",
                     f"check who could have read it, then: chmod 600 {path}",
                     file=path,
                 )
             if facts.st_uid not in (0, os.geteuid()):
                 raise AuthorityError(
-                    f"belongs to another user ({facts.st_uid})", f"chown {os.geteuid()} {path}", file=path
+                    f"the file belongs to another user ({facts.st_uid})", f"chown {os.geteuid()} {path}", file=path
                 )
             return file.read(1 << 20)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise AuthorityError(f"cannot be read: {error.strerror}", f"try: ls -l {path}", file=path) from error
+        raise AuthorityError(f"the file cannot be read: {error.strerror}", f"try: ls -l {path}", file=path) from error
 
 
 def _is_given(facts: os.stat_result) -> bool:
@@ -123,10 +124,12 @@ def _take(directory: Path) -> int:
         facts = directory.stat()
         if facts.st_uid not in (0, os.geteuid()):
             raise AuthorityError(
-                f"belongs to another user ({facts.st_uid})", "use a directory that belongs to you", file=directory
+                f"the directory belongs to another user ({facts.st_uid})",
+                "use a directory that belongs to you",
+                file=directory,
             )
         if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise AuthorityError("other users may write to it", f"chmod 700 {directory}", file=directory)
+            raise AuthorityError("other users may write to the directory", f"chmod 700 {directory}", file=directory)
         lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise AuthorityError(

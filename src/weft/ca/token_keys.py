@@ -31,7 +31,7 @@ def read_token_keys(path: Path) -> tuple[TokenKey, ...]:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise AuthorityError(f"cannot be read: {error.strerror}", _HINT, file=path) from error
+        raise AuthorityError(f"the file cannot be read: {error.strerror}", _HINT, file=path) from error
     if len(text) > _MOST_BYTES:
         raise AuthorityError(f"the file is larger than {_MOST_BYTES // 1024} KiB", _HINT, file=path)
     try:

@@ -23,7 +23,7 @@ def parse(words: str) -> list[tuple[str, str]]:
         logger = logger.rstrip(":").rpartition("::")[2]
         level = _SHORT.get(level, level)
         if level not in LEVELS:
-            hint = did_you_mean(level, LEVELS) or f"one of: {', '.join(LEVELS)}"
+            hint = did_you_mean(level, LEVELS) or f"use one of: {', '.join(LEVELS)}"
             raise EnvoyError(f"`{word}` has no valid log level", f"{hint}\nfor example: --level rbac:debug,info")
         pairs.append((logger or ALL, level))
     return sorted(pairs, key=lambda pair: pair[0] != ALL)
@@ -34,7 +34,7 @@ def check(pairs: list[tuple[str, str]], known: dict[str, str]) -> None:
     error does not leave half of the levels set."""
     for logger, _ in pairs:
         if logger != ALL and logger not in known:
-            hint = did_you_mean(logger, known) or f"its loggers: {', '.join(known)}"
+            hint = did_you_mean(logger, known) or f"use one of its loggers: {', '.join(known)}"
             raise EnvoyError(f"Envoy has no logger `{logger}`", hint)
 
 

@@ -127,7 +127,8 @@ def _put_routes_inside(listener: listener_pb2.Listener, routes: Mapping[str, rou
 
 
 def _add_listener_for(listener: listener_pb2.Listener, routes: Sequence[route_pb2.RouteConfiguration]) -> None:
-    """Add routes that no listener refers to, so that Envoy validates them too, to `listener`, which is never opened."""
+    """Fill `listener` with one filter chain for each of `routes`, which no other listener refers to, so that Envoy
+    validates them too. The listener's port is never opened."""
     listener.name = "routes-without-a-listener"
     listener.address.socket_address.address = "127.0.0.1"
     listener.address.socket_address.port_value = 1

@@ -263,7 +263,7 @@ def _image(text: str) -> str:
 
 def _level(text: str) -> str:
     if text not in LOG_LEVELS:
-        raise ValueError(f"`{text[:64]}` is not a log level: {', '.join(LOG_LEVELS)}")
+        raise ValueError(f"`{text[:64]}` is not a log level; use one of {', '.join(LOG_LEVELS)}")
     return text
 
 

@@ -32,7 +32,8 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], settings: InjectionSettings) -> Decision:
-    """Decide for a pod in a namespace with these `labels`. All commands use this function, so that they agree."""
+    """Decide whether a pod gets a sidecar. `labels` are those of its namespace. All commands use this function, so
+    that they agree."""
     namespace_labels = {**labels, "kubernetes.io/metadata.name": namespace}
     pod_labels = _strings(pod, "labels")
     webhooks = selectors(
@@ -50,7 +51,7 @@ def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], se
 
 
 def required(pod: Mapping[str, Any], namespace: str, settings: InjectionSettings) -> Decision:
-    """Decide for a pod that the API server has sent to the injector."""
+    """Decide whether a pod that the API server has sent to the injector gets a sidecar."""
     spec = pod.get("spec")
     if isinstance(spec, Mapping) and spec.get("hostNetwork"):
         return Decision(

@@ -1,8 +1,10 @@
-"""Gateway pods: here the container `istio-proxy` does not override an injected sidecar, it is the pod's main container.
+"""Gateway pods: here the container `istio-proxy` does not override an injected sidecar, it is the pod's main
+container.
 
-A pod is a gateway by Istio's annotation for templates, as in Istio's gateway chart. Its container has the image `auto`,
-and the injector completes it. Nothing is redirected, no probe is rewritten, no container waits for it, and the pod does
-not get the label for mesh TLS: a gateway's callers may be outside the mesh.
+A pod is a gateway if its annotation `inject.istio.io/templates` is `gateway`, as in Istio's gateway chart. Its
+container has the image `auto`, and the injector completes it. Nothing is redirected, no probe is rewritten, no other
+container waits for the proxy, and the pod does not get the label for mesh TLS: a gateway's callers may be outside
+the mesh.
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ def is_gateway(annotations: Mapping[str, str], named: str) -> bool:
 
 
 def of_gateway(wishes: Wishes, settings: InjectionSettings, own: Mapping[str, Any]) -> Wishes:
-    """Return the settings of a gateway pod. `own` is the pod's own `istio-proxy` container. Unless its concurrency is
-    set, the proxy gets one worker per CPU of its limit, because the pod runs nothing else."""
+    """Return the settings of a gateway pod. `own` is the pod's own `istio-proxy` container. Unless the pod sets the
+    proxy's concurrency, the proxy gets one worker per CPU of the container's limit, because the pod runs nothing
+    else."""
     is_set = wishes.concurrency != settings.concurrency
     workers = wishes.concurrency if is_set else max(1, math.ceil(_limit(wishes, own, "cpu")))
     return msgspec.structs.replace(

@@ -56,7 +56,8 @@ def _joined(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
 
 
 def _with_one_source(merged: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the alternatives of what `theirs` sets: a variable with a value has no valueFrom, a probe one handler."""
+    """Where Kubernetes allows only one of several fields, keep the one that `theirs` sets: `value` or `valueFrom` of
+    a variable, one handler of a probe."""
     for alternatives in (("value", "valueFrom"), ("httpGet", "tcpSocket", "grpc", "exec", "sleep")):
         chosen = [each for each in alternatives if each in theirs]
         if chosen:

@@ -63,7 +63,8 @@ def inject(
     owner: WorkloadOwner | None = None,
 ) -> Injected:
     """Return a copy of the pod with its proxy. `native_sidecars`, `sleep_hooks`: whether the cluster supports them.
-    `owner` is given where the pod is a template. Raises InjectionRefused."""
+    `owner` is passed if `pod` is a pod template; otherwise the owner is found in the pod's metadata. Raises
+    InjectionRefused."""
     named = _name(pod, namespace)
     _check_shape(pod, named)
     injection = _Injection(strip(pod), namespace, settings, render, named, native_sidecars, owner)
@@ -245,9 +246,10 @@ class _Injection:
         )
 
     def _place(self, ours: list[dict[str, Any]]) -> None:
-        """Add weft's containers to the pod. A native sidecar and its init container come before every other init
-        container, so that these also use the mesh. Otherwise the redirect comes after them, so that they reach the
-        network directly while the proxy is not running yet."""
+        """Add weft's containers to the pod. A native sidecar and its init container come before the pod's own init
+        containers, so that these also use the mesh. With an ordinary sidecar, the init container that redirects
+        traffic comes after the pod's own ones, so that these reach the network directly: the proxy does not run
+        yet."""
         apps, init = self._spec["containers"], self._spec.get("initContainers", [])
         proxy = [each for each in ours if each["name"] == containers.PROXY]
         others = [each for each in ours if each["name"] != containers.PROXY]
@@ -393,7 +395,8 @@ def _name(pod: Mapping[str, Any], namespace: str) -> str:
 
 
 def _check_shape(pod: Mapping[str, Any], named: str) -> None:
-    """Check only the fields that injection relies on. The API server validates the rest, with better messages."""
+    """Raise InjectionRefused if a field that injection relies on has the wrong type. The API server validates the
+    other fields, with better messages."""
 
     def refuse(field: str, what: str) -> None:
         raise InjectionRefused([Problem(Where(object=named, field=field), what)])

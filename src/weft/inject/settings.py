@@ -128,7 +128,7 @@ def _check(settings: InjectionSettings, named: str) -> None:
                 if what := problem_of_quantity(quantity):
                     refuse(f"{part}.{kind}.{name}", what, "write it as 100m or 128Mi")
     if settings.log_level not in LOG_LEVELS:
-        refuse("logLevel", f"`{settings.log_level}` is not a log level of Envoy", f"one of {', '.join(LOG_LEVELS)}")
+        refuse("logLevel", f"`{settings.log_level}` is not a log level of Envoy", f"use one of {', '.join(LOG_LEVELS)}")
     for pair in filter(None, settings.component_log_level.split(",")):
         if pair.partition(":")[2] not in LOG_LEVELS:
             refuse(

@@ -1,9 +1,9 @@
 """The selectors of one revision's MutatingWebhookConfiguration, as data: for which pods the API server calls the
 injector.
 
-They are Istio's, and the ones that `install` writes into the cluster. No pod is selected by the webhooks of two
-revisions. The called injector then decides in `decision.py`. A pod that no webhook selects can also not fail because of
-one.
+They are the same as Istio's, and `install` writes them into the cluster. No pod is selected by the webhooks of two
+revisions. For a selected pod, the injector then decides (`decision.py`). A pod that no webhook selects is created
+even if the injector is down.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Webhook(msgspec.Struct, frozen=True):
 def selectors(
     revision: str, *, namespaces_by_default: bool = False, excluded: tuple[str, ...] = CLUSTER_NAMESPACES
 ) -> tuple[Webhook, ...]:
-    """Return the webhooks of a revision. Those of the default revision also select by the labels that name no revision.
+    """Return the webhooks of a revision. Those of the default revision also select by labels that name no revision,
+    such as `istio-injection: enabled`; with `namespaces_by_default`, they also select pods without any label.
     `excluded` are the namespaces that no webhook selects."""
     not_excluded = SelectorRequirement("kubernetes.io/metadata.name", "NotIn", excluded)
 

@@ -99,7 +99,7 @@ def _at(item: Any, place: tuple[str, ...] | None) -> dict[str, Any] | None:
 
 
 def _owner(item: dict[str, Any], pod: dict[str, Any], metadata: dict[str, Any]) -> WorkloadOwner | None:
-    """Return the owner that the webhook will find for the pods of this template."""
+    """Return the owner that the webhook will find for the pods of this template; None if `item` is itself a pod."""
     if item["kind"] == "Pod":
         return None
     reference = {

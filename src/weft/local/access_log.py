@@ -19,7 +19,7 @@ from weft.model.settings import Settings
 from weft.netns.view import closed_ancestors, may
 
 _STREAMS = ("/dev/stdout", "/dev/stderr")
-_HINT = "write it to /dev/stdout, and read it with: weft logs --proxy WORKLOAD"
+_HINT = "write the access log to /dev/stdout, and read it with: weft logs --proxy WORKLOAD"
 
 
 def writable(settings: Settings) -> tuple[Settings, tuple[Problem, ...]]:

@@ -98,8 +98,9 @@ class Detection:
 
 
 def _named(what: str, ports: _Ports, *, declared: bool) -> Iterator[str]:
-    """Yield one text, `WHAT: PORT, PORT`, of the ports on which Envoy detects the protocol and whose protocol is
-    declared or not (`declared`). Yield nothing if there is no such port."""
+    """Yield the text `WHAT: PORT, PORT` for the inbound ports on which Envoy detects the protocol: with `declared`,
+    the ports that are declared with different protocols, otherwise the undeclared ones. Yield nothing if there
+    are none."""
     looked_into = [(number, carried.first is not Protocol.UNDECLARED) for number, carried in ports if carried.detected]
     if numbers := [str(number) for number, said in looked_into if said is declared]:
         yield f"{what}: {', '.join(numbers)}"

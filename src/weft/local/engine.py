@@ -240,7 +240,8 @@ class Engine:
     # DNS queries of pods
 
     def forget_names(self) -> None:
-        """Discard the cached meaning of names and addresses after a change of services or pods."""
+        """Discard the cached DNS index, and let the bridge's rules be computed again, after a change of services or
+        pods."""
         self.lookups.forget()
         self._virtual_addresses.changed()
 

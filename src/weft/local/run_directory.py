@@ -134,9 +134,9 @@ def output_file(name: str, base: Path | None = None) -> Path:
 
 
 def namespace_prefix(name: str, base: Path | None = None) -> str:
-    """Return the prefix of the names of a mesh's network namespaces. Namespaces are shared by the whole machine, while
-    a mesh's name is unique only in its base directory: a prefix for another base directory contains a hash of its
-    path."""
+    """Return the prefix of the names of a mesh's network namespaces. Namespaces are shared by the whole machine,
+    while a mesh's name is unique only in its base directory. So the prefix contains a hash of the base
+    directory's path, unless that is the default one."""
     import hashlib
 
     real = os.path.realpath(base or base_directory())
@@ -236,7 +236,7 @@ def end_processes(where: NetworkNamespace, uid: int | None = None) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
-            log.warning("%s: processes %s do not end", where, pids)
+            log.warning("%s: processes %s still run %.0f s after SIGKILL", where, pids, _KILL_TIMEOUT)
             return
         time.sleep(0.005)
 
@@ -310,7 +310,8 @@ def _remove_empty_base(base: Path) -> None:
 
 
 def _users_of_others(path: Path) -> set[int]:
-    """Return the first UIDs of all other meshes, including killed ones, whose apps may still run."""
+    """Return the first UID of the range of each other mesh in the same base directory. Killed meshes are included,
+    because their apps may still run."""
     owners = (_owner(entry / "lock") for entry in path.parent.iterdir() if entry != path)
     return {owner.users for owner in owners if owner is not None}
 

@@ -105,7 +105,9 @@ class MeshServer:
         command = msgspec.json.decode(await request.read(), type=tuple[str, ...])
         pod = self._pod(request)
         if not namespace.exists(pod.namespace):
-            raise LocalError(f"pod {pod.plan.key} is not running ({pod.phase})", f"weft logs {pod.plan.name}")
+            raise LocalError(
+                f"pod {pod.plan.key} is not running ({pod.phase})", f"see its log: weft logs {pod.plan.name}"
+            )
         wanted = pod.command(command)
         try:
             return _json(Entrance(exec_argv(wanted), carried_environment(wanted)))

@@ -21,7 +21,8 @@ _RESTORE: dict[Family, str] = {4: "iptables-restore", 6: "ip6tables-restore"}
 
 
 class VirtualAddress(msgspec.Struct, frozen=True):
-    """One port of one service address and the pods that it is forwarded to. All addresses are of one family."""
+    """One port of one service address and the pods that it is forwarded to. The service's and the pods' addresses
+    are of the same IP family."""
 
     address: str
     port: int
@@ -34,8 +35,8 @@ class VirtualAddress(msgspec.Struct, frozen=True):
 
 
 def balance(bridge: NetworkNamespace, wanted: Sequence[VirtualAddress]) -> None:
-    """Replace the bridge's rules, so that exactly these addresses are forwarded. Connections made before keep their
-    target."""
+    """Replace the nat table of the namespace `bridge`, so that exactly the addresses in `wanted` are forwarded.
+    Established connections keep their target."""
     families: tuple[Family, ...] = (4, 6) if ipv6_available() else (4,)
 
     def install() -> None:
@@ -58,7 +59,8 @@ def balance(bridge: NetworkNamespace, wanted: Sequence[VirtualAddress]) -> None:
 
 
 def rules(wanted: Sequence[VirtualAddress]) -> str:
-    """Return the nat table of one family, as input of iptables-restore."""
+    """Return the nat table that forwards `wanted`, as input of iptables-restore. All of `wanted` must be of one IP
+    family."""
     return "\n".join(
         [
             "*nat",

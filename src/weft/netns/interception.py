@@ -59,8 +59,8 @@ class Interception(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_arguments(cls, arguments: Sequence[str]) -> Interception:
-        """Parse the command line of istio-iptables. An omitted argument has istio-iptables' default, which is often:
-        nothing."""
+        """Parse the command line of istio-iptables. An omitted argument has istio-iptables' default: its usual ports
+        and user, but no ports and ranges to redirect."""
         values = dict(_pairs(arguments))
         mode = values.get("-m", "")
         if mode == "TPROXY":

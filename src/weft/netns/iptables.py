@@ -61,7 +61,7 @@ def apply_once(namespace: NetworkNamespace, interception: Interception) -> None:
 
 
 def remove(namespace: NetworkNamespace) -> None:
-    """Remove the rules; connections made before stay redirected. Idempotent."""
+    """Remove the rules. Established connections stay redirected. Idempotent."""
 
     def uninstall(family: Family) -> None:
         removal = _removal(namespace, family)
@@ -72,9 +72,9 @@ def remove(namespace: NetworkNamespace) -> None:
 
 
 def _mark(interception: Interception) -> str:
-    """Return the name of the chain that records this interception. It is a hash of the arguments, not of the rules: a
-    pod applies them again whenever its proxy restarts, and by then another version of weft may generate different
-    rules for the same arguments."""
+    """Return the name of the chain that records this interception. The name contains a hash of the arguments, not of
+    the rules: a pod requests the same arguments again whenever its proxy restarts, and by then another version of
+    weft may generate different rules for them."""
     arguments = interception.arguments()
     options = [f"{flag} {value}" for flag, value in zip(arguments[::2], arguments[1::2], strict=True) if value]
     return f"{_MARK}{blake2b(' '.join(options).encode(), digest_size=8).hexdigest()}"

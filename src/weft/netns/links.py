@@ -91,9 +91,9 @@ def make_bridge(bridge: Bridge) -> None:
 
 
 def _refuse_unassigned_addresses(netlink: IPRoute, family: int) -> None:
-    """Route every unassigned address to the bridge itself, where nothing listens, so that each connection to it is
-    refused at once. A router would send "unreachable", but rate-limited, and the other callers would wait for a
-    timeout."""
+    """Route every unassigned address to the bridge itself, where nothing listens, so that the kernel refuses each
+    connection at once. A router would answer with ICMP "unreachable" messages, but only a limited number per
+    second; the callers that get none would wait for a timeout."""
     netlink.route(
         "add", family=family, dst="default", type=_LOCAL_ROUTE, scope=_HOST_SCOPE, oif=_LOOPBACK_INDEX, priority=4096
     )
@@ -167,7 +167,7 @@ def _run(namespace: NetworkNamespace, work: Callable[[], None]) -> None:
         }
         raise NetworkError(f"netlink: {error}", hints.get(error.code, ""), where=str(namespace)) from error
     except OSError as error:
-        raise NetworkError(f"cannot be set up: {error}", "run as root", where=str(namespace)) from error
+        raise NetworkError(f"the network cannot be set up: {error}", "run as root", where=str(namespace)) from error
 
 
 def _add_address(netlink: IPRoute, index: int, address: IPv4Interface | IPv6Interface) -> None:

@@ -9,8 +9,8 @@ _LOOPBACK = ("0100007F", "00000000000000000000000001000000")
 
 
 def listening(pid: int) -> frozenset[tuple[int, int]]:
-    """Return (4 or 6, port) of every TCP socket that accepts connections from outside, in the namespace of process
-    `pid`."""
+    """Return (IP version, port) of every TCP socket, in the network namespace of process `pid`, that accepts
+    connections from outside."""
     own = {(4, port) for port in _ports(pid, "tcp")}
     for port in _ports(pid, "tcp6"):
         own |= {(6, port), (4, port)}  # an IPv6 socket also accepts IPv4, unless IPV6_V6ONLY is set
@@ -18,7 +18,8 @@ def listening(pid: int) -> frozenset[tuple[int, int]]:
 
 
 def inward(pid: int) -> frozenset[int]:
-    """Return the ports that only a loopback address listens on, so that they cannot be reached from outside."""
+    """Return the ports on which the programs in the network namespace of process `pid` listen only at a loopback
+    address, so that they cannot be reached from outside."""
     of_its_own = {port for table in ("tcp", "tcp6") for port in _ports(pid, table, loopback=True)}
     return frozenset(of_its_own - {port for _, port in listening(pid)})
 

@@ -18,8 +18,8 @@ _HARMLESS = (errno.EEXIST, errno.EACCES, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT
 
 
 def carry_inbound_source(namespace: NetworkNamespace) -> bool:
-    """Add `::6` to the loopback of `namespace`, and return whether it has the address now. Idempotent. Needs NET_ADMIN,
-    and raises OSError without it."""
+    """Add `::6` to the loopback interface of `namespace`. Return whether the interface has the address now; False if
+    the namespace has no IPv6. Idempotent. Raises OSError without NET_ADMIN."""
 
     def add() -> bool:
         try:

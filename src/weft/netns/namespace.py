@@ -123,13 +123,17 @@ def run_in(namespace: NetworkNamespace, work: Callable[[], _Result]) -> _Result:
             handle = os.open(namespace.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             hint = "list the namespaces with: ip netns"
-            raise NetworkError(f"cannot be entered: {error.strerror}", hint, where=str(namespace)) from error
+            raise NetworkError(
+                f"the namespace cannot be entered: {error.strerror}", hint, where=str(namespace)
+            ) from error
         try:
             # A pod's init container has no privilege to enter a namespace, but is already in the right one.
             if not os.path.samestat(os.fstat(handle), os.stat("/proc/thread-self/ns/net")):  # noqa: PTH116
                 _call("setns", handle, _CLONE_NEWNET)
         except OSError as error:
-            raise NetworkError(f"cannot be entered: {error.strerror}", "run as root", where=str(namespace)) from error
+            raise NetworkError(
+                f"the namespace cannot be entered: {error.strerror}", "run as root", where=str(namespace)
+            ) from error
         finally:
             os.close(handle)
         return work()
@@ -148,8 +152,8 @@ def run_in_new(work: Callable[[], _Result]) -> _Result:
 
 
 def open_low_ports(namespace: NetworkNamespace) -> None:
-    """Let every user listen on ports below 1024 in this namespace; the namespace has no other users who need
-    protection."""
+    """Let every user listen on ports below 1024 in this namespace. This is safe, because only the programs of one
+    pod run there."""
     try:
         run_in(namespace, lambda: Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0"))
     except OSError as error:
@@ -207,7 +211,9 @@ def _directory_held() -> Iterator[None]:
     try:
         handle = _open_locked()
     except OSError as error:
-        raise NetworkError(f"cannot be prepared: {error.strerror}", "run as root", where=str(DIRECTORY)) from error
+        raise NetworkError(
+            f"the directory cannot be created or mounted: {error.strerror}", "run as root", where=str(DIRECTORY)
+        ) from error
     try:
         yield
     finally:

@@ -46,7 +46,7 @@ def _missing_rights() -> list[Problem]:
         hint = "in a container: run it with --privileged" if os.geteuid() == 0 else "sudo weft up"
         problems.append(Problem(Where(), what, hint))
     if not os.access("/run", os.W_OK):
-        problems.append(Problem(Where(file="/run"), "cannot be written to", "sudo weft up"))
+        problems.append(Problem(Where(file="/run"), "this user cannot write to the directory", "sudo weft up"))
     return problems
 
 

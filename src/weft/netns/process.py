@@ -99,8 +99,8 @@ async def end(process: Process, grace: float = 5.0) -> int:
 
 
 async def last_words(reading: asyncio.Future[None]) -> None:
-    """Wait until the rest of an ended process's output was read. The wait is short, because a child may keep the pipe
-    open."""
+    """Wait until `reading`, the task that reads an ended process's output, is done. The wait is short, because a
+    child of the process may keep the pipe open."""
     with contextlib.suppress(TimeoutError):
         # Not `wait_for`: in Python 3.11 it can swallow a cancellation that arrives just as `reading` finishes.
         async with asyncio.timeout(_LAST_WORDS):
@@ -108,7 +108,9 @@ async def last_words(reading: asyncio.Future[None]) -> None:
 
 
 def exec_argv(wanted: Spawn) -> list[str]:
-    """Return the command for os.execve (with `carried_environment`) that gives a person's terminal the same view."""
+    """Return the arguments of os.execve that replace the calling process by the program, so that it runs in the
+    caller's terminal with the user, network and files of `wanted`. Pass `carried_environment` as its environment.
+    Raises NetworkError."""
     check(wanted)
     return _command(wanted, reports=False, dies_with_parent=False)
 
@@ -120,7 +122,8 @@ def carried_environment(wanted: Spawn) -> dict[str, str]:
 
 
 def check(wanted: Spawn) -> None:
-    """Raise NetworkError, with the name of what is wrong, if the program could not run. Nothing is started."""
+    """Raise NetworkError if the program could not run, for example because the file or the working directory does
+    not exist. Nothing is started."""
     where = _where(wanted)
     if not wanted.argv or not wanted.argv[0]:
         raise NetworkError("the command is empty", "give the program to run", where=where)
@@ -144,8 +147,9 @@ def check(wanted: Spawn) -> None:
 
 
 def _command(wanted: Spawn, *, reports: bool, dies_with_parent: bool) -> list[str]:
-    """Return the command line that starts the program. With `reports`, standard input is a pipe to weft: setup errors
-    are written there, or `ready` if there are none."""
+    """Return the command line that starts the program. With `reports`, standard input must be the write end of a
+    pipe to weft: the setup writes its errors there, or `ready` if there are none. With `dies_with_parent`, the
+    kernel kills the program when its parent ends."""
     setup = [*mount_lines(wanted.view, wanted.uid, wanted.gid), f"cd {shlex.quote(wanted.working_directory)}"]
     if wanted.hostname:
         # The kernel accepts 64 bytes; kubelet shortens host names in the same way.

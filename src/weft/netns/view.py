@@ -42,8 +42,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mount_lines(view: View, uid: int, gid: int) -> list[str]:
-    """Return shell lines to run as root in a new, private mount namespace, while at least one network namespace has a
-    name."""
+    """Return the shell lines that mount `view` for this user. They must run as root in a new, private mount
+    namespace, and need /run/netns, which exists while at least one network namespace has a name."""
     # New directories are assembled at /run/netns: it exists, and a pod does not need to see its content.
     stage = _quoted(DIRECTORY)
     # A mount of a network namespace that is copied into a process would keep the deleted namespace alive as long as the
@@ -109,8 +109,8 @@ def _covers(view: View, uid: int, gid: int) -> Iterator[_Cover]:
 
 
 def _expanded(paths: Sequence[Path], uid: int, gid: int) -> Iterator[Path]:
-    """Yield the paths; a directory closed to the user is replaced by its entries, because it cannot be shown as a
-    whole."""
+    """Yield the paths. A directory that the user may not enter cannot be shown as a whole, so its entries are
+    yielded instead."""
     for path in paths:
         if not _is_closed(path, uid, gid):
             yield path

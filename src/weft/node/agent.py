@@ -64,7 +64,8 @@ class Agent:
             await asyncio.wait({self._following})
 
     async def open(self, workload: str, doorway: Doorway) -> None:
-        """Open only the workload's socket and serve the roots there: its identity is not known. Raises DoorError."""
+        """Open the workload's socket and serve only the roots there, without a certificate, because the workload's
+        identity is not known yet. Raises DoorError."""
         await self._stop(workload, gone=False)
         await self._secrets.open(workload, doorway)
         self._put_roots(workload)

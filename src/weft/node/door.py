@@ -106,7 +106,7 @@ class WorkloadSocket:
         try:
             theirs, ours = Path(f"/proc/{visitor.pid}/ns/net").stat(), doorway.network.stat()
         except OSError as error:
-            return f"cannot read its network namespace: {error}"
+            return f"its network namespace cannot be read: {error}"
         return "" if os.path.samestat(theirs, ours) else f"it is not in the network namespace {doorway.network.name}"
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,9 +1,9 @@
-"""The certificate of one workload over time: read the token, generate a key, request a certificate, and repeat before
-the certificate expires.
+"""The certificate of one workload over time: read the token, generate a key, request a certificate, and repeat
+before the certificate expires.
 
 Input: a `Bearer` with a function that returns the workload's token. Output: a `Certified` for each new certificate.
 Rules: a key is used for one certificate and is sent only to the workload's own Envoy; a failed renewal keeps the
-current certificate; a failure is reported with its start, its reason and the time left.
+current certificate; a failure is reported with its reason, its start, and the expiry of the current certificate.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _MOST_BYTES = 256 * 1024
 
 
 class KeepsakesRefused(Exception):
-    """The state directory is not safe for keys: not in memory, not ours, or not a directory."""
+    """The state directory is not safe for keys: it is on a disk, another user owns it, or it is not a directory."""
 
     def __init__(self, what: str, hint: str, *, directory: Path) -> None:
         self.problem = Problem(Where(file=str(directory)), what, hint)
@@ -128,15 +128,17 @@ def _refuse_unless_in_memory(directory: Path) -> None:
         directory.mkdir(mode=0o700, exist_ok=True)
         status, kind = directory.lstat(), _kind_of(directory)
     except OSError as error:
-        raise KeepsakesRefused(f"cannot be used: {error.strerror}", hint, directory=directory) from error
+        raise KeepsakesRefused(f"the directory cannot be used: {error.strerror}", hint, directory=directory) from error
     if not stat.S_ISDIR(status.st_mode):
-        raise KeepsakesRefused("is not a directory", hint, directory=directory)
+        raise KeepsakesRefused("this is not a directory", hint, directory=directory)
     if kind not in _IN_MEMORY:
         raise KeepsakesRefused(
-            f"is on a disk (file system {kind:#x}), where keys must not be stored", hint, directory=directory
+            f"the directory is on a disk (file system {kind:#x}), where keys must not be stored",
+            hint,
+            directory=directory,
         )
     if status.st_uid != os.geteuid():
-        raise KeepsakesRefused(f"belongs to user {status.st_uid}", hint, directory=directory)
+        raise KeepsakesRefused(f"the directory belongs to user {status.st_uid}", hint, directory=directory)
     if status.st_mode & 0o077:
         # Kubelet creates an emptyDir with access for all users. Only this container mounts it, and from here on only
         # root can enter.

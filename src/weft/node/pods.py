@@ -84,7 +84,8 @@ class NodePods:
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def __len__(self) -> int:
-        """Return the number of pods whose name is known."""
+        """Return the number of served pods. A pod that was recovered without kept state is not counted until
+        kubelet's next call for its volume."""
         return len(self._served)
 
     async def publish(self, volume: Volume, pod: KubeletPod, token: str) -> None:

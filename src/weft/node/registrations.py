@@ -131,13 +131,14 @@ def refuse_unless_ours_alone(directory: Path) -> None:
         status = directory.stat()
     except OSError as error:
         raise DirectoryRefused(
-            f"cannot be read: {error.strerror}", f"create it: mkdir -m 700 -p {directory}", file=directory
+            f"the directory cannot be read: {error.strerror}", f"create it: mkdir -m 700 -p {directory}", file=directory
         ) from error
     if not stat.S_ISDIR(status.st_mode):
-        raise DirectoryRefused("is not a directory", "give a directory: --workloads DIR", file=directory)
+        raise DirectoryRefused("this is not a directory", "give a directory: --workloads DIR", file=directory)
     if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
         raise DirectoryRefused(
-            f"is open to other users (owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}); every user "
+            f"the directory is open to other users (owner {status.st_uid}, mode {mode:04o}); every user "
             "who can write there could declare any identity",
             f"chown {os.geteuid()} {directory} && chmod 700 {directory}",
             file=directory,
@@ -227,8 +228,8 @@ def _read(file: Path) -> bytes:
     with os.fdopen(descriptor, "rb") as opened:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise ValueError("is not a file that only root can write")
+            raise ValueError("this is not a file that only root can write")
         text = opened.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:
-        raise ValueError(f"is longer than {_MOST_BYTES} bytes")
+        raise ValueError(f"the file is longer than {_MOST_BYTES} bytes")
     return text

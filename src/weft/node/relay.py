@@ -140,9 +140,10 @@ class Relay:
         self._copy.changed()
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
-        """Request on-demand clusters for the stream's group; the control plane answers with an update of the group. A
-        proxy keeps the clusters that it `had`: while the copy lacks any of them, the result is an awaitable that
-        holds back updates to the proxy."""
+        """Request the on-demand clusters `names` for the group of this stream's proxy; the control plane answers
+        with an update of the group. `had` are the clusters and listeners that a reconnected proxy has and should
+        keep. If the agent's copy of the group lacks any of them, return an awaitable that holds back updates to
+        the proxy until the control plane has answered."""
         group = self._copy.placements.get(self._streams.get(stream_id, ""))
         if group is None:
             return None
@@ -194,7 +195,8 @@ def _making(pod: KubeletPod) -> tuple[str, str, str] | None:
 
 
 def own_line(own: OwnIdentity, target: str, server_name: str = "") -> Callable[[], Awaitable[Line]]:
-    """Return a function for `Relay` that connects with the agent's certificate and token of that moment."""
+    """Return the function that `Relay` takes as `line`. Each call returns the control plane's address with the
+    agent's current certificate and token, or raises NoLine if the agent has none yet."""
 
     async def line() -> Line:
         credentials = own.held

@@ -113,7 +113,7 @@ def _alone(private: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            what = "is already used by another agent"
+            what = "another agent already uses this directory"
             raise DirectoryRefused(
                 what, f"find that agent with: fuser {private / _LOCK}", file=private.parent
             ) from None

@@ -43,9 +43,9 @@ class _Given(msgspec.Struct):
 
 
 def token_for(audience: str, context: Mapping[str, str], secrets: Mapping[str, str]) -> str:
-    """Return the token for `audience` that kubelet sent with a volume: in `secrets` if the CSIDriver is configured so,
-    else in `context` (CSI's volume_context). Empty if there is none. Raises ValueError, without any of the
-    unreadable content."""
+    """Return the token for `audience` that kubelet sent with a volume: in `secrets` if the CSIDriver is configured
+    so, else in `context` (CSI's volume_context). Return "" if there is none. Raises ValueError if the tokens
+    cannot be parsed; its message contains none of their text."""
     text = secrets.get(TOKENS_KEY) or context.get(TOKENS_KEY) or ""
     if not text:
         return ""

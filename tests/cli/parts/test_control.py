@@ -152,7 +152,7 @@ def test_without_keys_for_tokens_no_ca_is_served_and_a_message_is_printed(tmp_pa
     ("arguments", "said", "code"),
     [
         (("--token-keys", "issuer.pem"), "only from a known issuer", 2),
-        (("--token-keys", "no.pem", "--token-issuer", "x"), "no.pem: cannot be read", 1),
+        (("--token-keys", "no.pem", "--token-issuer", "x"), "no.pem: the file cannot be read", 1),
         (("--ca-listen", "nope"), "`nope` is not an address", 2),
         (("--clock-skew", "soon"), "`soon` is not a duration", 2),
         (("--token-keys", "issuer.pem", "--token-issuer", "x", "--trust-domain", "A B"), "is not a trust domain", 1),

@@ -27,7 +27,7 @@ def test_a_file_is_not_a_directory(tmp_path):
 def test_missing_root_privileges_are_an_error_with_a_hint(tmp_path, monkeypatch):
     missing = [
         Problem(Where(), "this process lacks CAP_NET_ADMIN", "sudo weft up"),
-        Problem(Where(file="/run"), "cannot be written to", "sudo weft up"),
+        Problem(Where(file="/run"), "this user cannot write to the directory", "sudo weft up"),
     ]
     monkeypatch.setattr("weft.cli.run.foreground.missing_privileges", lambda: missing)
     monkeypatch.setattr("sys.argv", ["weft", "up", "DIR"])
@@ -37,7 +37,7 @@ def test_missing_root_privileges_are_an_error_with_a_hint(tmp_path, monkeypatch)
         assert result.exit_code == 1
         first, second, hint = result.stderr.splitlines()
         assert first == "error: this process lacks CAP_NET_ADMIN"
-        assert second.strip() == "/run: cannot be written to"
+        assert second.strip() == "/run: this user cannot write to the directory"
         assert hint == "hint: sudo weft up DIR"
 
 
@@ -59,9 +59,9 @@ def test_an_invalid_ca_is_reported_in_two_lines_before_anything_starts(tmp_path,
     Authority.open(keyless, "cluster.local").close()
     (keyless / "bundle.pem").rename(keyless / "ca-cert.pem")
     for ca, why in (
-        (garbage, f"{garbage}/ca-cert.pem: contains no certificates in PEM"),
-        (keyless, f"{keyless}/ca-key.pem: does not exist"),
-        (file, f"{file}: is not a directory"),
+        (garbage, f"{garbage}/ca-cert.pem: the file contains no certificates in PEM"),
+        (keyless, f"{keyless}/ca-key.pem: the file does not exist"),
+        (file, f"{file}: this is not a directory"),
     ):
         for how in ([], ["--detach"]):
             result = CliRunner().invoke(app, ["up", str(tmp_path), "--ca", str(ca), *how])
