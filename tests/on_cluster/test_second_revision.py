@@ -424,7 +424,7 @@ def test_with_failure_policy_ignore_a_pod_starts_without_a_proxy(mesh, cluster, 
     found = f"Pod {unanswered}/bare"
     injector = f"istio-sidecar-injector-{canary}"
     assert f"webhook {injector} has failurePolicy Ignore" in meanwhile["without-proxy"][found]
-    assert "it runs without a proxy, although a new pod would get one" in later["without-proxy"][found]
+    assert "the pod runs without a proxy, although a new pod would get one" in later["without-proxy"][found]
     assert "failurePolicy is Ignore" in meanwhile["namespaces"][f"MutatingWebhookConfiguration {injector}"]
     assert "failurePolicy" not in json.dumps(later)
     assert not [

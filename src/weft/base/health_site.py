@@ -1,7 +1,8 @@
 """The HTTP port of a process for kubelet and Prometheus:
 
-/healthz 200 while the process runs /ready 200 if the process can serve, else 503 and the reason /metrics Prometheus
-metrics
+/healthz  200 while the process runs
+/ready    200 if the process can serve, else 503 and the reason
+/metrics  Prometheus metrics
 """
 
 from __future__ import annotations

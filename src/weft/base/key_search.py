@@ -79,7 +79,8 @@ def _bytes(pattern: str) -> bytes:
 
 
 def _encoded(header: str) -> bytes:
-    """Return a PEM header in base64, without the last characters, which depend on the byte after the header."""
+    """Return the regular expression that finds a PEM header in base64. The last characters are left out, because
+    they also encode the byte after the header."""
     return re.escape(base64.b64encode(header.encode())[: len(header) * 4 // 3])
 
 

@@ -13,8 +13,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def keep_memory_private() -> None:
-    """Disable core dumps, whatever the limits and core_pattern are, and debuggers of users other than root. Child
-    programs are not affected: the kernel resets this setting at the next exec."""
+    """Prevent core dumps of this process, whatever its limits and the kernel's core_pattern are, and prevent users
+    other than root from attaching a debugger. Child programs are not affected: the kernel resets this setting at
+    the next exec."""
     if _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

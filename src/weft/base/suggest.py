@@ -9,8 +9,8 @@ _MOST_LISTED = 12
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint such as ``did you mean `retries`?``. If no known word is similar, return a list of the known
-    words, or "" if there are many."""
+    """Return a hint such as ``did you mean `retries`?``. If no known word is similar to `word`, return a list of the
+    known words, or "" if they are too many to list."""
     words = sorted(known)
     near = _nearest(word, words)
     if near:

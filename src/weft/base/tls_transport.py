@@ -223,7 +223,8 @@ class _TlsLayer(asyncio.BufferedProtocol):
     # Encryption and decryption
 
     def _advance(self) -> None:
-        """Process received data as far as the protocol accepts it."""
+        """Do the TLS handshake, then decrypt received data and pass it to the protocol, until no data is left or the
+        protocol pauses reading."""
         while not self.closing and not self.paused:
             try:
                 if self._transport is None:

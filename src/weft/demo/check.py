@@ -1,6 +1,6 @@
-"""`weft demo --check`: the demo without a user. It starts the shop with the commands that a user types, makes the same
-edits, checks the responses, and stops the mesh. Each step reports what it observed. After a failed step the others
-still run, except that nothing runs if the workloads do not become ready."""
+"""`weft demo --check`: the demo without a user. It starts the shop with the commands that a user types, makes the
+same edits, checks the responses, and stops the mesh. Each step reports what it observed. After a failed step the
+remaining steps still run. If the workloads do not become ready, the mesh is stopped at once."""
 
 from __future__ import annotations
 

@@ -130,7 +130,8 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def _spread(names: InstallationNames, key: str) -> dict[str, Any]:
-    """Spread the replicas over nodes or zones if possible; a cluster with one node must still run both."""
+    """Return a topologySpreadConstraint for the replicas, over nodes or zones (`key`). It is only a preference,
+    because a cluster with one node must still run all replicas."""
     return {
         "maxSkew": 1,
         "topologyKey": key,

@@ -36,7 +36,8 @@ def config_maps(values: Values) -> list[dict[str, Any]]:
 
 
 def injector_settings(values: Values) -> dict[str, Any]:
-    """Return the injector's settings: the author's `injection.settings`, and the fields that other values determine."""
+    """Return the injector's settings: `injection.settings` of the values, and the fields that other values
+    determine, such as `image`."""
     return {
         **values.injection.settings,
         "image": values.image,

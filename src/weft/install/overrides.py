@@ -25,9 +25,13 @@ def read_values(files: Iterable[tuple[str, str]], assignments: Iterable[str]) ->
         except yaml.YAMLError as error:
             where = getattr(error, "problem_mark", None)
             line = f" (line {where.line + 1})" if where else ""
-            raise ValuesError(f"this is not YAML{line}", "try: weft manifest values", file=name) from error
+            raise ValuesError(
+                f"the file is not YAML{line}", "for a valid file, see: weft manifest values", file=name
+            ) from error
         if document is not None and not isinstance(document, Mapping):
-            raise ValuesError("a values file must contain a mapping", "try: weft manifest values", file=name)
+            raise ValuesError(
+                "a values file must contain a mapping", "for a valid file, see: weft manifest values", file=name
+            )
         values = merged(values, document or {})
     for assignment in assignments:
         values = merged(values, assigned(assignment, values))
@@ -35,8 +39,9 @@ def read_values(files: Iterable[tuple[str, str]], assignments: Iterable[str]) ->
 
 
 def assigned(assignment: str, there: Mapping[str, Any]) -> dict[str, Any]:
-    r"""Return `control.replicas=3` as a mapping. A dot in a name is written `\.`, and `tolerations[0].key` sets an
-    item of the list that is in `there`."""
+    r"""Parse one `--set` assignment: `control.replicas=3` becomes `{"control": {"replicas": 3}}`. The value is read as
+    YAML. A dot in a name is written `\.`. `tolerations[0].key=x` changes an item of a list: `there` holds the values
+    so far, from which the other items are copied."""
     path, equals, text = assignment.partition("=")
     if not equals or not path:
         raise ValuesError(

@@ -82,7 +82,8 @@ class Shape:
 
 
 class _Pose(NamedTuple):
-    """How a Recorder poses as a document: `full` or empty, and by `turn` which one of the exclusive fields it has."""
+    """Which document a Recorder imitates: one with every field (`full`) or with none. If fields exclude each other, a
+    full document has only one of them, selected by `turn`."""
 
     full: bool
     turn: int

@@ -39,7 +39,7 @@ _TIME = re.compile(r"[0-9]{1,9}(s|m|h|d)")
 
 
 class ValuesError(Exception):
-    """The author of the values can correct this; `problem` has the field, the reason and a hint."""
+    """The given values are invalid. `problem` has the field, the reason and a hint for the author of the values."""
 
     def __init__(self, what: str, hint: str = "", *, field: str = "", file: str = "") -> None:
         super().__init__(what)
@@ -191,15 +191,15 @@ def _refuse_unknown(type_: type[msgspec.Struct], given: Any, path: tuple[str, ..
 
 def _check(values: Values) -> None:
     if not is_dns_label(values.revision) or len(values.revision) > LONGEST_REVISION:
-        hint = f"lower-case letters, digits and -, at most {LONGEST_REVISION}: for example 1-1-0"
+        hint = f"use at most {LONGEST_REVISION} lower-case letters, digits and -, for example 1-1-0"
         raise ValuesError(f"`{values.revision}` is not a name for a revision", hint, field="revision")
     for name in (values.namespace, *values.injection.excluded_namespaces):
         if not is_dns_label(name):
-            raise ValuesError(f"`{name}` is not a namespace", "lower-case letters, digits and -", field="namespace")
+            raise ValuesError(f"`{name}` is not a namespace", "use lower-case letters, digits and -", field="namespace")
     for field, places in (("secretsIn", values.gateways.secrets_in), ("configMapsIn", values.gateways.config_maps_in)):
         for name in places:
             if name != EVERYWHERE and not is_dns_label(name):
-                hint = f"lower-case letters, digits and -; or {EVERYWHERE} for all"
+                hint = f"use lower-case letters, digits and -; or {EVERYWHERE} for all namespaces"
                 raise ValuesError(f"`{name}` is not a namespace", hint, field=f"gateways.{field}")
     if "kube-system" not in values.injection.excluded_namespaces:
         hint = "while the webhook cannot be reached, pods of kube-system could not start; add kube-system to the list"
@@ -209,7 +209,7 @@ def _check(values: Values) -> None:
         raise ValuesError("the control plane needs two replicas or more", hint, field="control.replicas")
     root = values.node.kubelet_root
     if not root.startswith("/") or root.endswith("/"):
-        hint = "kubelet's --root-dir, for example /var/lib/kubelet"
+        hint = "give kubelet's --root-dir, for example /var/lib/kubelet"
         raise ValuesError(f"`{root}` is not an absolute path", hint, field="node.kubeletRoot")
     if not _TIME.fullmatch(values.node.certificate_ttl):
         what = f"`{values.node.certificate_ttl}` is not a duration"
@@ -217,7 +217,11 @@ def _check(values: Values) -> None:
     if not values.image:
         raise ValuesError("`image` must not be empty", f"for example weft:{__version__}", field="image")
     for name in sorted(OURS & set(values.injection.settings)):
-        raise ValuesError(f"`{name}` follows from other values", "remove it", field=f"injection.settings.{name}")
+        raise ValuesError(
+            f"`{name}` cannot be set here: weft sets it from other values",
+            "remove it",
+            field=f"injection.settings.{name}",
+        )
     for part, resources in (("control", values.control.resources), ("node", values.node.resources)):
         for sort in ("requests", "limits"):
             _check_quantities(f"{part}.resources.{sort}", getattr(resources, sort))

@@ -44,7 +44,8 @@ def programs(workload: Workload, files: Mapping[str, str]) -> Object:
 
 
 def running(workload: Workload, image: str, files: str) -> Object:
-    """Return the Deployment of a workload, or a Job if the workload may end. `files` is the name of the ConfigMap."""
+    """Return the Deployment of a workload, or a Job if the workload's restart policy is not `Always`. `files` is the
+    name of the ConfigMap with the workload's files."""
     metadata = {"name": workload.name, "namespace": workload.namespace, "labels": dict(workload.labels)}
     template = {"metadata": _pod_metadata(workload), "spec": _pod(workload, image, files)}
     if workload.restart is RestartPolicy.ALWAYS:
@@ -101,7 +102,8 @@ def _pod_metadata(workload: Workload) -> Object:
 
 
 def _traffic(workload: Workload) -> dict[str, str]:
-    """Return the traffic annotations. The Workload's fields already include the values of its own annotations."""
+    """Return the `traffic.sidecar.istio.io/…` annotations of a workload, built from its fields. The workload's own
+    traffic annotations are already included in these fields."""
     traffic = {
         "includeInboundPorts": "" if workload.include_inbound_ports == "*" else workload.include_inbound_ports,
         "excludeInboundPorts": _joined(workload.exclude_inbound_ports),

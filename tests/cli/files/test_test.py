@@ -77,7 +77,7 @@ def test_tests_without_a_mesh_are_an_error(weft, tmp_path):
     done = weft("test", tmp_path / "tests.yaml")
     assert (done.returncode, done.stdout) == (2, "")
     assert weft("test", cwd=tmp_path).returncode == 2
-    assert "the given files contain no mesh\nhint: give its YAML too: weft test DIRECTORY " in done.stderr
+    assert "the given files contain no mesh\nhint: give the YAML of the mesh too: weft test DIRECTORY " in done.stderr
 
 
 EDGE = """

@@ -42,7 +42,11 @@ def test_missing_root_privileges_are_an_error_with_a_hint(tmp_path, monkeypatch)
 
 
 def test_a_certificate_that_would_live_too_short_or_too_long_or_no_time_at_all_is_refused(tmp_path):
-    for ttl, why in (("1s", "for 2 s to 90 days"), ("91d", "for 2 s to 90 days"), ("soon", "is not a duration")):
+    for ttl, why in (
+        ("1s", "must be from 2 s to 90 days"),
+        ("91d", "must be from 2 s to 90 days"),
+        ("soon", "is not a duration"),
+    ):
         result = CliRunner().invoke(app, ["up", str(tmp_path), "--certificate-ttl", ttl])
         assert result.exit_code == 2 and why in result.stderr
 

@@ -33,7 +33,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 @click.option(
     "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same as PATHS, as an option."
 )
-@click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces of a cluster.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Analyze all namespaces of the cluster.")
 @click.option(
     "-n",
     "--namespace",
@@ -113,8 +113,8 @@ def analyze(
     cluster. Each finding has a code: docs/reference/checks.md, or --explain CODE.
 
     \b
-    Exit codes: 0 nothing at or above the threshold, 1 something, 2 no result: no such file, no mesh, an invalid
-    command line.
+    Exit codes: 0 no finding at or above --failure-threshold, 1 a finding, 2 no result: no such file, no mesh,
+            an invalid command line.
 
     \b
     Example: weft analyze examples/shop

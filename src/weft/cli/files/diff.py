@@ -75,7 +75,7 @@ def diff(
         if not word.startswith("@") and Path(word).exists():
             fail(f"{word} is a file, not a moment", f"apply it over the mesh: weft diff -f {word}", code=2)
     if not given and not files:
-        fail("nothing to compare is given", "a change: weft diff -f FILE; or the past: weft diff @-1", code=2)
+        fail("nothing to compare is given", "give a change: weft diff -f FILE; or a moment: weft diff @-1", code=2)
     if len(given) > 2 or (given and against is not None):
         fail(
             "too many things to compare are given",

@@ -137,7 +137,10 @@ def _files(directory: Path) -> dict[str, str]:
             )
     size = sum(len(text.encode()) for text in texts.values())
     if size > MOST_BYTES:
-        fail(f"the files of {directory} are {size} bytes", f"at most {MOST_BYTES} fit; use an image of your own")
+        fail(
+            f"the files of {directory} are {size} bytes",
+            f"a ConfigMap holds at most {MOST_BYTES} bytes; put the files into an image: --image",
+        )
     return texts
 
 

@@ -95,7 +95,9 @@ def _settings(file: Path | None, revision: str) -> InjectionSettings:
     try:
         settings = InjectionSettings() if file is None else read(file.read_bytes(), str(file))
     except OSError as error:
-        fail(f"{file} cannot be read: {error.strerror or error}", "without one, weft's default settings are used")
+        fail(
+            f"{file} cannot be read: {error.strerror or error}", "to use weft's default settings, leave out --settings"
+        )
     return msgspec.structs.replace(settings, revision=revision) if revision else settings
 
 

@@ -22,11 +22,12 @@ from weft.cli.print.output import counted, fail, is_data, print_data, say, troub
 @click.option("-v", "--verbose", is_flag=True, help="Also explain each request that is not as expected.")
 @shared.text_or_data
 def test(paths: tuple[Path, ...], verbose: bool, output: str) -> None:
-    """Check that requests have their expected results. A RequestTest declares a request and its result; the mesh's YAML
-    decides the actual result. Nothing is started and nothing is sent, so it takes milliseconds and can run in CI.
+    """Check that requests have their expected results. A RequestTest declares a request and its expected result; the
+    mesh's YAML decides the actual result. Nothing is started and nothing is sent, so it takes milliseconds and can run
+    in CI.
 
     \b
-    Exit codes: 0 all as expected, 1 something is not, or an object is rejected,
+    Exit codes: 0 all results are as expected, 1 a result is not, or an object is rejected,
             2 no result: no such file, invalid YAML, an invalid command line.
 
     \b
@@ -45,7 +46,9 @@ def test(paths: tuple[Path, ...], verbose: bool, output: str) -> None:
     if not files.cases:
         fail("the given files contain no RequestTest", "docs/explain.md shows how to write one", code=2)
     if not files.documents:
-        fail("the given files contain no mesh", f"give its YAML too: weft test DIRECTORY {given[0]}", code=2)
+        fail(
+            "the given files contain no mesh", f"give the YAML of the mesh too: weft test DIRECTORY {given[0]}", code=2
+        )
     with trouble_is_no_answer():
         stage, refused = staged(files.documents)
         warn(refused)

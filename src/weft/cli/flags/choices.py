@@ -26,7 +26,7 @@ class OneOf(click.ParamType[str]):
         if not value:
             return ""
         if str(value).lower() not in self._words:
-            self.fail(f"`{value}` is none of: {', '.join(self._words.values())}", param, ctx)
+            self.fail(f"`{value}` is not one of: {', '.join(self._words.values())}", param, ctx)
         return self._words[str(value).lower()]
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

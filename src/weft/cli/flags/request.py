@@ -99,7 +99,8 @@ def _token_of(text: str) -> dict[str, Any]:
 
 
 def _whole(text: str) -> dict[str, Any]:
-    """Return a JWT with its claims. Malformed text is passed on as it is, to explain how Envoy rejects it."""
+    """Return the token of a JWT: its text and its claims. A malformed JWT is returned without claims and with the
+    reason, because Envoy's response to it is explained, too."""
     from weft.explain.token import read_token
 
     token = read_token(text)

@@ -59,7 +59,7 @@ only_namespace = click.option(
     "-n",
     "--namespace",
     default="",
-    help="Only this namespace; all of them if none is given.",
+    help="Only this namespace; default: all namespaces.",
     shell_complete=completions.namespaces,
 )
 installed_namespace = click.option(

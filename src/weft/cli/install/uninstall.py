@@ -74,15 +74,15 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
         f"revision {revision} of weft"
     )  # fmt: skip
     if gateways:
-        what += f", and what it made for the Gateways {', '.join(map(str, gateways))}"
+        what += f", and the objects that weft created for the Gateways {', '.join(map(str, gateways))}"
     confirm(f"remove {what} ({left + sum(len(each.objects) for each in gateways)} objects)?", yes=yes)
     await _remove(cluster, labels, revision=None if purge else revision, force=force)
     if used:
         from weft.install.node import STATE_DIRECTORY
 
         say(
-            f"keys of pods that used it are left in the memory of their machines, {STATE_DIRECTORY}/REVISION: "
-            "remove it there, or restart the machine; they are valid until their certificates expire"
+            f"keys of pods that used it are left in the memory of their nodes, in {STATE_DIRECTORY}/REVISION, and are "
+            "valid until their certificates expire; remove this directory on each node, or restart the node"
         )
     if purge:
         await _purge(cluster, {each.namespace for each in removed} or {"istio-system"})
@@ -125,14 +125,14 @@ def _refuse(used: list[str]) -> NoReturn:
     fail(
         f"pods still use it: {', '.join(used)}",
         "remove the label from these namespaces and restart their pods, or move them: weft upgrade --help\n"
-        "without the agent they lose their identities, and kubelet cannot unmount their volumes;\n"
-        "to do it anyway: --force",
+        "without the nodes' agent, these pods lose their identities, and kubelet cannot unmount their volumes;\n"
+        "to remove weft anyway: --force",
     )
 
 
 async def _remove(cluster: Client, labels: str, *, revision: str | None, force: bool) -> None:
-    """Remove the objects of a revision, or of all. First the control plane, which would create pods of Gateways again,
-    then those pods, then the nodes' agent, which they need to the end."""
+    """Remove the objects of `revision`, or of all revisions if it is None. The order is: the control plane, which
+    would create the pods of Gateways again; these pods; the nodes' agent, which the pods need until they end."""
     from weft.cli.print.progress import Progress, progress
     from weft.kube import made_gateways
     from weft.kube.apply import remove
@@ -155,7 +155,10 @@ async def _remove(cluster: Client, labels: str, *, revision: str | None, force: 
         left = await made_gateways.until_ended(cluster, await remove_made(shown), _PATIENCE)
         if left and not force:
             where = ", ".join(f"{namespace} ({pods})" for namespace, pods in left.items())
-            fail(f"pods of Gateways have not ended: {where}", "the node's agent is kept for them: run this again")
+            fail(
+                f"pods of Gateways have not ended: {where}",
+                "the nodes' agent is kept for these pods; when they have ended, run weft uninstall again",
+            )
         async for done in remove(cluster, labels):
             count += 1
             shown.now(f"{done.outcome}: {done.what}")

@@ -152,4 +152,5 @@ def _say_next(installed: list[Revision], used: list[Use]) -> None:
             say(f"no namespace uses {name}; if it is the old one: weft uninstall --revision {name}")
         else:
             other = next(each for each in reversed(names) if each != name)
-            say(f"{len(staying)} at {name}; to move one: weft upgrade --revision {other} --move {staying[0]}")
+            move = f"weft upgrade --revision {other} --move {staying[0]}"
+            say(f"namespaces that use {name}: {len(staying)}; to move one: {move}")

@@ -21,9 +21,15 @@ from weft.cli.print.output import is_data, print_data, say
     type=click.IntRange(min=0),
     default=20,
     show_default=True,
-    help="How many moments; 0 for all.",
+    help="How many moments to show; 0 for all.",
 )
-@click.option("-A", "--all", "every", is_flag=True, help="Also changes of pods alone: created, deleted, or ready.")
+@click.option(
+    "-A",
+    "--all",
+    "every",
+    is_flag=True,
+    help="Also show moments at which only pods changed: created, deleted, or ready.",
+)
 @shared.table_or_data
 @shared.which_mesh
 @shared.system
@@ -39,7 +45,7 @@ def history(
 ) -> None:
     """Show what has changed in a mesh, and when. Each moment has a number, which weft diff and weft explain --at take,
     and a digest of all objects: equal digests mean equal objects. The control plane remembers the last thousand moments
-    since it was started; weft up --history DIRECTORY keeps them across restarts, as does weft control.
+    since it was started. With --history DIRECTORY, weft up and weft control keep them across restarts.
 
     \b
     Example: weft history
@@ -56,7 +62,11 @@ def history(
         print_data({"begun": past["begun"], "digest": past["digest"], "moments": moments}, output)
         return
     if not moments:
-        say(f"nothing has changed since {told_time(past['begun'])}" if past["begun"] else "nothing has been read yet")
+        say(
+            f"nothing has changed since {told_time(past['begun'])}"
+            if past["begun"]
+            else "the control plane has not read any objects yet"
+        )
         return
     for line in lines(("MOMENT", "TIME", "DIGEST", "WHAT CHANGED"), [told_moment(each) for each in moments]):
         click.echo(line)

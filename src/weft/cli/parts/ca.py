@@ -148,7 +148,11 @@ def show(
     "--propagation", default="", help="How long the new root is trusted before it signs, such as 30s, 10m or 24h."
 )
 @click.option("--mesh", help="The CA of this mesh, which runs on this machine.")
-@click.option("--now", is_flag=True, help="Let a root that is already announced sign now.")
+@click.option(
+    "--now",
+    is_flag=True,
+    help="Let the new root sign now, if it is already trusted: do not wait for --propagation to end.",
+)
 @click.option(
     "--wait/--no-wait",
     default=True,
@@ -187,12 +191,16 @@ def rotate(
     pause = _pause(propagation)
     if kubernetes:
         if now or mesh is not None:
-            fail("--now and --mesh are for a CA on this machine", "with --kubernetes, choose --propagation", code=2)
+            fail(
+                "--now and --mesh are for a CA on this machine",
+                "for the CA of a cluster, set the waiting time: --propagation 10m",
+                code=2,
+            )
         ca_kubernetes.rotate(ca_kubernetes.InstalledCa(kubeconfig, context, namespace), pause, wait=wait)
         return
     if mesh is not None:
         if now:
-            fail("--now is for the CA of weft control", "a mesh of weft up needs no wait: --propagation 0s", code=2)
+            fail("--now is for the CA of weft control", "for a mesh of weft up, give: --propagation 0s", code=2)
         _rotate_mesh(mesh, pause, wait=wait)
         return
     if not directory.is_dir():
@@ -276,7 +284,7 @@ def _pause(text: str) -> timedelta | None:
         return None
     pause = duration_of(text, "--propagation 10m")
     if pause.total_seconds() > LONGEST_WAIT_SECONDS:
-        fail(f"`{text}` is longer than a year", "a root must be used within a year", code=2)
+        fail(f"--propagation {text} is longer than a year", "give at most 366d", code=2)
     return pause
 
 

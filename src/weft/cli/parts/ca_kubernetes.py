@@ -1,5 +1,5 @@
-"""`weft ca show --kubernetes` and `weft ca rotate --kubernetes`: the root that weft keeps in a Secret of the cluster,
-or the plugged-in CA in the Secret of its owner."""
+"""`weft ca show --kubernetes` and `weft ca rotate --kubernetes`: the root that weft keeps in a Secret of the
+cluster. If you plugged in your own CA through a Secret, `show` shows that CA, and `rotate` refuses to rotate it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def rotate(place: InstalledCa, pause: timedelta | None, *, wait: bool) -> None:
         namespace = place.namespace
         async with client(place.kubeconfig, place.context) as cluster:
             if await _plugged_in(cluster, namespace):
-                fail("this CA was plugged in: weft cannot rotate its root", "docs/ca.md has the steps to do so")
+                fail(
+                    "this CA was plugged in: weft cannot rotate its root",
+                    "docs/ca.md shows how to rotate a plugged-in CA",
+                )
             await _refuse_two(cluster, namespace)
             wish = {"metadata": {"annotations": {ROTATE: f"{propagation.total_seconds():g}"}}}
             await cluster.patch(SECRETS, NAME, wish, namespace=namespace)
@@ -106,8 +109,8 @@ async def _follow(cluster: Client, namespace: str, *, wait: bool) -> None:
 
 
 async def _plugged_in(cluster: Client, namespace: str) -> AuthorityStatus | None:
-    """Return the status of a CA that was plugged in through a Secret; None if there is none, or if it does not sign
-    yet."""
+    """Return the status of a CA that was plugged in through a Secret; None if there is no such CA, or if it does not
+    sign yet."""
     from cryptography import x509
 
     from weft.ca.certificates import certificate_pem

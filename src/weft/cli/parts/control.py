@@ -29,7 +29,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="The directory of YAML, watched for changes.",
 )
-@click.option("--listen", default="127.0.0.1:15010", show_default=True, help="HOST:PORT or unix:/path; plaintext xDS.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:15010",
+    show_default=True,
+    help="HOST:PORT or unix:/path to serve xDS on, in plaintext.",
+)
 @click.option("--domain", default="cluster.local", show_default=True, help="The domain that service names end in.")
 @click.option(
     "--ca",
@@ -126,12 +131,14 @@ def control(
 
     level = log_level.upper()
     if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-        fail(f"`{log_level}` is not a log level", "one of debug, info, warning, error", code=2)
+        fail(f"`{log_level}` is not a log level", "use one of these levels: debug, info, warning, error", code=2)
     if kubernetes:
         from weft.cli.parts.control_kubernetes import Listening, run
 
         if history is not None:
-            hint = "leave it out: each replica keeps the history since its start, and weft queries the oldest replica"
+            hint = (
+                "leave out --history: each replica keeps its history since its start, and weft queries the oldest one"
+            )
             fail("--history is for a mesh from files", hint, code=2)
         log.configure(level)
         skew = duration_of(clock_skew, "--clock-skew 60s")
@@ -187,7 +194,11 @@ def _ca(
     if keys is None:
         return None
     if not issuer or not audience:
-        fail("tokens are trusted only from a known issuer", "name it: --token-issuer https://…", code=2)
+        fail(
+            "tokens are trusted only from a known issuer",
+            "give the issuer of the tokens: --token-issuer https://…",
+            code=2,
+        )
     keep_memory_private()
     checker = SignedTokens.from_file(keys, issuer=issuer, audience=audience)
     return _Ca(Authority.open(directory, trust_domain, Terms(skew=skew)), checker, directory, address)

@@ -21,11 +21,11 @@ _PROCESS_ONE = Path("/proc/1/ns/net")
     }
 )
 @click.option("--apply", is_flag=True, help="Apply the rules in the network namespace this command runs in.")
-@click.option("--remove", is_flag=True, help="Remove the rules from that network namespace.")
-@click.option("--force", is_flag=True, help="Do so even in the machine's own network namespace.")
+@click.option("--remove", is_flag=True, help="Remove the rules from the network namespace this command runs in.")
+@click.option("--force", is_flag=True, help="Apply or remove the rules even in the machine's own network namespace.")
 @click.pass_context
 def interception(context: click.Context, apply: bool, remove: bool, force: bool) -> None:
-    """Print the iptables rules of a pod. They are those of Istio's init container, for its arguments:
+    """Print the iptables rules of a pod. Istio's init container would apply the same rules for the same arguments:
 
     \b
       -p PORT    outbound traffic goes to this port of the proxy (15001)
@@ -48,18 +48,20 @@ def interception(context: click.Context, apply: bool, remove: bool, force: bool)
         click.echo(wanted.printed(), nl=False)
         return
     if apply and remove:
-        fail("--apply and --remove exclude each other", "leave one of them out", code=2)
+        fail("--apply and --remove exclude each other", "give only --apply, or only --remove", code=2)
     if _is_machines_own() and not force:
         fail(
             "this is the machine's own network namespace, not a pod's: all of its traffic would be intercepted",
-            "ip netns exec NAME weft interception …, or --force if you mean it",
+            "run it in a pod's namespace: ip netns exec NAME weft interception …; to do it here anyway: --force",
         )
     _change(wanted if apply else None)
     say("the rules are in place" if apply else "the rules are gone")
 
 
 def _is_machines_own() -> bool:
-    """Process 1 lives in it, and we are not process 1, as an init container would be. In doubt: yes."""
+    """Return whether this command runs in the machine's own network namespace: in the kernel's first one, or in that
+    of process 1. Process 1 itself, such as an init container, runs in its pod's namespace. If process 1 cannot be
+    inspected, every namespace without a name in `ip netns` counts as the machine's."""
     import os
 
     from weft.netns.namespace import OWN, is_kernels_first
@@ -76,7 +78,8 @@ def _is_machines_own() -> bool:
 
 
 def _is_named(namespace: Path) -> bool:
-    """Whether it is one that `ip netns` knows: somebody made it."""
+    """Return whether `ip netns` lists the network namespace. A user or program created it, so it is not the
+    machine's own."""
     try:
         made = list(Path("/run/netns").iterdir())
     except OSError:

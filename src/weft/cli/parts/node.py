@@ -90,9 +90,9 @@ def node(
     """Run the agent that gives every workload of this machine its identity. Each identity is served on a socket that
     only the workload's proxy can open.
 
-    Each file declares a workload's identity, its token and its socket; files may be added and removed while the agent
-    runs. Keys are created in memory and never written to a file. On Kubernetes there are no such files: kubelet
-    provides the pods.
+    Each file in --workloads declares a workload's identity, its token and its socket; files may be added and removed
+    while the agent runs. Keys are created in memory and never written to a file. On Kubernetes there are no such files:
+    kubelet provides the pods.
 
     \b
     A file, such as web-0.json:

@@ -7,7 +7,7 @@ from importlib import import_module
 
 IN_PODS = {
     "iptables": "In a pod's init container: redirect its traffic to its proxy. Takes Istio's arguments.",
-    "redirect": "In a pod without that permission: have the node's agent do so. Takes the same arguments.",
+    "redirect": "Like iptables, in a pod that may not change its network: the node's agent does it instead.",
     "drain": "In a sidecar, before it stops: send callers to other pods and wait for requests in progress.",
     "wait": "In a sidecar, after it has started: wait until it is ready.",
 }

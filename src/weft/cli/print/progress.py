@@ -1,4 +1,5 @@
-"""Prints the progress of a long command on standard error, and asks for confirmation before a command begins."""
+"""Prints the progress of a long command on standard error, and asks the user for confirmation before a command
+changes anything."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from weft.cli.print.output import fail, say
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation and end the command without it. A script passes -y instead."""
+    """Ask the user to confirm, and end the command if the answer is no. With `yes` (-y), return at once."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -43,9 +43,10 @@ def choose_mesh(name: str | None, *, or_cluster: bool = False, or_files: str = "
 
 
 def one_name(argument: str | None, option: str | None) -> str | None:
-    """Return the mesh's name, which may be given as the argument `NAME` or as `--mesh NAME`."""
+    """Return the mesh's name, which may be given as the argument `NAME` or as `--mesh NAME`. If the two differ, the
+    command ends."""
     if argument is not None and option is not None and argument != option:
-        fail(f"two meshes are named: {argument} and {option}", f"leave one out: --mesh {option}", code=2)
+        fail(f"two meshes are named: {argument} and {option}", f"give only one of these names: --mesh {option}", code=2)
     return argument if argument is not None else option
 
 

@@ -64,7 +64,8 @@ def which(
 def refuse_two(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None) -> None:
     """End the command if the flags name both a mesh on this machine and a cluster."""
     if mesh is not None and (kubernetes or kubeconfig or context):
-        fail("--mesh is for this machine, and another flag names a cluster", "leave one of them out", code=2)
+        hint = "leave out --mesh, or leave out --kubernetes, --kubeconfig and --context"
+        fail("--mesh is for this machine, and another flag names a cluster", hint, code=2)
 
 
 def _control_place(mesh: str | None) -> Path | None:

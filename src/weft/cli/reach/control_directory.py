@@ -20,7 +20,8 @@ def default_place() -> Path | None:
 
 
 def is_place(mesh: str) -> bool:
-    """Return whether `mesh` is the path of such a directory; otherwise it is the name of a mesh."""
+    """Return whether the value of `--mesh` is the path of a control plane's directory; otherwise it is the name of a
+    mesh."""
     return "/" in mesh
 
 

@@ -172,7 +172,7 @@ class ClusterReach:
             raise
         labels = _selector(owner.get("spec", {}).get("selector") or {})
         if not labels:
-            fail(f"{kind} {name} selects no pods", "name a pod")
+            fail(f"{kind} {name} selects no pods", "name a pod instead: POD.NAMESPACE")
         listed = await self._client.list(resource.PODS, dict, namespace=namespace, labels=labels)
         return sorted(listed.items, key=lambda pod: str(pod["metadata"]["name"]))
 

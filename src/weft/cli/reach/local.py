@@ -78,7 +78,7 @@ class LocalReach:
         status = fetch_status(self.mesh)
         kind, name, namespace = split(word, namespace, known={pod.namespace for pod in status.pods})
         if kind == "service":
-            fail(f"`{word}` is not a workload", "name one of its pods or workloads: weft ps")
+            fail(f"`{word}` is not a workload", "name a pod or a workload; weft ps lists them")
         pods = choose_pods(status, f"{namespace}/{name}" if namespace else name)
         with_proxy = [pod for pod in pods if pod.sync.value != "-"]
         if not with_proxy:

@@ -47,7 +47,11 @@ def split(word: str, namespace: str, *, known: set[str] | None = None) -> tuple[
     first, dot, last = name.rpartition(".")
     if dot and (known is None or last in known):
         if namespace and namespace != last:
-            fail(f"two namespaces are named: {last} and {namespace}", "leave one of them out", code=2)
+            fail(
+                f"two namespaces are named: {last} and {namespace}",
+                f"give only one: {first}.{last}, or -n {namespace}",
+                code=2,
+            )
         return kind, first, last
     return kind, name, namespace
 

@@ -92,7 +92,8 @@ def warn_of_base(name: str, problems: Iterable[Problem], *, runs: bool) -> None:
 
 
 def stage_of(documents: list[Document], read: Reading | None = None) -> Stage:
-    """Return the stage of the given documents, and print a warning for the rejected ones."""
+    """Return the mesh that the documents declare, as a `Stage` on which requests can be tried. Prints a warning for
+    the rejected documents."""
     stage, refused = staged(documents, read)
     warn(refused)
     return stage
@@ -103,8 +104,9 @@ def staged(
     read: Reading | None = None,
     running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None,
 ) -> tuple[Stage, tuple[Problem, ...]]:
-    """Return the stage of the given documents, and the errors of the rejected ones. `read` is a parse cache, for
-    documents that are parsed more than once. `running` holds a cluster's pods and EndpointSlices."""
+    """Return the mesh that the documents declare, as a `Stage` on which requests can be tried, and the errors of the
+    rejected documents. `read` is a parse cache, for documents that are parsed more than once. `running` holds a
+    cluster's pods and EndpointSlices."""
     from weft.api.parse_cache import Reading
     from weft.cli.read.mesh_files import FileAdmission
     from weft.inspect.rehearse.mesh_from_files import written_mesh

@@ -14,8 +14,8 @@ def refuse_without_directory(directory: Path) -> None:
 
 
 def past_directory(directory: Path | None) -> Path | None:
-    """Create the directory for the history, accessible only to its owner, and return its absolute path. None if none is
-    given."""
+    """Create the directory for the history, accessible only to its owner, and return its absolute path; None if
+    `directory` is None."""
     from weft.base.private_directory import NotPrivate, make_private
 
     if directory is None:

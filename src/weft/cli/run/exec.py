@@ -15,7 +15,8 @@ from weft.cli.flags import completions, shared
 @click.argument("command", metavar="[COMMAND]", nargs=-1, help="The command, after `--`; default: `sh`.")
 @shared.mesh
 def exec_(target: str, command: tuple[str, ...], mesh: str | None) -> None:
-    """Run a command in a pod. Its input, output, terminal and exit code are passed through. If it cannot start: 127.
+    """Run a command in a pod. Its input, output, terminal and exit code are passed through. If it cannot be started,
+    the exit code is 127.
 
     \b
     Example: weft exec frontend -- python3 ask.py http://payments/pay 100 --summary

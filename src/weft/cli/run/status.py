@@ -19,7 +19,7 @@ from weft.cli.print.output import fail, is_data, print_data, print_table
 @shared.wide_table_or_data("table (wide is the same), json or yaml.")
 @click.option("-w", "--watch", is_flag=True, help="Show the status until Ctrl-C; the mesh continues to run.")
 def status(name: str | None, mesh: str | None, output: str, watch: bool) -> None:
-    """Show workloads, traffic and problems. The same view as of `weft up`, once, or with --watch as it changes.
+    """Show workloads, traffic and problems. Prints the view of `weft up` once; --watch keeps it up to date.
 
     \b
     Example: weft status

@@ -76,5 +76,5 @@ def _trust(ca: Path | None, certificate_ttl: str) -> Trust:
     ttl = duration_of(certificate_ttl, "--certificate-ttl 24h")
     if not SHORTEST_TTL <= ttl <= LONGEST_TTL:
         hint = "for example: --certificate-ttl 24h"
-        fail(f"a certificate is valid for {SHORTEST_TTL.seconds} s to {LONGEST_TTL.days} days", hint, code=2)
+        fail(f"--certificate-ttl must be from {SHORTEST_TTL.seconds} s to {LONGEST_TTL.days} days", hint, code=2)
     return Trust(ca.absolute() if ca else None, ttl)

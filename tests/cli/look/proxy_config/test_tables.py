@@ -88,13 +88,13 @@ def test_endpoints_of_a_whole_dump_are_those_that_the_proxy_was_sent(dump):
     assert "endpoint/10.0.0.2:80" in run("pc", "ep", "--file", dump).stdout
     assert json.loads(run("pc", "ep", "--file", dump, "--port", "80", "-o", "json").stdout) == [ASSIGNMENT]
     none = run("pc", "ep", "--file", dump, "--port", "81", "-o", "json")
-    assert (none.stdout, none.stderr) == ("[]\n", "there is no such endpoint\n")
+    assert (none.stdout, none.stderr) == ("[]\n", "the proxy has no matching endpoint\n")
 
 
 def test_an_empty_result_is_reported_on_stderr(dump):
     result = run("pc", "c", "--file", dump, "--port", "1", "-o", "json")
     assert (result.exit_code, json.loads(result.stdout)) == (0, [])
-    assert result.stderr == "there is no such cluster\n"
+    assert result.stderr == "the proxy has no matching cluster\n"
 
 
 @pytest.mark.parametrize("command", ["secret", "secret -o json", "secret -o yaml", "all", "all -o json", "all -o yaml"])

@@ -39,8 +39,9 @@ def audit(
     system: str,
     revision: str,
 ) -> None:
-    """Check a whole mesh for what needs action. It reports rejected objects, injection, workloads without a proxy,
-    plaintext that is still accepted, certificates near expiry, policies that match nothing, and the memory of proxies.
+    """Check a whole mesh for what needs action. It reports rejected objects, which webhooks inject proxies into which
+    namespaces, workloads without a proxy, plaintext that is still accepted, certificates near expiry, policies that
+    match nothing, and the memory of proxies.
 
     \b
     Exit codes: 0 nothing to do, 1 something to do, 2 an invalid command line.

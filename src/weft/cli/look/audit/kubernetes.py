@@ -120,15 +120,15 @@ def without_proxy(
                 down = [name for name in ignoring if f"MutatingWebhookConfiguration {name}" in silent]
                 why = f"webhook {ignoring[0]} has failurePolicy Ignore, and did not respond when the pod was created"
                 why += "; it still does not respond" if down else ", or the pod is older than the label"
-            what = f"it runs without a proxy, although a new pod would get one. Likely reason: {why}"
+            what = f"the pod runs without a proxy, although a new pod would get one. Likely reason: {why}"
             problem = msgspec.structs.replace(problem, what=what, hint=_restart(pod))
         findings.append(problem)
     return audit.Section("without-proxy", "Workloads without a proxy", findings=tuple(findings))
 
 
 def memory_of(pod: PodTemplate, readings: ProxyReadings | None) -> audit_memory.PodMemory:
-    """Return the memory of a pod: of its proxy as measured by Envoy, or else its request or limit; of its application,
-    its limit or request."""
+    """Return the memory of a pod's proxy and of its application. The proxy's memory is the value that Envoy reports,
+    or, without one, its request, else its limit. The application's memory is its limit, else its request."""
     spec = pod.body().get("spec") or {}
     stay = [*(spec.get("containers") or ()), *(each for each in spec.get("initContainers") or () if _stays(each))]
     proxies = [each for each in stay if each.get("name") == _PROXY]

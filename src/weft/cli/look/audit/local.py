@@ -65,7 +65,7 @@ def _without_proxy(pods: list[PodStatus]) -> audit.Section:
     findings = [
         Problem(
             Where(object=f"Workload {namespace}/{name}"),
-            "it has no proxy, because sidecar.istio.io/inject is false: it has no identity and enforces no policy",
+            "the workload has no proxy (sidecar.istio.io/inject is false), so no identity, and enforces no policy",
             "unless this is intended, remove the label or annotation sidecar.istio.io/inject",
             Severity.INFO,
         )
@@ -86,7 +86,7 @@ def _certificates(reached: LocalReach, pods: list[PodStatus], authority: list[Pr
             certificates += audit.certificates_of(str(proxy), reached.admin(proxy, "/certs"))
         except (LocalError, ValueError) as error:
             hint = f"see its log: weft logs {pod.namespace}/{pod.name} --proxy"
-            what = f"its Envoy does not respond: {_words(error)}"
+            what = f"the pod's Envoy does not respond: {_words(error)}"
             silent.append(Problem(Where(object=f"Proxy {proxy}"), what, hint))
     return audit.certificates(certificates, (*authority, *silent))
 
@@ -111,8 +111,8 @@ def _memory(pod: PodStatus) -> audit_memory.PodMemory:
 
 
 def _private(pid: int) -> int:
-    """Return the bytes that only this process uses. The proxy's memory is counted in the same way: shared memory is not
-    counted for each process."""
+    """Return the bytes of memory that only this process uses. Shared memory is left out, because it would be counted
+    once for each process; the proxy's memory is counted in the same way."""
     try:
         lines = [line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()]
     except OSError:

@@ -276,7 +276,7 @@ def _text(lines: Iterable[str]) -> bytes:
 
 
 def _joined(reached: MeshReach, pages: dict[str, bytes], page: str) -> bytes:
-    """Return a debug page of all replicas as one JSON object, by the replica's name. Also stores it in `said`."""
+    """Return a debug page of all replicas as one JSON object, by the replica's name. Also stores it in `pages`."""
     import msgspec
 
     answers = {name: msgspec.json.decode(answer) for name, answer in reached.ask_all(page).items()}

@@ -1,8 +1,8 @@
-"""Redacts secrets by their names: removes from a document the values of fields called password, token, cookie, key and
-the like. Log lines are redacted in the same way, and lose the query strings of URLs. `archive.py` calls this.
+"""Redacts secrets by their names: removes from a document the values of fields called password, token, cookie, key
+and the like. Log lines are redacted in the same way, and lose the query strings of URLs. `archive.py` calls this.
 
-Rule: the name decides, not the look of a value. In Envoy's pairs `{"key": …, "value": …}` the name is itself a value.
-In URLs, every query string is removed, and the user with the password.
+Rule: the name decides, not the look of a value. In Envoy's pairs `{"key": …, "value": …}`, the name is the value of
+`key`. In URLs, every query string is removed, and the user with the password.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ async def _pod_or_template(cluster: Client, word: str, namespace: str) -> tuple[
         "job": resource.JOBS,
     }
     if kind == "service":
-        fail(f"`{word}` is not a workload", "name one of its pods, or deploy/NAME")
+        fail(f"`{word}` is not a workload", "name a pod of this service, or deploy/NAME")
     for each in (kind,) if kind else ("pod", "deployment", "statefulset", "daemonset"):
         try:
             document = await cluster.get(resources[each], name, namespace=within)

@@ -116,7 +116,8 @@ def _matching(selector: Selector, labels: Mapping[str, str]) -> str:
 
 
 def _preventing(whose: str, selector: Selector, labels: Mapping[str, str]) -> str:
-    """Return a reason if a present label excludes the pod or namespace; empty if a label is only missing."""
+    """Return why the selector rejects the pod or namespace, if a label that is present excludes it; empty if a
+    required label is only missing. `whose` is the pod or namespace in the text."""
     for each in sorted(selector.requirements, key=lambda each: each.key != _NAMESPACE_NAME):
         if each.operator in ("NotIn", "DoesNotExist") and not each.fits(labels):
             if each.key == _NAMESPACE_NAME:

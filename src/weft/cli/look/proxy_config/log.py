@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 @click.option("-r", "--reset", is_flag=True, help="Reset to the levels that the proxy was started with.")
 @filters.output
 def log(source: ProxySource, level: str, selector: str, reset: bool, output: str) -> None:
-    """Show the log levels of a proxy, or change them until the proxy restarts. For deploy/NAME or -l: of all its pods.
+    """Show the log levels of a proxy, or change them until the proxy restarts. With deploy/NAME or -l, this applies to
+    the proxies of all selected pods.
 
     Levels are trace, debug, info, warning, error, critical and off. A level without a logger applies to all loggers.
     The proxy's log is in `weft logs --proxy`, or on a cluster in `kubectl logs POD -c istio-proxy`.
@@ -37,11 +38,11 @@ def log(source: ProxySource, level: str, selector: str, reset: bool, output: str
     from weft.envoy import log_levels
 
     if source.file is not None:
-        fail("a file has no log", "name a pod: weft proxy-config log POD", code=2)
+        fail("a file has no log levels", "name a pod: weft proxy-config log POD", code=2)
     if selector and source.target:
         fail("both a pod and labels are given", "give one of them: POD, or -l app=payments", code=2)
     if level and reset:
-        fail("both --level and --reset are given", "leave one of them out", code=2)
+        fail("both --level and --reset are given", "give only --level, or only --reset", code=2)
     wanted = log_levels.parse(level) if level else []
     proxies = (
         source.reach.find_labelled(selector, source.namespace)

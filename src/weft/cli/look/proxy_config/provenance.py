@@ -51,7 +51,7 @@ class Provenance:
 
 def provenance(source: ProxySource, *kinds: str) -> Provenance:
     """Query the control plane for the provenance of resources of these kinds. If the source is a file, the command
-    ends: a dump does not contain it."""
+    ends: a config dump does not contain the provenance."""
     import msgspec
 
     if source.file is not None:

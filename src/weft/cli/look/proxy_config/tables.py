@@ -381,4 +381,4 @@ def _print_heading(title: str, *, shown: bool) -> None:
 
 def _tell_of_none(shown: Any, what: str) -> None:
     if not shown:
-        say(f"there is no such {what}")
+        say(f"the proxy has no matching {what}")
