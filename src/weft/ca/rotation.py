@@ -69,8 +69,8 @@ def announce(state: State, root: Root, now: float, propagation: float) -> State:
 
 
 def resume(state: State, now: float) -> State:
-    """Return the state after a pause in which no proxy could get the announced root: the wait is longer by the
-    pause."""
+    """Return the state with the switch to the announced root postponed by the time since `seen_at`, in which no
+    process served that root and no proxy could get it. In other phases, return `state` unchanged."""
     if state.phase is not RotationPhase.ANNOUNCED:
         return state
     pause = max(0.0, now - state.seen_at)

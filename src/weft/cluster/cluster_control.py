@@ -246,9 +246,16 @@ class ClusterControl:
             problems.append(Problem(where, what, hint))
         plugged = self._settings.plugged
         if plugged is not None and is_plugged_in(plugged) != self._is_plugged:
-            what = "exists now, but a root that weft made signs" if not self._is_plugged else "is gone, but still signs"
+            if self._is_plugged:
+                what = (
+                    "its files were removed after the control plane started; it signs until the control plane restarts"
+                )
+            else:
+                what = (
+                    "it was added after the control plane started; until that restarts, the root that weft made signs"
+                )
             hint = f"pods that trust only one of both roots cannot call each other; if that is intended: {restart}"
-            problems.append(Problem(Where(object=f"the CA in {plugged}"), f"it {what} until the next restart", hint))
+            problems.append(Problem(Where(object=f"the CA in {plugged}"), what, hint))
         return problems
 
     async def _lead(self, kept: RootSecret | None) -> None:

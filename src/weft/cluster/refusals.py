@@ -94,12 +94,12 @@ class Refusals:
                 await self._write()
                 await self._forget()
             except ApiError as error:
-                log.error("cannot share the resources that proxies reject: %s", error)
+                log.error("cannot report rejected resources to the other replicas: %s", error)
                 await asyncio.sleep(REPEAT_SECONDS)
             except KubeError as error:
-                log.warning("cannot share the resources that proxies reject: %s", error)
+                log.warning("cannot report rejected resources to the other replicas: %s", error)
             except Exception:  # a defect in this report must not stop the control plane
-                log.exception("cannot share the resources that proxies reject; retrying")
+                log.exception("cannot report rejected resources to the other replicas; retrying")
 
     async def _write(self) -> None:
         problems = tuple(map(_short, self._plane.refusals()[:MOST]))

@@ -132,8 +132,9 @@ def _of_principal(principal: Principal, seen: GuardInput) -> Iterable[Miss]:
 
 
 def _left_out(about: Iterable[Miss]) -> list[Miss]:
-    """The misses of a negated condition, such as `notMethods`, whose inner condition the request meets: `method POST
-    is excluded`, once for each subject."""
+    """Return the misses of a negated condition, such as `notMethods`, that fails because the request has an excluded
+    value. `about`: the misses of the inner conditions that match the request; only their subjects are used. Each
+    subject gives one miss, such as `method POST is excluded`."""
     return [(f"{subject} is excluded", None) for subject in dict.fromkeys(subject for subject, _ in about)]
 
 

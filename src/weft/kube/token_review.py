@@ -95,7 +95,8 @@ def _identity(status: _Status, audiences: Sequence[str]) -> Reviewed:
     pod, uid, node = (_only(extra, f"{_EXTRA}{key}") for key in ("pod-name", "pod-uid", "node-name"))
     found = Reviewed(username, namespace, account, pod, uid, node, granted)
     if not pod or not uid:
-        raise ReviewRefused(Reason.NOT_POD_BOUND, f"any process may have this token of {username}", found)
+        what = f"the token of {username} names no pod; use a projected service account token"
+        raise ReviewRefused(Reason.NOT_POD_BOUND, what, found)
     return found
 
 

@@ -47,7 +47,9 @@ class Called:
 
 class Calls:
     def __init__(self, most: int = MOST, clock: Callable[[], float] = time.time, *, everything: bool = False) -> None:
-        """`everything`: treat every group as if it had called everything, for callers without call records."""
+        """`most`: the number of addresses and hosts that a group may call before it gets every service.
+        `everything`: every group gets every service from the start; for the analysis of a mesh without recorded
+        calls."""
         self._most, self._clock, self._everything = most, clock, everything
         self.fixed = False  # groups keep their mode (on demand or not), however the mesh changes
         self._groups: dict[Group, Called] = {}

@@ -420,8 +420,9 @@ class NodeStream:
 
 
 def _everything(hello: Hello) -> tuple[str, ...]:
-    """Return one cluster of each host that the agent lists in its Hello, for any group, and the listeners
-    `0.0.0.0_PORT`. A group still gets only what it may see."""
+    """Return the names that count as called by each group in `hello.whole`: of all clusters in the Hello, whichever
+    group has them, one for each host, and all listeners `0.0.0.0_PORT`. A group is sent only those of them that
+    it may see."""
     by_host = {host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := cluster_host(name))}
     return (*by_host.values(), *(name for name, _ in hello.bodies.get(LISTENER, ()) if is_whole_port(name)))
 
