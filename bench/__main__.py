@@ -1,7 +1,8 @@
-"""`python -m bench [--kubernetes] [NAME ...]`: run the rigs, all or those named, print the table, keep the results.
+"""`python -m bench [--kubernetes] [NAME ...]`: run all rigs or the named ones, print a table of the figures, write
+them to a file.
 
-Only a whole run at full length is kept in results/latest.json, or in results/kube.json for those that need Kubernetes;
-anything else is printed, or written where `--output` says.
+The results go to results/latest.json, or to results/kube.json with `--kubernetes`, but only if all rigs ran at full
+length and none failed. The results of other runs are only printed, unless `--output` names a file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bench.process import Failed
 from weft.envoy.binary import EnvoyError
 from weft.kube.error import KubeError
 
-# In the order of a run: the data path first, while nothing else has warmed the machine up.
+# A run uses this order: the data path is measured first, before other rigs have heated the CPU.
 RIGS = {
     "data-path": "latency and CPU per request through both sidecars, next to bare Envoys and a direct connection",
     "plain-proxies": "requests per core through one sidecar and through both, next to nginx, HAProxy and a bare Envoy",
@@ -45,7 +46,7 @@ KUBERNETES_RIGS = {
     "kube-admission": "how long the webhook takes, alone and as part of a create",
     "kube-control": "a cluster of a thousand services: start, first sync, one endpoint, one VirtualService, memory",
 }
-_ALONE = {"kube-control"}  # with an API server of its own
+_ALONE = {"kube-control"}  # rigs that start an API server of their own and need no cluster
 _EXPECTED = (Failed, OSError, KubeError, EnvoyError)
 
 
@@ -67,7 +68,8 @@ def main() -> int:
     if os.geteuid() != 0:
         console.print("bench makes network namespaces, for which it must be root; run it with sudo", style="red")
         return 1
-    # A shell that runs this in the background has it ignore SIGINT; and being told to end must leave nothing either.
+    # A shell ignores SIGINT for programs in the background, so the handler is set again. SIGTERM is handled like
+    # SIGINT, so that both run the clean-up.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:

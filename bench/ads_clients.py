@@ -1,8 +1,10 @@
-"""A thousand proxies that are not there: delta ADS clients in one process, which ask, take and ACK as Envoy does.
+"""Simulates up to a thousand proxies: delta ADS clients in one process, which subscribe to resources and ACK them as
+Envoy does.
 
-Each has a connection of its own, subscribes to all clusters and listeners, then by name to the endpoints and routes
-that those name. Orders come as JSON lines on standard input; each is answered with one line. What arrived since the
-last order is counted, in bytes and messages, apart for clients with a narrow scope and with a wide one.
+Each client has its own connection. It subscribes to all clusters and listeners, then by name to the endpoints and
+routes that the clusters and listeners refer to. Commands arrive as JSON lines on standard input, and each command
+gets one JSON line as its reply. The process counts the bytes and messages received since the last command,
+separately for clients with a narrow scope (one namespace) and with a wide scope (all namespaces).
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _ORDER_SECONDS = 180.0
 
 
 class Received:
-    """What came in since the last order."""
+    """The bytes and messages that the clients received since the last command."""
 
     def __init__(self) -> None:
         self.bytes = {"wide": 0, "narrow": 0}
@@ -51,14 +53,15 @@ class Clients:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def connect(self, address: str, nodes: list[dict[str, Any]]) -> None:
-        # A few at a time: it is the pushes that are to be measured, not a queue of handshakes.
+        # Connect in small batches: the rig measures pushes, not a queue of connection attempts.
         for index, node in enumerate(nodes):
             self._tasks.append(asyncio.create_task(self._run(index, address, node)))
             if index % 20 == 19:
                 await asyncio.sleep(0.01)
 
     async def settle(self, clients: int, quiet: float) -> dict[str, Any]:
-        """Wait until this many clients have had something and nothing more comes, then say what it was."""
+        """Wait until `clients` clients have received something and no message arrived for `quiet` seconds. Return
+        the counts of messages and bytes since the last call, or an error."""
         until = time.monotonic() + _ORDER_SECONDS
         while True:
             now = time.monotonic()
@@ -109,7 +112,9 @@ class Clients:
 
 @lru_cache(maxsize=512)
 def _read(payload: bytes) -> tuple[str, str, frozenset[str]]:
-    """Type, nonce, and what the resources lead to. Clients of a group get equal bytes, which are read once."""
+    """Return the type URL and nonce of a response, and the names of the resources that its clusters (EDS) or
+    listeners (RDS) refer to. All clients of a group receive identical bytes, so the cache decodes each response
+    once."""
     response = DeltaDiscoveryResponse.FromString(payload)
     named: set[str] = set()
     for resource_ in response.resources:

@@ -1,7 +1,8 @@
-"""A pod's cold start: namespace made → Envoy has its config, interception is on → first intercepted request answered.
+"""Measures a pod's cold start: namespace created → Envoy has its config and interception is on → first intercepted
+request answered.
 
-The pods are the local engine's own, one new workload after the other. They are watched from outside, a thousand times
-a second, so that nothing in the engine is there for the sake of measuring.
+The pods are pods of weft's local engine; the rig creates one new workload after the other. The rig polls the
+engine's state every millisecond, so the engine needs no code for this measurement.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The control plane under many proxies: what the first push, one changed route and one changed endpoint cost it.
+"""Measures the control plane with a thousand proxies: the cost of the first push, of one changed route and of one
+changed endpoint.
 
-A thousand services in a hundred namespaces, a hundred groups of ten proxies. The groups of the upper half of the
-namespaces see only their own namespace by a Sidecar, so that what changes elsewhere must cost them nothing.
+The mesh has a thousand services in a hundred namespaces, and a hundred groups of ten proxies. In the upper half of
+the namespaces a Sidecar limits the proxies to their own namespace, so changes in other namespaces must cost them
+nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def run(effort: Effort, say: Say) -> list[Figure]:
 
 
 class _Change:
-    """What one change cost: seconds of CPU, seconds of translation, bytes, and seconds until the last client had it."""
+    """The cost of one change: CPU seconds, seconds of translation, number of group updates, bytes and messages sent,
+    and seconds until the last client received the change."""
 
     def __init__(self, before: dict[str, Any], after: dict[str, Any], cpu: float, got: dict[str, Any]) -> None:
         self.cpu = cpu
@@ -102,7 +105,8 @@ class _Rig:
         narrow_bytes = sum(change.bytes["narrow"] for change in changes)
         narrow_messages = sum(change.messages["narrow"] for change in changes)
         seeing = self._shape.namespaces // 2
-        # A push number is one group's update, so what is past the groups that see the change was work for nothing.
+        # Each push number stands for the update of one group. Pushes beyond the number of groups that see the change
+        # were unnecessary.
         unneeded = sum(max(0, change.pushes - seeing) for change in changes)
         title = f"control plane, {self._proxies:,} proxies"
         made = [

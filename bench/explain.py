@@ -1,8 +1,10 @@
-"""`weft explain`, without the command around it: hypothetical requests per second and core, from the caller's socket to
-the workload, over the resources that the proxies of a mesh of a hundred services were sent.
+"""Measures `weft explain` without the command line: hypothetical requests per second and core, followed from the
+caller's socket to the destination workload. The input is the xDS resources of all proxies in a mesh of a hundred
+services.
 
-Each service has a VirtualService with ten routes, of which requests take the first, the last and one in the middle, and
-an AuthorizationPolicy. CPU time, in this process, as a run of request tests does it.
+Each service has an AuthorizationPolicy and a VirtualService with ten routes and a default route; the requests match
+the first route, one in the middle, and the default route. The rate is based on CPU time of this process, as in a run
+of request tests.
 """
 
 from __future__ import annotations

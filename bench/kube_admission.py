@@ -1,5 +1,6 @@
-"""What injection costs whoever creates a pod: the webhook alone, asked over HTTPS as the API server asks it, and as
-part of creates that store nothing, next to the same in a namespace that no webhook looks at."""
+"""Measures the latency that injection adds to the creation of a pod: the webhook alone, called over HTTPS as the API
+server calls it, and dry-run creates through the API server. The baseline is the same create in a namespace
+without injection."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from weft.netns.namespace import socket_in
 
 _HOST = "istiod.istio-system.svc"
 _PORT = 15017
-_WARM = 10  # questions that are not counted: connections are opened, caches filled
+_WARM = 10  # calls that are not counted, while connections are opened and caches filled
 
 
 def run(effort: Effort, say: Say) -> list[Figure]:
@@ -66,7 +67,8 @@ async def _measure(number: int, say: Say) -> list[Figure]:
 
 
 async def _timed(number: int, *questions: Callable[[], Awaitable[object]]) -> tuple[list[float], ...]:
-    """How long each took, each time; in turn, so that what the machine does otherwise is the same for all."""
+    """Make each call `number` times and return the durations in seconds, one list per call. The calls alternate, so
+    that other load on the machine affects all of them equally."""
     took: tuple[list[float], ...] = tuple([] for _ in questions)
     for turn in range(number + _WARM):
         for question, times in zip(questions, took, strict=True):
@@ -78,7 +80,7 @@ async def _timed(number: int, *questions: Callable[[], Awaitable[object]]) -> tu
 
 
 async def _tried(client: Client, namespace: str, manifest: Object) -> Object:
-    """The pod as it would have been stored."""
+    """Create the pod with `dryRun=All` and return the pod as the API server would have stored it."""
     body = msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", **manifest})
     answer = await client.raw("POST", PODS.path(namespace), query={"dryRun": "All"}, body=body)
     made: Object = msgspec.json.decode(answer)
@@ -87,7 +89,8 @@ async def _tried(client: Client, namespace: str, manifest: Object) -> Object:
 
 @contextlib.asynccontextmanager
 async def _webhook(client: Client) -> AsyncGenerator[Callable[[bytes], Awaitable[None]], None]:
-    """One replica's, from where the API server is, on a connection that stays."""
+    """Yield a function that sends an AdmissionReview to the webhook of one replica. It connects from the node's
+    network, where the API server runs, and keeps the connection open."""
     replicas: ListedObjects[Object] = await client.list(PODS, dict, namespace=ROOT, labels="app=istiod")
     address = next(str(each["status"]["podIP"]) for each in replicas.items)
     roots = await client.get(CONFIG_MAPS, "istio-ca-root-cert", namespace=ROOT)
@@ -112,7 +115,8 @@ async def _webhook(client: Client) -> AsyncGenerator[Callable[[bytes], Awaitable
 
 
 def _review(pod: Object, namespace: str) -> Object:
-    """The API server's question about a new pod, which has all defaults by then."""
+    """Return the AdmissionReview that the API server sends for a new pod. `pod` already has the API server's default
+    values."""
     metadata = {key: value for key, value in pod["metadata"].items() if key in ("name", "labels", "annotations")}
     request = {
         "uid": str(uuid.uuid4()),

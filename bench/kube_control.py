@@ -1,9 +1,10 @@
-"""The control plane of a large cluster: what its start, the first sync of a hundred nodes, one endpoint and one
-VirtualService cost it, and how much memory it takes.
+"""Measures the control plane of a large cluster: the CPU cost of its start, of the first sync of a hundred nodes, of
+one endpoint and of one VirtualService, and its memory.
 
-`weft control --kubernetes` itself, a real API server with real objects, streams over mTLS with certificates that it
-issued for real tokens. All of it in a network of its own, because the control plane's ports are what they are; what is
-in there is `python -m bench.kube_control`, which tells by JSON lines what it finds.
+The rig runs `weft control --kubernetes` against a real API server with real objects. The streams use mTLS, with
+certificates that the control plane issued for real tokens. Everything runs in a separate network namespace, because
+the ports of the control plane are fixed. The process in that namespace is `python -m bench.kube_control`; it reports
+progress and figures as JSON lines.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _MEGABYTE = 1_000_000
 _GOAL_MEGABYTES = 300
 _PATIENCE = 240.0
 _LOOK_SECONDS = 0.25
-_RESTING = 0.1  # cores: below it a process has no work of its own left, only what it looks at every second
+_RESTING = 0.1  # cores; with less CPU use than this, a process has finished its work and only does its periodic checks
 _QUIET_SECONDS = 0.5
 _IDLE_SECONDS = 5.0
 _HOST = "istiod.istio-system.svc"
@@ -73,7 +74,8 @@ def _network() -> Iterator[NetworkNamespace]:
 
 
 class Cost:
-    """What something cost: seconds of CPU, bytes on the streams, and seconds until the last stream had it."""
+    """The cost of one change: CPU seconds, seconds of translation, bytes on the streams, and seconds until the last
+    stream received it."""
 
     def __init__(self, cpu: float, translation: float, got: dict[str, Any], began: float) -> None:
         self.cpu = cpu
@@ -85,7 +87,7 @@ class Cost:
 
 
 class Rig:
-    """`say` hears how it goes."""
+    """One measurement of the control plane with a cluster of `shape`. Progress messages go to `say`."""
 
     def __init__(self, shape: Shape, repeats: int, directory: Path, say: Say) -> None:
         self._shape, self._repeats, self._directory, self._say = shape, repeats, directory, say
@@ -173,13 +175,13 @@ class Rig:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _cost(self, control: Running, streams: Running, change: Awaitable[None]) -> Cost:
-        """Of a change that every stream hears of."""
-        await _ask(streams, {"do": "settle", "streams": 0, "quiet": 0.0})  # what came before is not counted
+        """Make the change and return its cost. The change must reach every stream."""
+        await _ask(streams, {"do": "settle", "streams": 0, "quiet": 0.0})  # resets the counters
         translation = await _translation()
         cpu, began = cpu_seconds(control.pid), time.monotonic()
         await change
         got = await _ask(streams, {"do": "settle", "streams": self._shape.nodes, "quiet": _QUIET_SECONDS})
-        while True:  # a pause is not the end: more may come of it, as long as the control plane works
+        while True:  # a pause is not the end: while the control plane is busy, it may send more
             await _rest(control.pid)
             more = await _ask(streams, {"do": "settle", "streams": 0, "quiet": _QUIET_SECONDS})
             if not more["bytes"]:
@@ -195,7 +197,7 @@ async def _ask(process: Running, order: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _rest(pid: int) -> None:
-    """Until it has done all that came of what happened: for two looks in a row it did next to nothing."""
+    """Wait until the process has finished its work: in two consecutive intervals it used less than `_RESTING` cores."""
     deadline, quiet, before = time.monotonic() + _PATIENCE, 0, cpu_seconds(pid)
     while quiet < 2:
         await asyncio.sleep(_LOOK_SECONDS)
@@ -207,7 +209,7 @@ async def _rest(pid: int) -> None:
 
 
 async def _translation() -> float:
-    """CPU seconds of translation so far, as the control plane counts them."""
+    """Return the CPU seconds of translation so far, from the control plane's metric."""
     text = await _asked("/metrics") or ""
     for line in text.splitlines():
         name, _, value = line.partition(" ")
@@ -217,7 +219,8 @@ async def _translation() -> float:
 
 
 async def _asked(path: str) -> str | None:
-    """None: it is not there, or not well."""
+    """GET `path` from the control plane's monitoring port and return the body. None: no connection, or the status is
+    not 200."""
     try:
         async with aiohttp.ClientSession() as session, session.get(_MONITORING + path) as answer:
             return await answer.text() if answer.status == 200 else None
@@ -226,7 +229,8 @@ async def _asked(path: str) -> str | None:
 
 
 async def _roots(client: Client) -> str:
-    """Where every pod finds them."""
+    """Return the CA's root certificates from the ConfigMap that the control plane publishes for pods. Wait until it
+    exists."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         with contextlib.suppress(ApiError):
@@ -257,7 +261,7 @@ def _peak(pid: int) -> int:
 
 
 def main() -> None:
-    """Inside the network that was made for it."""
+    """Run the rig inside the network namespace that `run` created, and print progress and figures as JSON lines."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     effort = Effort(quick=parser.parse_args().quick)
@@ -275,7 +279,7 @@ def main() -> None:
                 told = "figures", msgspec.to_builtins(asyncio.run(rig.run(server)))
         except Exception as failed:  # noqa: BLE001 - told to who started this
             told = "failed", f"{type(failed).__name__}: {failed}"
-    tell(*told)  # last of all: who hears it ends this process
+    tell(*told)  # must be the last line: the reader then ends this process
 
 
 if __name__ == "__main__":

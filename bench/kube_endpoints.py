@@ -1,8 +1,8 @@
-"""From the moment a pod is Ready until every Envoy that may call it has its endpoint.
+"""Measures the time from a pod's Ready condition until every Envoy that may call the pod has its endpoint.
 
-Pods with a readiness gate, which this rig opens and shuts: kubelet then says Ready at once, and everything after that
-is as for any pod. The clock starts when a watch hears it from the API server, and stops when the last Envoy's own list
-of endpoints has it.
+The pods have a readiness gate that this rig sets to True or False. kubelet then updates the Ready condition at once,
+and the later steps are those of any pod. The time begins when a watch receives the Ready condition from the API
+server, and ends when the last Envoy lists the endpoint in `/clusters` of its admin interface.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def _measure(events: int, say: Say) -> list[float]:
             await space.create(_pod(name, gated=name in called))
         for name in names:
             await space.pods.until_ready(name)
-        for name in called:  # so that their proxies run, and their addresses are known
+        for name in called:  # so that their proxies run and their addresses are known
             await _turn(space, name, ready=True)
         envoys = [await stack.enter_async_context(_admin(space, name)) for name in (*names, *called)]
         for name in called:
@@ -61,7 +61,7 @@ async def _measure(events: int, say: Say) -> list[float]:
         took = []
         for number in range(events):
             name = called[number % _CALLED]
-            # Not in step with anything that looks once a second.
+            # A random pause, so that the changes are not in step with tasks that run once a second.
             await asyncio.sleep(random.uniform(0.1, 0.6))
             ready = await _turn(space, name, ready=True)
             took.append(await _every(envoys, _endpoint(space, name), there=True) - ready)
@@ -72,7 +72,7 @@ async def _measure(events: int, say: Say) -> list[float]:
 
 
 async def _turn(space: Namespace, name: str, *, ready: bool) -> float:
-    """When the API server has said so."""
+    """Set the pod's readiness gate. Return the time at which the watch reported the new Ready condition."""
     condition = {"type": _GATE, "status": "True" if ready else "False"}
     patch = {"status": {"conditions": [condition]}}
     await space.client.patch(
@@ -82,7 +82,8 @@ async def _turn(space: Namespace, name: str, *, ready: bool) -> float:
 
 
 async def _every(envoys: list[Admin], endpoint: bytes, *, there: bool) -> float:
-    """When the last of them has the endpoint, or has it no more."""
+    """Wait until all Envoys have the endpoint, or with `there=False` until none has it. Return the time of the last
+    change."""
 
     async def one(envoy: Admin) -> float:
         while (endpoint in await envoy.read("/clusters", {})) != there:
@@ -103,7 +104,7 @@ def _admin(space: Namespace, name: str) -> Admin:
 
 
 def _endpoint(space: Namespace, name: str) -> bytes:
-    """As it stands in an Envoy's list."""
+    """Return the beginning of the endpoint's line in `/clusters` of Envoy's admin interface."""
     cluster = f"outbound|80||called.{space.name}.svc.cluster.local"
     return f"{cluster}::{space.pods.statuses[name].pod_ip}:{_PORT}::".encode()
 

@@ -1,8 +1,9 @@
-"""Requests per second and core through one sidecar and through both, next to nginx, HAProxy and a bare Envoy that do
-the plain proxy's job: one connection in, one out, HTTP/1.1, nothing looked at.
+"""Measures requests per second and core through one sidecar and through both, compared with nginx, HAProxy and a
+bare Envoy as plain proxies: HTTP/1.1 in and out, without any checks or changes of requests.
 
-All stand in the caller's pod and all have the same core, one after the other. One sidecar is a call to a server
-without a proxy; both are a call with mutual TLS and HTTP/2 between them, which no plain proxy here has to do.
+All plain proxies run in the caller's pod, and all proxies use the same core, one after the other. With one sidecar,
+the server has no proxy. With both sidecars, the call uses mutual TLS and HTTP/2 between the sidecars, which the
+plain proxies do not have to do.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SIDECAR, _PAIR, _DIRECTLY = "one sidecar", "both sidecars", "direct"
 _ENVOY, _NGINX, _HAPROXY = "bare Envoy", "nginx", "HAProxy"
 _PLAIN = (_ENVOY, _NGINX, _HAPROXY)
 
-# One process that is the worker, too; connections are kept for as long as the load keeps them.
+# A single nginx process is also the worker. It keeps connections open for as long as the client does.
 _NGINX_CONFIG = """
 daemon off; master_process off; worker_processes 1;
 pid {directory}/nginx.pid; error_log stderr error;

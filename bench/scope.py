@@ -1,10 +1,10 @@
-"""What a proxy holds by default, which is on demand where there are many services, and what it would hold if it were
-told of all: a workload that calls five services of a hundred, a thousand, and five thousand. Memory, size of
-configuration, how long a first call takes, and what one changed route costs. Of so few services that the default is to
-be told of all, also what it holds on demand.
+"""Compares the config that a proxy gets by default (on demand, if there are many services) with the config of all
+services. A workload calls five services out of a hundred, a thousand and five thousand. The figures are the
+proxy's memory, the size of its config, the duration of a first call, and the cost of one changed route. For a
+hundred services the default is to send all of them, so the rig also measures on-demand config there.
 
-A real mesh on this machine. All services are answered by one workload without a proxy: what is measured is the caller's
-proxy, and what the control plane does for it.
+The mesh is a real one on this machine. One workload without a proxy serves all services, so the figures are of the
+caller's proxy and of the control plane's work for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CALLED = 5
 _SIZES, _QUICK_SIZES = (100, 1_000, 5_000), (50, 200)
 _MEGABYTE = 1_000_000
 _SYNC_SECONDS = 240.0
-_SETTLE_SECONDS = 3.0  # Envoy gives memory back a while after it has taken a large response apart
+_SETTLE_SECONDS = 3.0  # Envoy returns memory to the system some time after it has processed a large response
 _SERVER = """
 import http.server
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -44,16 +44,16 @@ http.server.ThreadingHTTPServer(("", 8080), Answer).serve_forever()
 
 
 class _Change(msgspec.Struct, frozen=True):
-    cpu: float  # seconds, of the control plane and all that is in its process
-    proxy_cpu: float  # seconds
+    cpu: float  # seconds of this process, which runs the control plane and the rest of the local engine
+    proxy_cpu: float  # seconds of the caller's proxy
     took: float  # seconds until the proxy has ACKed
-    received: int  # bytes, by the caller's proxy
+    received: int  # bytes that the caller's proxy received
 
 
 class _Measured(msgspec.Struct, frozen=True):
     configuration: int  # bytes that the caller's proxy should have
     private: int
-    first: float  # seconds; the median of the first call to each
+    first: float  # seconds; the median of the first calls to the called services
     later: float
     changes: tuple[_Change, ...]
 
@@ -109,7 +109,8 @@ async def _measure(size: int, repeats: int, setting: OnDemand) -> _Measured:
             await mesh.until_ready(engine, 2)
             caller = next(pod for pod in engine.pods() if pod.plan.workload.name == "caller")
             if every:
-                # Told of thousands of services at its start, an Envoy may take longer than it is given to be ready.
+                # Services are added after the start: with thousands of services, Envoy may take longer to become ready
+                # than the engine allows.
                 mesh.save(path / "services.yaml", *_services(size))
                 await mesh.until("all are known", lambda: len(engine.control.mesh.hosts()) >= size)
             await mesh.until("the proxy is in sync", lambda: _in_sync(engine), seconds=_SYNC_SECONDS)
@@ -149,7 +150,7 @@ def _services(size: int) -> list[mesh.Object]:
 
 
 async def _call(engine: Engine, caller: LocalPod, name: str) -> float:
-    """Seconds. Nothing is tried twice: a first call that fails is a failure."""
+    """Return the duration of one call in seconds. There is no retry: if the call fails, the rig fails."""
     address = mesh.service_address(engine, name), 80
     began = time.monotonic()
     answer = await asyncio.to_thread(mesh.request, caller, address, name)
@@ -185,7 +186,7 @@ def _in_sync(engine: Engine) -> bool:
 
 
 async def _received(caller: LocalPod) -> int:
-    """From the control plane, as Envoy counts it."""
+    """Return how many bytes the caller's proxy has received from the control plane, from Envoy's stats."""
     if caller.proxy is None:
         raise Failed("the caller has no proxy")
     said = await caller.proxy.admin.read("/stats", {"filter": r"^cluster\.xds-grpc\.upstream_cx_rx_bytes_total"})
