@@ -70,7 +70,8 @@ class Clients:
             if len(self.received.clients) >= clients and now - self.received.last > quiet:
                 break
             if now > until:
-                return {"error": f"{len(self.received.clients)} of {clients} clients got anything in time"}
+                reached = f"{len(self.received.clients)} of {clients} clients"
+                return {"error": f"only {reached} received a message within {_ORDER_SECONDS:.0f} s"}
             await asyncio.sleep(0.02)
         received, self.received = self.received, Received()
         return {
@@ -90,23 +91,23 @@ class Clients:
             first.node.metadata.update(node["metadata"])
             await call.write(first.SerializeToString())
             await call.write(DeltaDiscoveryRequest(type_url=LISTENER).SerializeToString())
-            asked: dict[str, set[str]] = {ENDPOINT: set(), ROUTE: set()}
+            subscribed: dict[str, set[str]] = {ENDPOINT: set(), ROUTE: set()}
             while True:
                 payload = await call.read()
                 if payload is grpc.aio.EOF:
-                    self.failure = f"the control plane ended a stream: {await call.details()}"
+                    self.failure = f"the control plane closed a stream: {await call.details()}"
                     return
                 received = self.received
                 received.bytes[width] += len(payload)
                 received.messages[width] += 1
                 received.clients.add(index)
                 received.last = time.monotonic()
-                type_url, nonce, named = _read(payload)
+                type_url, nonce, names = _read(payload)
                 await call.write(DeltaDiscoveryRequest(type_url=type_url, response_nonce=nonce).SerializeToString())
-                following = _LEADS_TO.get(type_url)
-                if following and (new := named - asked[following]):
-                    asked[following] |= new
-                    request = DeltaDiscoveryRequest(type_url=following, resource_names_subscribe=sorted(new))
+                next_type = _LEADS_TO.get(type_url)
+                if next_type and (new := names - subscribed[next_type]):
+                    subscribed[next_type] |= new
+                    request = DeltaDiscoveryRequest(type_url=next_type, resource_names_subscribe=sorted(new))
                     await call.write(request.SerializeToString())
 
 
@@ -116,20 +117,20 @@ def _read(payload: bytes) -> tuple[str, str, frozenset[str]]:
     listeners (RDS) refer to. All clients of a group receive identical bytes, so the cache decodes each response
     once."""
     response = DeltaDiscoveryResponse.FromString(payload)
-    named: set[str] = set()
+    names: set[str] = set()
     for resource_ in response.resources:
         if response.type_url == CLUSTER:
             cluster = Cluster.FromString(resource_.resource.value)
             if cluster.type == Cluster.EDS:
-                named.add(cluster.eds_cluster_config.service_name or cluster.name)
+                names.add(cluster.eds_cluster_config.service_name or cluster.name)
         elif response.type_url == LISTENER:
             listener = Listener.FromString(resource_.resource.value)
             for chain in (*listener.filter_chains, listener.default_filter_chain):
                 for each in chain.filters:
                     manager = HttpConnectionManager()
                     if each.typed_config.Unpack(manager) and manager.HasField("rds"):
-                        named.add(manager.rds.route_config_name)
-    return response.type_url, response.nonce, frozenset(named)
+                        names.add(manager.rds.route_config_name)
+    return response.type_url, response.nonce, frozenset(names)
 
 
 async def main() -> None:

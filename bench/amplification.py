@@ -53,16 +53,16 @@ async def _measure(effort: Effort, say: Say) -> list[Figure]:
 
 
 async def _factor(pods: dict[str, LocalPod], kind: str, rate: int, seconds: int) -> float:
-    before = (await _ask(pods["c"], "/count")).get(kind, 0)
-    sent = (await _ask(pods["client"], f"/drive?kind={kind}&rate={rate}&seconds={seconds}"))["sent"]
-    return float(((await _ask(pods["c"], "/count")).get(kind, 0) - before) / sent)
+    before = (await _get(pods["c"], "/count")).get(kind, 0)
+    sent = (await _get(pods["client"], f"/drive?kind={kind}&rate={rate}&seconds={seconds}"))["sent"]
+    return float(((await _get(pods["c"], "/count")).get(kind, 0) - before) / sent)
 
 
-async def _ask(pod: LocalPod, path: str) -> dict[str, Any]:
-    return await asyncio.to_thread(_asked, pod, path)
+async def _get(pod: LocalPod, path: str) -> dict[str, Any]:
+    return await asyncio.to_thread(_blocking_get, pod, path)
 
 
-def _asked(pod: LocalPod, path: str) -> dict[str, Any]:
+def _blocking_get(pod: LocalPod, path: str) -> dict[str, Any]:
     """Send a GET for `path` to the pod's app and return the decoded JSON reply. The request uses the pod's loopback,
     which is not intercepted."""
     connection = http.client.HTTPConnection("127.0.0.1", HTTP_PORT, timeout=60)
@@ -73,28 +73,28 @@ def _asked(pod: LocalPod, path: str) -> dict[str, Any]:
         connection.request("GET", path)
         answer = connection.getresponse()
         if answer.status != 200:
-            raise Failed(f"{pod.plan.name} answered {answer.status} to {path}")
+            raise Failed(f"{pod.plan.name} responded with {answer.status} to {path}")
         return msgspec.json.decode(answer.read(), type=dict[str, Any])
     finally:
         connection.close()
 
 
 def objects() -> list[mesh.Object]:
-    made: list[mesh.Object] = []
-    for name, following in zip(_CHAIN, (*_CHAIN[1:], ""), strict=True):
-        made.append({
+    documents: list[mesh.Object] = []
+    for name, next_name in zip(_CHAIN, (*_CHAIN[1:], ""), strict=True):
+        documents.append({
             "apiVersion": "weft.dev/v1alpha1", "kind": "Workload", "metadata": {"name": name, "namespace": "bench"},
             "spec": {
                 "command": [sys.executable, "-m", "bench.hop"],
                 "workingDirectory": str(Path(__file__).resolve().parent.parent),
-                "env": {"NEXT": following},
+                "env": {"NEXT": next_name},
                 "ports": [{"name": "http", "port": HTTP_PORT}, {"name": "grpc", "port": GRPC_PORT}],
                 "readiness": {"tcp": {"port": GRPC_PORT}, "period": "100ms"},
             },
         })  # fmt: skip
         ports = [{"name": "http", "port": 80, "targetPort": HTTP_PORT}, {"name": "grpc", "port": GRPC_PORT}]
-        made.append({
+        documents.append({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "bench"},
             "spec": {"selector": {"app": name}, "ports": ports},
         })  # fmt: skip
-    return made
+    return documents

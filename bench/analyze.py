@@ -44,7 +44,7 @@ def run(effort: Effort, say: Say) -> list[Figure]:
         expected = sum(number % _WRONG == 0 for number in range(services))
         codes = [problem.code for problem in examined.problems]
         if flaws or codes.count("WFT0104") != expected or set(codes) != {"WFT0104"}:
-            raise Failed(f"expected {expected} wrong destinations, found {len(codes)}: {sorted(set(codes))}")
+            raise Failed(f"expected {expected} findings of WFT0104, got {len(codes)} findings: {sorted(set(codes))}")
         whole = _command(directory)
     size = f"{len(documents):,} objects"
     return [
@@ -117,5 +117,5 @@ def _command(directory: str) -> float:
     )
     after = os.times()
     if done.returncode != 1:
-        raise Failed(f"weft analyze ended with {done.returncode}: {done.stderr[-300:]}")
+        raise Failed(f"weft analyze exited with {done.returncode}: {done.stderr[-300:]}")
     return after.children_user + after.children_system - before.children_user - before.children_system

@@ -2,7 +2,7 @@
 end. Wall-clock time includes the time of other processes that the command calls; CPU time is of the command's
 process alone.
 
-Each figure is the best of a few runs. Each command runs once more before these, so that Python's cache of compiled
+Each figure is the best of a few runs. A first run of each command is not counted, so that Python's cache of compiled
 modules exists, as it does after a user's first command.
 """
 
@@ -84,7 +84,7 @@ def _milliseconds(words: str, environment: Mapping[str, str]) -> tuple[float, fl
     done = _weft(words.split(), environment)
     after, ended = getrusage(RUSAGE_CHILDREN), time.perf_counter()
     if done.returncode not in (0, 1) or "error:" in done.stderr:  # 1: the command has findings
-        raise Failed(f"weft {words} ended with {done.returncode}: {done.stderr[-300:]}")
+        raise Failed(f"weft {words} exited with {done.returncode}: {done.stderr[-300:]}")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return 1000 * (ended - begun), 1000 * cpu
 
@@ -100,7 +100,7 @@ def _shop() -> Iterator[Mapping[str, str]]:
         started = _weft(["up", str(_SHOP), "--name", "answers", "--detach"], environment)
         try:
             if started.returncode != 0:
-                raise Failed(f"the shop does not run: {started.stderr[-300:]}")
+                raise Failed(f"the example shop did not start: {started.stderr[-300:]}")
             yield environment
         finally:
             _weft(["down", "answers"], environment)

@@ -121,7 +121,7 @@ def wait_open(namespace: NetworkNamespace, address: tuple[str, int]) -> None:
             if probe.connect_ex(address) == 0:
                 return
         time.sleep(0.005)
-    raise Failed(f"nobody listens on {address[0]}:{address[1]} in {namespace} after {_READY_SECONDS} s")
+    raise Failed(f"no process listens on {address[0]}:{address[1]} in {namespace} after {_READY_SECONDS} s")
 
 
 def _tls(side: str, credentials: Credentials, **more: Any) -> Config:

@@ -56,10 +56,10 @@ class Root:
             .add_extension(x509.SubjectAlternativeName([uri]), critical=True)
             .sign(self._key, hashes.SHA256())
         )
-        made = Credentials(self._directory / f"{account}.pem", self._directory / f"{account}-key.pem", self._file)
-        made.chain.write_bytes(leaf.public_bytes(Encoding.PEM))
-        _save_key(made.key, key)
-        return made
+        files = Credentials(self._directory / f"{account}.pem", self._directory / f"{account}-key.pem", self._file)
+        files.chain.write_bytes(leaf.public_bytes(Encoding.PEM))
+        _save_key(files.key, key)
+        return files
 
     def save_as_ca(self, directory: Path) -> Path:
         """Write this root as a CA into a new directory, with the file names that Istio uses for plugged-in CA

@@ -109,7 +109,7 @@ class _Rig:
         # were unnecessary.
         unneeded = sum(max(0, change.pushes - seeing) for change in changes)
         title = f"control plane, {self._proxies:,} proxies"
-        made = [
+        figures = [
             Figure(f"{title}: first push, CPU", first.cpu, "s"),
             Figure(f"{title}: first push, translation", first.translation, "s"),
             Figure(f"{title}: first push, sent", sum(first.bytes.values()) / _MEGABYTE, "MB"),
@@ -118,14 +118,14 @@ class _Rig:
         ]
         for what, measured, goal in (("VirtualService", routes, None), ("endpoint", endpoints, 1.0)):
             name = f"{title}: one {what}"
-            made += [
+            figures += [
                 Figure(f"{name}, translation", _mid(measured, "translation") * 1000, "ms", goal),
                 Figure(f"{name}, CPU", _mid(measured, "cpu") * 1000, "ms"),
                 Figure(f"{name}, sent", median(sum(one.bytes.values()) for one in measured) / _MEGABYTE, "MB"),
                 Figure(f"{name}, until the last of {measured[0].clients} has it", _mid(measured, "took") * 1000, "ms"),
             ]
         return [
-            *made,
+            *figures,
             Figure(f"{title}: sent to groups that do not see a change", narrow_bytes + narrow_messages, "bytes", 0),
             Figure(f"{title}: groups updated that do not see a change", unneeded, "", 0),
         ]

@@ -60,13 +60,13 @@ class Shape:
         )
 
     def documents(self) -> list[Document]:
-        made = [_told_of_all()]
+        documents = [_on_demand_off()]
         for namespace in range(self.namespaces):
             for service in range(self.services):
-                made.append(_service(f"team-{namespace}", f"service-{service}", f"10.0.{namespace}.{service + 1}"))
+                documents.append(_service(f"team-{namespace}", f"service-{service}", f"10.0.{namespace}.{service + 1}"))
             if self.is_narrow(namespace):
-                made.append(_own_namespace_only(f"team-{namespace}"))
-        return made
+                documents.append(_own_namespace_only(f"team-{namespace}"))
+        return documents
 
 
 def route(weight: int) -> Document:
@@ -89,7 +89,7 @@ def _service(namespace: str, name: str, address: str) -> Document:
     return _document("v1", "Service", namespace, name, {"spec": spec})
 
 
-def _told_of_all() -> Document:
+def _on_demand_off() -> Document:
     """Return a mesh config that turns on-demand config off. With on-demand config, proxies that call no service
     would receive no changes."""
     named = {"name": "istio", "namespace": "istio-system", "annotations": {"weft.dev/on-demand": "false"}}
@@ -180,7 +180,7 @@ async def main() -> None:
                 case "profile":
                     served.profile(on=order["on"])
             answer = served.synced() if order["do"] == "synced" else served.tell()
-        except Exception as error:  # noqa: BLE001 - said to who asked, which ends the rig
+        except Exception as error:  # noqa: BLE001 - the parent reads the error and ends the rig
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
 

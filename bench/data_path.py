@@ -182,7 +182,8 @@ async def _check_tls(client: LocalPod, wanted: dict[str, bool]) -> None:
         of_cluster = {stat: count for stat, count in stats.values.items() if f"|{name}.bench." in stat}
         handshakes = sum(count for stat, count in of_cluster.items() if stat.endswith("handshake"))
         if bool(handshakes) != is_tls or not any(stat.endswith("http2_total") for stat in of_cluster):
-            raise Failed(f"{name} is to be called {'with' if is_tls else 'without'} TLS, by HTTP/2: {of_cluster}")
+            expected = f"HTTP/2 {'with' if is_tls else 'without'} TLS"
+            raise Failed(f"calls to {name} must use {expected}, but Envoy's stats are {of_cluster}")
 
 
 def _through_sidecars(name: str, engine: Engine, server: str) -> Way:

@@ -67,11 +67,11 @@ def _context(order: dict[str, Any]) -> ssl.SSLContext:
 
 
 def _first_session(context: ssl.SSLContext, order: dict[str, Any]) -> ssl.SSLSession:
-    found: list[ssl.SSLSession | None] = []
-    _connect_all(context, None, {**order, "count": 1}, lambda connection: found.append(connection.session))
-    if not found or found[0] is None or not found[0].has_ticket:
-        raise Failed("the server gives no session tickets")
-    return found[0]
+    sessions: list[ssl.SSLSession | None] = []
+    _connect_all(context, None, {**order, "count": 1}, lambda connection: sessions.append(connection.session))
+    if not sessions or sessions[0] is None or not sessions[0].has_ticket:
+        raise Failed("the server issues no session tickets")
+    return sessions[0]
 
 
 def _connect_all(
@@ -92,7 +92,7 @@ def _connect_all(
                 left -= 1
             events = poll.poll(_STALLED_SECONDS)
             if not events:
-                raise Failed(f"nothing happened for {_STALLED_SECONDS} s")
+                raise Failed(f"no connection made progress for {_STALLED_SECONDS} s")
             for number, _ in events:
                 connection = connections[number]
                 wanted = connection.wants

@@ -69,7 +69,7 @@ def run(effort: Effort, say: Say) -> list[Figure]:
 
 
 def _calm(rounds: list[Round], name: str, kind: str, what: str) -> float:
-    costs = sorted((each[name, kind] for each in rounds), key=lambda cost: cost.waited)
+    costs = sorted((round_[name, kind] for round_ in rounds), key=lambda cost: cost.waited)
     return float(median(getattr(cost, what) for cost in costs[: (len(costs) + 1) // 2]))
 
 
@@ -119,7 +119,7 @@ async def _measure(directory: Path, rounds: int, count: int, say: Say) -> list[R
                     Way("open bare", address, _BARE + 1, (), plain.pid, ("without TLS",)),
                 ]
                 say(f"{rounds} rounds of {count} handshakes: {', '.join(way.name for way in ways)}")
-                await asyncio.to_thread(_round, load, ways, client, 20, 0)  # caches, and what is made at first use
+                await asyncio.to_thread(_round, load, ways, client, 20, 0)  # warms up caches
                 return [await asyncio.to_thread(_round, load, ways, client, count, number) for number in range(rounds)]
 
 
@@ -146,6 +146,8 @@ def _shake(load: Running, way: Way, kind: str, credentials: Credentials, count: 
     )
     after = scheduled(way.proxy)
     if got["resumed"] != (got["handshakes"] if kind == "resumed" else 0):
-        raise Failed(f"{got['resumed']} of {got['handshakes']} handshakes of {way.name} were resumed; wanted: {kind}")
+        raise Failed(
+            f"{got['resumed']} of {got['handshakes']} handshakes with {way.name} were resumed; expected kind: {kind}"
+        )
     ran, waited = ((late - early) / count for early, late in zip(before, after, strict=True))
     return Cost(ran, waited, got["handshakes"] / got["seconds"])

@@ -55,22 +55,22 @@ def run(effort: Effort, say: Say) -> list[Figure]:
         words = ["--quick"] if effort.quick else []
         with Running([sys.executable, "-m", "bench.kube_control", *words], namespace=inside) as process:
             while True:
-                told = json.loads(process.line())
-                if "failed" in told:
-                    raise Failed(told["failed"])
-                if "figures" in told:
-                    return msgspec.convert(told["figures"], list[Figure])
-                say(told["say"])
+                message = json.loads(process.line())
+                if "failed" in message:
+                    raise Failed(message["failed"])
+                if "figures" in message:
+                    return msgspec.convert(message["figures"], list[Figure])
+                say(message["say"])
 
 
 @contextlib.contextmanager
 def _network() -> Iterator[NetworkNamespace]:
-    made = network.make(f"weft-bench-{os.getpid()}")
+    created = network.make(f"weft-bench-{os.getpid()}")
     try:
-        subprocess.run(["nsenter", f"--net={made.path}", "ip", "link", "set", "lo", "up"], check=True)
-        yield made
+        subprocess.run(["nsenter", f"--net={created.path}", "ip", "link", "set", "lo", "up"], check=True)
+        yield created
     finally:
-        network.delete(made)
+        network.delete(created)
 
 
 class Cost:
@@ -98,8 +98,8 @@ class Rig:
             began = time.monotonic()
             await kube_objects.install(client)
             agents = await kube_objects.load(client, shape)
-            self._say(f"{shape.services} services, {shape.pods} pods and {shape.nodes} nodes are objects, "
-                      f"made in {time.monotonic() - began:.0f} s")  # fmt: skip
+            self._say(f"{shape.services} services, {shape.pods} pods and {shape.nodes} nodes are created, "
+                      f"in {time.monotonic() - began:.0f} s")  # fmt: skip
             command = [sys.executable, "-m", "weft.cli", "control", "--kubernetes", f"--kubeconfig={server.kubeconfig}"]
             with (
                 Running(command, log=self._directory / "control.log") as control,
@@ -167,9 +167,9 @@ class Rig:
 
     async def _ready(self, control: Running) -> None:
         deadline = time.monotonic() + _PATIENCE
-        while await _asked("/ready") is None:
+        while await _get("/ready") is None:
             if control.process.poll() is not None:
-                raise Failed(f"the control plane ended with {control.process.returncode}")
+                raise Failed(f"the control plane exited with {control.process.returncode}")
             if time.monotonic() > deadline:
                 raise Failed("the control plane did not become ready")
             await asyncio.sleep(_LOOK_SECONDS)
@@ -188,7 +188,7 @@ class Rig:
                 break
             got = {**more, "streams": got["streams"], **{each: got[each] + more[each] for each in ("bytes", "calls")}}
         if got["trouble"]:
-            self._say(f"somebody had to call again: {got['trouble']}")
+            self._say(f"a stream had to reconnect: {got['trouble']}")
         return Cost(cpu_seconds(control.pid) - cpu, await _translation() - translation, got, began)
 
 
@@ -210,15 +210,15 @@ async def _rest(pid: int) -> None:
 
 async def _translation() -> float:
     """Return the CPU seconds of translation so far, from the control plane's metric."""
-    text = await _asked("/metrics") or ""
+    text = await _get("/metrics") or ""
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if name == "weft_translation_cpu_seconds_total":
             return float(value)
-    raise Failed("the control plane does not say what translation has cost")
+    raise Failed("the control plane has no metric weft_translation_cpu_seconds_total")
 
 
-async def _asked(path: str) -> str | None:
+async def _get(path: str) -> str | None:
     """GET `path` from the control plane's monitoring port and return the body. None: no connection, or the status is
     not 200."""
     try:
@@ -234,10 +234,10 @@ async def _roots(client: Client) -> str:
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         with contextlib.suppress(ApiError):
-            found = await client.get(CONFIG_MAPS, "istio-ca-root-cert", namespace=ROOT)
-            return str(found["data"]["root-cert.pem"])
+            config_map = await client.get(CONFIG_MAPS, "istio-ca-root-cert", namespace=ROOT)
+            return str(config_map["data"]["root-cert.pem"])
         await asyncio.sleep(_LOOK_SECONDS)
-    raise Failed("the control plane did not publish its root")
+    raise Failed("the control plane did not publish its root certificate")
 
 
 def _figures(name: str, cost: Cost, unit: str, times: int) -> list[Figure]:
@@ -267,19 +267,19 @@ def main() -> None:
     effort = Effort(quick=parser.parse_args().quick)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
-    def tell(what: str, said: Any) -> None:
-        print(json.dumps({what: said}), flush=True)
+    def send(key: str, value: Any) -> None:
+        print(json.dumps({key: value}), flush=True)
 
     shape = Shape(services=effort.of(1000, 40), nodes=effort.of(100, 5))
-    told: tuple[str, Any]
+    result: tuple[str, Any]
     with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
-        rig = Rig(shape, effort.of(5, 2), Path(directory), lambda line: tell("say", line))
+        rig = Rig(shape, effort.of(5, 2), Path(directory), lambda line: send("say", line))
         try:
             with started(Path(directory) / "api-server") as server:
-                told = "figures", msgspec.to_builtins(asyncio.run(rig.run(server)))
-        except Exception as failed:  # noqa: BLE001 - told to who started this
-            told = "failed", f"{type(failed).__name__}: {failed}"
-    tell(*told)  # must be the last line: the reader then ends this process
+                result = "figures", msgspec.to_builtins(asyncio.run(rig.run(server)))
+        except Exception as failed:  # noqa: BLE001 - reported to the parent process
+            result = "failed", f"{type(failed).__name__}: {failed}"
+    send(*result)  # must be the last line: the reader then ends this process
 
 
 if __name__ == "__main__":

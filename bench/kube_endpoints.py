@@ -67,7 +67,8 @@ async def _measure(events: int, say: Say) -> list[float]:
             took.append(await _every(envoys, _endpoint(space, name), there=True) - ready)
             await _turn(space, name, ready=False)
             await _every(envoys, _endpoint(space, name), there=False)
-        say(f"{events} times Ready: the fastest took {min(took) * 1000:.0f} ms, the slowest {max(took) * 1000:.0f} ms")
+        fastest, slowest = min(took) * 1000, max(took) * 1000
+        say(f"{events} changes to Ready: the fastest took {fastest:.0f} ms, the slowest {slowest:.0f} ms")
     return took
 
 
@@ -85,21 +86,21 @@ async def _every(envoys: list[Admin], endpoint: bytes, *, there: bool) -> float:
     """Wait until all Envoys have the endpoint, or with `there=False` until none has it. Return the time of the last
     change."""
 
-    async def one(envoy: Admin) -> float:
+    async def change_of(envoy: Admin) -> float:
         while (endpoint in await envoy.read("/clusters", {})) != there:
             await asyncio.sleep(_LOOK_SECONDS)
         return time.monotonic()
 
     try:
         async with asyncio.timeout(_PATIENCE):
-            return max(await asyncio.gather(*(one(envoy) for envoy in envoys)))
+            return max(await asyncio.gather(*(change_of(envoy) for envoy in envoys)))
     except TimeoutError as late:
-        said = "not everywhere" if there else "still somewhere"
-        raise Failed(f"endpoint {endpoint.decode()} is {said} after {_PATIENCE:.0f} s") from late
+        state = "missing in some Envoy" if there else "still present in some Envoy"
+        raise Failed(f"endpoint {endpoint.decode()} is {state} after {_PATIENCE:.0f} s") from late
 
 
 def _admin(space: Namespace, name: str) -> Admin:
-    place = kube_mesh.pod_network(kube_mesh.found(), space.pods.statuses[name], "istio-proxy")
+    place = kube_mesh.pod_network(kube_mesh.running_cluster(), space.pods.statuses[name], "istio-proxy")
     return Admin(lambda: socket_in(place), name=name)
 
 
@@ -115,7 +116,7 @@ def _service() -> Object:
 
 
 def _pod(name: str, *, gated: bool) -> Object:
-    made = kube_mesh.pod(name, **({"readinessGates": [{"conditionType": _GATE}]} if gated else {}))
+    manifest = kube_mesh.pod(name, **({"readinessGates": [{"conditionType": _GATE}]} if gated else {}))
     if gated:
-        made["metadata"]["labels"]["role"] = "called"
-    return made
+        manifest["metadata"]["labels"]["role"] = "called"
+    return manifest

@@ -45,15 +45,15 @@ Object = dict[str, Any]
 def cluster(say: Say) -> Iterator[None]:
     """Provide a cluster with weft of this checkout for the duration of the block."""
     try:
-        with borrowed(say) as found:
-            say("putting weft on the cluster")
-            before = found.kubectl("get", "pods", f"--namespace={ROOT}", "-o", "name")
-            found.load_image(image.build())
-            _weft(found, "install", "--set", "imagePullPolicy=Never")
+        with borrowed(say) as running:
+            say("installing weft on the cluster")
+            before = running.kubectl("get", "pods", f"--namespace={ROOT}", "-o", "name")
+            running.load_image(image.build())
+            _weft(running, "install", "--set", "imagePullPolicy=Never")
             if before:  # the running pods may use an older image of the same name
-                found.kubectl("rollout", "restart", f"--namespace={ROOT}", *_PARTS)
+                running.kubectl("rollout", "restart", f"--namespace={ROOT}", *_PARTS)
                 for part in _PARTS:
-                    found.kubectl("rollout", "status", f"--namespace={ROOT}", part, "--timeout=180s")
+                    running.kubectl("rollout", "status", f"--namespace={ROOT}", part, "--timeout=180s")
             yield
     except programs.Failed as failed:
         raise Failed(str(failed)) from failed
@@ -62,12 +62,12 @@ def cluster(say: Say) -> Iterator[None]:
 @contextlib.contextmanager
 def revision(name: str, *values: str) -> Iterator[None]:
     """Install a second revision of weft with these `--set` values for the duration of the block."""
-    given = [word for value in ("imagePullPolicy=Never", *values) for word in ("--set", value)]
-    _weft(found(), "install", "--revision", name, *given)
+    options = [word for value in ("imagePullPolicy=Never", *values) for word in ("--set", value)]
+    _weft(running_cluster(), "install", "--revision", name, *options)
     try:
         yield
     finally:
-        _weft(found(), "uninstall", "--revision", name, "--force", "--yes")
+        _weft(running_cluster(), "uninstall", "--revision", name, "--force", "--yes")
 
 
 def _weft(running: Cluster, *words: str) -> None:
@@ -100,8 +100,8 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
     def container(self, name: str) -> str:
         """Return the containerd id of the container, or an empty string if it has none yet."""
-        found = (each for each in (*self.container_statuses, *self.init_container_statuses) if each.name == name)
-        return next((each.container_id.partition("://")[2] for each in found), "")
+        matches = (each for each in (*self.container_statuses, *self.init_container_statuses) if each.name == name)
+        return next((each.container_id.partition("://")[2] for each in matches), "")
 
 
 class _Pod(msgspec.Struct, frozen=True):
@@ -176,8 +176,9 @@ async def namespace(
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await client.delete(NAMESPACES, name)
-        if revision:  # its pods need their agent to end, and the next thing to go may be the agent
-            await _gone(client, name)
+        # The pods need the revision's node agent to terminate, and the caller may uninstall the revision next.
+        if revision:
+            await _until_deleted(client, name)
 
 
 async def _account(client: Client, name: str) -> None:
@@ -188,10 +189,10 @@ async def _account(client: Client, name: str) -> None:
             await client.get(SERVICE_ACCOUNTS, "default", namespace=name)
             return
         await asyncio.sleep(0.05)
-    raise Failed(f"namespace {name} has no account")
+    raise Failed(f"namespace {name} has no service account `default` after {_PATIENCE:.0f} s")
 
 
-async def _gone(client: Client, name: str) -> None:
+async def _until_deleted(client: Client, name: str) -> None:
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         try:
@@ -201,7 +202,7 @@ async def _gone(client: Client, name: str) -> None:
                 return
             raise
         await asyncio.sleep(0.2)
-    raise Failed(f"namespace {name} is still there after {_PATIENCE:.0f} s")
+    raise Failed(f"namespace {name} still exists after {_PATIENCE:.0f} s")
 
 
 def pod(name: str, **more: Any) -> Object:
@@ -222,15 +223,15 @@ def pod(name: str, **more: Any) -> Object:
     }
 
 
-def found() -> Cluster:
+def running_cluster() -> Cluster:
     running = clusters.find()
     if running is None:
-        raise Failed("no cluster runs; `make bench-kube` starts one")
+        raise Failed("no cluster is running; `make bench-kube` starts one")
     return running
 
 
 def client() -> Client:
-    return Client(load(found().kubeconfig))
+    return Client(load(running_cluster().kubeconfig))
 
 
 def node_network(running: Cluster) -> network.NetworkNamespace:
@@ -244,5 +245,5 @@ def pod_network(running: Cluster, status: Status, container: str) -> network.Net
     tasks = running.holder.run("ctr", "-n", "k8s.io", "tasks", "ls").stdout.splitlines()
     process = next((words[1] for line in tasks if (words := line.split())[0] == wanted), "")
     if not process:
-        raise Failed(f"containerd knows nothing of container {wanted!r}")
+        raise Failed(f"containerd has no task for container {wanted!r}")
     return network.NetworkNamespace(f"/proc/{running.holder.pid()}/root/proc/{process}/ns/net")

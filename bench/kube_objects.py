@@ -97,12 +97,12 @@ async def install(client: Client) -> None:
 async def load(client: Client, shape: Shape) -> list[Agent]:
     await _all(_namespace(client, number) for number in range(shape.namespaces))
     await _all(client.create(NODES, _node(number)) for number in range(shape.nodes))
-    found: dict[str, list[str]] = {f"node-{number}": [] for number in range(shape.nodes)}
-    await _all(_service(client, shape, number, found) for number in range(shape.services))
+    pods_by_node: dict[str, list[str]] = {f"node-{number}": [] for number in range(shape.nodes)}
+    await _all(_service(client, shape, number, pods_by_node) for number in range(shape.services))
     await _all(client.create(VIRTUAL_SERVICES, route(shape, number, 90), namespace=shape.service(number)[0])
                for number in range(0, shape.services, _PER_NAMESPACE))  # fmt: skip
     agents: list[Agent] = []
-    await _all(_agent(client, node, pods, agents) for node, pods in found.items())
+    await _all(_agent(client, node, pods, agents) for node, pods in pods_by_node.items())
     return agents
 
 
@@ -143,7 +143,7 @@ async def _namespace(client: Client, number: int) -> None:
     await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, namespace=name)
 
 
-async def _service(client: Client, shape: Shape, number: int, found: dict[str, list[str]]) -> None:
+async def _service(client: Client, shape: Shape, number: int, pods_by_node: dict[str, list[str]]) -> None:
     namespace, name = shape.service(number)
     await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": name}}, namespace=namespace)
     ports = [{"name": "http", "port": 80, "targetPort": _PORT}]
@@ -152,21 +152,21 @@ async def _service(client: Client, shape: Shape, number: int, found: dict[str, l
     for each in range(_PER_SERVICE):
         place = shape.node(number * _PER_SERVICE + each)
         pod = _pod(namespace, name, f"{name}-{each}", place)
-        made = await client.create(PODS, pod, namespace=namespace)
+        created = await client.create(PODS, pod, namespace=namespace)
         status = {**_conditions(ready=True), "phase": "Running", **_addresses(_address(number, each))}
         await client.patch(PODS, f"{name}-{each}", {"status": status}, namespace=namespace, subresource="status")
-        found[place].append(made["metadata"]["uid"])
+        pods_by_node[place].append(created["metadata"]["uid"])
     await client.create(ENDPOINT_SLICES, _slice(shape, number), namespace=namespace)
 
 
 async def _agent(client: Client, node: str, pods: list[str], agents: list[Agent]) -> None:
     name = f"{AGENT}-{node}"
     spec = {"nodeName": node, "serviceAccountName": AGENT, "containers": [{"name": "agent", "image": "weft"}]}
-    made = await client.create(PODS, {"metadata": {"name": name}, "spec": spec}, namespace=ROOT)
-    bound = {"kind": "Pod", "apiVersion": "v1", "name": name, "uid": made["metadata"]["uid"]}
+    created = await client.create(PODS, {"metadata": {"name": name}, "spec": spec}, namespace=ROOT)
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": name, "uid": created["metadata"]["uid"]}
     request = {"spec": {"audiences": ["istio-ca"], "boundObjectRef": bound}}
-    given = await client.create(SERVICE_ACCOUNTS, request, namespace=ROOT, name=AGENT, subresource="token")
-    agents.append(Agent(node, given["status"]["token"], pods))
+    reply = await client.create(SERVICE_ACCOUNTS, request, namespace=ROOT, name=AGENT, subresource="token")
+    agents.append(Agent(node, reply["status"]["token"], pods))
 
 
 def _node(number: int) -> Object:
@@ -177,8 +177,8 @@ def _node(number: int) -> Object:
 def _pod(namespace: str, service: str, name: str, node: str) -> Object:
     """Return a pod as weft's injector of this checkout creates it."""
     text = _template().replace("the-namespace", namespace).replace("the-service", service)
-    made: Object = msgspec.json.decode(text.replace("the-pod", name).replace("the-node", node))
-    return made
+    pod: Object = msgspec.json.decode(text.replace("the-pod", name).replace("the-node", node))
+    return pod
 
 
 @cache
@@ -236,18 +236,18 @@ def _addresses(address: str) -> Object:
 
 
 def _conditions(*, ready: bool) -> Object:
-    said = "True" if ready else "False"
-    return {"conditions": [{"type": kind, "status": said} for kind in ("Ready", "ContainersReady")]}
+    status = "True" if ready else "False"
+    return {"conditions": [{"type": kind, "status": status} for kind in ("Ready", "ContainersReady")]}
 
 
 async def _all(work: Iterable[Awaitable[Any]]) -> None:
     """Await all of `work`, at most 24 at a time. The first failure cancels the rest."""
     waiting = iter(work)
 
-    async def one_after_the_other() -> None:
-        for each in waiting:
-            await each
+    async def worker() -> None:
+        for awaitable in waiting:
+            await awaitable
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(_AT_ONCE):
-            tasks.create_task(one_after_the_other())
+            tasks.create_task(worker())

@@ -60,7 +60,7 @@ class Life(msgspec.Struct):
 
 def run(effort: Effort, say: Say) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
-        node = kube_mesh.found().holder
+        node = kube_mesh.running_cluster().holder
         events = Program("ctr", [*node.joined(), "ctr", "-n", "k8s.io", "events"], Path(directory), joined=True)
         events.start()
         try:
@@ -75,21 +75,21 @@ def run(effort: Effort, say: Say) -> list[Figure]:
 
 async def _measure(number: int, say: Say) -> dict[str, list[Start]]:
     """Start `number` pods of each kind and return the starts by kind."""
-    found: dict[str, list[Start]] = {kind: [] for kind in (_PLAIN, _EMPTY, _INJECTED, *_CHOICES)}
+    starts_by_kind: dict[str, list[Start]] = {kind: [] for kind in (_PLAIN, _EMPTY, _INJECTED, *_CHOICES)}
     async with (
         kube_mesh.client() as client,
         kube_mesh.namespace(client, "start") as usual,
         kube_mesh.namespace(client, "start", revision=_REVISION) as by_node,
     ):
         for turn in range(number + 1):
-            for kind in random.sample(list(found), len(found)):
+            for kind in random.sample(list(starts_by_kind), len(starts_by_kind)):
                 await asyncio.sleep(random.uniform(0, 1))
                 start = await _start(by_node if kind in (_BY_NODE, _BOTH) else usual, kind, turn)
                 if turn:  # the first pod of each kind finds empty caches and is not counted
-                    found[kind].append(start)
-        told = (f"{kind} {median(each.took for each in starts):.2f} s" for kind, starts in found.items())
-        say(f"{number} pods of each kind: {', '.join(told)}")
-    return found
+                    starts_by_kind[kind].append(start)
+        medians = (f"{kind} {median(each.took for each in starts):.2f} s" for kind, starts in starts_by_kind.items())
+        say(f"{number} pods of each kind: {', '.join(medians)}")
+    return starts_by_kind
 
 
 async def _start(space: Namespace, kind: str, turn: int) -> Start:
@@ -134,13 +134,13 @@ def lives_of(lines: list[str]) -> dict[str, Life]:
     return lives
 
 
-def _figures(found: dict[str, list[Start]], lives: dict[str, Life]) -> list[Figure]:
-    plain, injected = found[_PLAIN], found[_INJECTED]
-    middle = {kind: median(each.took for each in starts) for kind, starts in found.items()}
-    late = {kind: quantile((each.took for each in starts), 0.9) for kind, starts in found.items()}
+def _figures(starts_by_kind: dict[str, list[Start]], lives: dict[str, Life]) -> list[Figure]:
+    plain, injected = starts_by_kind[_PLAIN], starts_by_kind[_INJECTED]
+    middle = {kind: median(each.took for each in starts) for kind, starts in starts_by_kind.items()}
+    late = {kind: quantile((each.took for each in starts), 0.9) for kind, starts in starts_by_kind.items()}
     name = "pod created → Ready"
     usual, ours = middle[_PLAIN], middle[_INJECTED]
-    made = [
+    figures = [
         Figure(f"{name}: injected", ours, "s", baseline=usual),
         Figure(f"{name}: injected, p90", late[_INJECTED], "s", baseline=late[_PLAIN]),
         Figure(f"{name}: injected, more than plain", ours - usual, "s", _GOAL_SECONDS),
@@ -170,7 +170,7 @@ def _figures(found: dict[str, list[Start]], lives: dict[str, Life]) -> list[Figu
         "until Ready is told": step("", plain, "app.began", "ready"),
     }
     return [
-        *made,
+        *figures,
         *(
             Figure(f"{name}: injected, {what}", step(what, injected, begin, end), "s", baseline=baselines.get(what))
             for what, begin, end in steps

@@ -103,23 +103,23 @@ class _Connection:
         in flight, so no other response can follow."""
         received = self.socket.recv(65536)
         if not received:
-            raise Failed("the connection was closed in the middle")
+            raise Failed("the connection was closed before the response was complete")
         buffer = self.buffer + received if self.buffer else received
         end = buffer.find(_END)
         if end < 0 or len(buffer) < end + 4 + len(BODY):
             if end >= 0 and not buffer.startswith(b"HTTP/1.1 200"):
-                raise Failed(f"answered {buffer[:end].decode(errors='replace')!r}")
+                raise Failed(f"unexpected response: {buffer[:end].decode(errors='replace')!r}")
             self.buffer = buffer
             return False
         if not buffer.startswith(b"HTTP/1.1 200"):
-            raise Failed(f"answered {buffer[:200].decode(errors='replace')!r}")
+            raise Failed(f"unexpected response: {buffer[:200].decode(errors='replace')!r}")
         self.buffer = b""
         return True
 
 
 def _connect(address: tuple[str, int], count: int) -> dict[int, _Connection]:
-    made = [_Connection(address) for _ in range(count)]
-    return {each.socket.fileno(): each for each in made}
+    connections = [_Connection(address) for _ in range(count)]
+    return {each.socket.fileno(): each for each in connections}
 
 
 def _drive(connections: dict[int, _Connection], order: dict[str, Any]) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _flat_out(connections: dict[int, _Connection], request: bytes, seconds: floa
         while out:
             events = poll.poll(_STALLED_SECONDS)
             if not events:
-                raise Failed(f"no answer for {_STALLED_SECONDS} s")
+                raise Failed(f"no response for {_STALLED_SECONDS} s")
             for number, _ in events:
                 connection = connections[number]
                 if connection.receive():
@@ -183,22 +183,22 @@ def _at_rate(connections: dict[int, _Connection], request: bytes, rate: int, sec
     free = list(connections.values())
     numbers = list(connections)
     latencies: list[int] = []
-    asked = late = 0
+    sent = late = 0
     due = now() + step
     while len(latencies) < total:
-        while asked < total and free and (at := now()) >= due:
+        while sent < total and free and (at := now()) >= due:
             connection = free.pop(0)
             # A delay of more than one step was caused by slow responses, not by this loop.
             connection.sent = at if at - due < step else due
             late += at - due >= step
             connection.socket.send(request)
-            asked += 1
+            sent += 1
             due += step
-        waiting = (due - now()) / 1e9 if asked < total and free else _STALLED_SECONDS
+        waiting = (due - now()) / 1e9 if sent < total and free else _STALLED_SECONDS
         # The timeout of `select` has microseconds, that of `epoll` only milliseconds.
         readable, _, _ = select.select(numbers, (), (), max(0.0, waiting))
         if not readable and waiting == _STALLED_SECONDS:
-            raise Failed(f"no answer for {_STALLED_SECONDS} s")
+            raise Failed(f"no response for {_STALLED_SECONDS} s")
         for number in readable:
             connection = connections[number]
             if connection.receive():

@@ -58,7 +58,7 @@ async def until_ready(engine: Engine, pods: int) -> None:
             raise Failed(f"the mesh has a problem: {problems[0]}")
         return sum(pod.ready for pod in engine.pods()) == pods
 
-    await until(f"{pods} pods are ready", all_ready)
+    await until(f"{pods} pods to be ready", all_ready)
 
 
 async def until_answered(pod: LocalPod, address: tuple[str, int], host: str) -> None:
@@ -71,7 +71,7 @@ async def until_answered(pod: LocalPod, address: tuple[str, int], host: str) -> 
             if (await asyncio.to_thread(request, pod, address, host)).startswith(b"HTTP/1.1 200"):
                 return
         await asyncio.sleep(0.02)
-    raise Failed(f"{host} did not answer {pod.plan.name} for {_READY_SECONDS:.0f} s")
+    raise Failed(f"{host} did not respond to {pod.plan.name} within {_READY_SECONDS:.0f} s")
 
 
 def request(pod: LocalPod, address: tuple[str, int], host: str) -> bytes:

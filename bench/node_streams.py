@@ -98,8 +98,10 @@ class Streams:
         until = time.monotonic() + _ORDER_SECONDS
         while len(self._heard) < streams or self._unplaced or time.monotonic() - self._last < quiet:
             if time.monotonic() > until:
-                missing = f"{len(self._heard)} of {streams} streams heard anything, {len(self._unplaced)} pods wait"
-                return {"error": f"{missing}, after {_ORDER_SECONDS:.0f} s and {self._calls} calls. {self._trouble}"}
+                reached = f"{len(self._heard)} of {streams} streams received an update"
+                missing = f"{len(self._unplaced)} pods have no group"
+                spent = f"after {_ORDER_SECONDS:.0f} s and {self._calls} connection attempts"
+                return {"error": f"{reached}, {missing}, {spent}. {self._trouble}"}
             await asyncio.sleep(0.02)
         answer = {
             "bytes": self._bytes,
@@ -135,7 +137,7 @@ class Streams:
                 await call.write(frames.encode(frames.TakenFrame(update.nonce)))
                 if update.groups:
                     await call.write(frames.encode(_report(update)))
-            self._trouble = f"the control plane ended the stream of {agent.node}: {await call.details()}"
+            self._trouble = f"the control plane closed the stream of {agent.node}: {await call.details()}"
 
 
 def _report(update: _Update) -> frames.ReportFrame:
@@ -182,7 +184,7 @@ async def main() -> None:
                     answer = streams.connect(msgspec.convert(order["line"], Line))
                 case _:
                     answer = await streams.settle(order["streams"], order["quiet"])
-        except Exception as error:  # noqa: BLE001 - said to who asked, which ends the rig
+        except Exception as error:  # noqa: BLE001 - the parent reads the error and ends the rig
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
 

@@ -70,10 +70,10 @@ backend next
 def run(effort: Effort, say: Say) -> list[Figure]:
     programs = {name: shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/sbin") for name in ("nginx", "haproxy")}
     if missing := [name for name, path in programs.items() if path is None]:
-        raise Failed(f"{', '.join(missing)} not found: apt-get install nginx-light haproxy, or run `make bench`")
+        raise Failed(f"{', '.join(missing)} not paths: apt-get install nginx-light haproxy, or run `make bench`")
     with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
-        found = {name: str(path) for name, path in programs.items()}
-        rounds = asyncio.run(_measure(Path(directory), found, effort.of(40, 6), say))
+        paths = {name: str(path) for name, path in programs.items()}
+        rounds = asyncio.run(_measure(Path(directory), paths, effort.of(40, 6), say))
     steady, flat_out = [each for each, _ in rounds], [each for _, each in rounds]
     return [*_throughput(flat_out), *_ratios(flat_out), *_latency(steady)]
 

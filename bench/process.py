@@ -72,7 +72,7 @@ class Running:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise Failed(f"{self.process.args!r} ended with status {self.process.wait()}")
+            raise Failed(f"{self.process.args!r} exited with status {self.process.wait()}")
         return line.decode().strip()
 
     def ask(self, order: dict[str, Any]) -> dict[str, Any]:

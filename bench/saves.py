@@ -38,7 +38,7 @@ async def _measure(directory: Path, saves: int, say: Say) -> list[float]:
     mesh.save(routes, mesh.weighted_route(names[0], {names[0]: 100, names[1]: 0}))
     async with mesh.running(directory) as engine:
         await mesh.until_ready(engine, _PODS)
-        await mesh.until("every proxy is in sync", lambda: _in_sync(engine))
+        await mesh.until("every proxy to be in sync", lambda: _in_sync(engine))
         say(f"{_PODS} pods are ready")
         took = []
         for number in range(saves):
@@ -58,14 +58,14 @@ def _every_ack(engine: Engine) -> asyncio.Future[float]:
     """Return a future for the time at which the last of all proxies has ACKed a new version of its routes. All
     proxies must be in sync when this is called, so that no earlier ACK is pending."""
     done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-    seen: set[int] = set()
-    told = type(engine.control).acked
+    streams: set[int] = set()
+    original = type(engine.control).acked
 
     def acked(stream_id: int, type_url: str, nonce: str) -> None:
-        told(engine.control, stream_id, type_url, nonce)
+        original(engine.control, stream_id, type_url, nonce)
         if type_url == ROUTE:
-            seen.add(stream_id)
-        if len(seen) == _PODS and not done.done():
+            streams.add(stream_id)
+        if len(streams) == _PODS and not done.done():
             done.set_result(time.monotonic())
 
     engine.control.acked = acked  # type: ignore[method-assign]

@@ -64,14 +64,14 @@ def run(effort: Effort, say: Say) -> list[Figure]:
     for size in sizes:
         whole = asyncio.run(_measure(size, effort.of(9, 3), OnDemand.OFF))
         compared = {"by default": OnDemand.AUTO} | ({"on demand": OnDemand.ON} if size <= FEW else {})
-        found = {what: asyncio.run(_measure(size, effort.of(9, 3), setting)) for what, setting in compared.items()}
-        for what, measured in found.items():
+        results = {what: asyncio.run(_measure(size, effort.of(9, 3), setting)) for what, setting in compared.items()}
+        for what, measured in results.items():
             figures += _held(f"scope, {_CALLED} of {size:,} services called", what, measured, whole)
             say(
                 f"{size:,} services: {measured.configuration / 1024:,.0f} KiB and {measured.private / _MEGABYTE:.1f} "
                 f"MB {what}, {whole.configuration / 1024:,.0f} KiB and {whole.private / _MEGABYTE:.1f} MB of all"
             )
-        for what, measured in {"all": whole, **found}.items():
+        for what, measured in {"all": whole, **results}.items():
             name = f"one changed route at {size:,} services, {what}"
             figures += [
                 Figure(f"{name}: CPU", _mid(measured, "cpu") * 1000, "ms"),
@@ -112,8 +112,10 @@ async def _measure(size: int, repeats: int, setting: OnDemand) -> _Measured:
                 # Services are added after the start: with thousands of services, Envoy may take longer to become ready
                 # than the engine allows.
                 mesh.save(path / "services.yaml", *_services(size))
-                await mesh.until("all are known", lambda: len(engine.control.mesh.hosts()) >= size)
-            await mesh.until("the proxy is in sync", lambda: _in_sync(engine), seconds=_SYNC_SECONDS)
+                await mesh.until(
+                    "the control plane to have all services", lambda: len(engine.control.mesh.hosts()) >= size
+                )
+            await mesh.until("the proxy to be in sync", lambda: _in_sync(engine), seconds=_SYNC_SECONDS)
             names = [f"service-{number * (size // _CALLED)}" for number in range(_CALLED)]
             first = [await _call(engine, caller, name) for name in names]
             later = [await _call(engine, caller, name) for name in names for _ in range(5)]
@@ -156,7 +158,7 @@ async def _call(engine: Engine, caller: LocalPod, name: str) -> float:
     answer = await asyncio.to_thread(mesh.request, caller, address, name)
     took = time.monotonic() - began
     if not answer.startswith(b"HTTP/1.1 200"):
-        raise Failed(f"{name} answered {answer[:80]!r}")
+        raise Failed(f"{name} responded with {answer[:80]!r}")
     return took
 
 
@@ -168,7 +170,7 @@ async def _change(engine: Engine, caller: LocalPod, directory: Path, name: str, 
     pushes, cpu, began = engine.control.pushes, time.process_time(), time.monotonic()
     mesh.save(directory / "route.yaml", route)
     await mesh.until(
-        "the route is everywhere", lambda: engine.control.pushes > pushes and _in_sync(engine), every=0.001
+        "the proxy to have the route", lambda: engine.control.pushes > pushes and _in_sync(engine), every=0.001
     )
     took, cpu = time.monotonic() - began, time.process_time() - cpu
     return _Change(cpu, cpu_seconds(_proxy(caller)) - proxy_cpu, took, await _received(caller) - before)
@@ -189,8 +191,8 @@ async def _received(caller: LocalPod) -> int:
     """Return how many bytes the caller's proxy has received from the control plane, from Envoy's stats."""
     if caller.proxy is None:
         raise Failed("the caller has no proxy")
-    said = await caller.proxy.admin.read("/stats", {"filter": r"^cluster\.xds-grpc\.upstream_cx_rx_bytes_total"})
-    return int(said.decode().rpartition(":")[2])
+    stats = await caller.proxy.admin.read("/stats", {"filter": r"^cluster\.xds-grpc\.upstream_cx_rx_bytes_total"})
+    return int(stats.decode().rpartition(":")[2])
 
 
 def _configuration(engine: Engine, caller: LocalPod) -> int:

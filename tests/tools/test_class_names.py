@@ -69,7 +69,7 @@ def test_a_word_that_is_defined_twice_is_refused(tree):
 def test_a_name_that_is_not_in_the_code_is_refused(tree):
     gone = GLOSSARY.replace("VirtualService", "HostRoute")
     assert glossary(tree(gone, one=CODE)) == [
-        "ARCHITECTURE.md: `route` names HostRoute, which is not in src/weft",
+        "ARCHITECTURE.md: the definition of `route` uses HostRoute, which is not in src/weft",
     ]
 
 
