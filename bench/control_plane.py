@@ -81,22 +81,22 @@ class _Rig:
         return self._figures(first, routes, endpoints, loaded, served)
 
     def _first_push(self, control: Running, clients: Running) -> _Change:
-        before = control.ask({"do": "tell"})
+        before = control.ask({"do": "report"})
         cpu = cpu_seconds(control.pid)
         clients.ask({"do": "connect", "address": self._address, "nodes": self._shape.nodes()})
         got = clients.ask({"do": "settle", "clients": self._proxies, "quiet": 1.0})
         cpu = cpu_seconds(control.pid) - cpu
         if (synced := control.ask({"do": "synced"})["synced"]) != self._proxies:
             raise Failed(f"only {synced} of {self._proxies} proxies are in sync after the first push")
-        return _Change(before, control.ask({"do": "tell"}), cpu, got)
+        return _Change(before, control.ask({"do": "report"}), cpu, got)
 
     def _change(self, control: Running, clients: Running, order: dict[str, Any]) -> _Change:
-        before = control.ask({"do": "tell"})
+        before = control.ask({"do": "report"})
         cpu = cpu_seconds(control.pid)
         control.ask(order)
         got = clients.ask({"do": "settle", "clients": self._proxies // 2, "quiet": _QUIET_SECONDS})
         cpu = cpu_seconds(control.pid) - cpu
-        return _Change(before, control.ask({"do": "tell"}), cpu, got)
+        return _Change(before, control.ask({"do": "report"}), cpu, got)
 
     def _figures(
         self, first: _Change, routes: list[_Change], endpoints: list[_Change], loaded: int, served: int

@@ -136,7 +136,7 @@ class Served:
         """Set whether the last replica of service 1 in namespace 0 is ready, which adds or removes its endpoint."""
         self._put(self._shape.instance(0, 1, 1, ready=ready))
 
-    def tell(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         return {
             "cpu": time.process_time(),
             "translation": self._plane.translation_seconds,
@@ -145,7 +145,7 @@ class Served:
         }
 
     def synced(self) -> dict[str, Any]:
-        """Return how many proxies are in sync. This is not part of `tell`, because reading the state of a thousand
+        """Return how many proxies are in sync. This is not part of `report`, because reading the state of a thousand
         streams costs CPU time, too."""
         return {"synced": sum(proxy.sync == "SYNCED" for proxy in self._plane.proxies())}
 
@@ -179,7 +179,7 @@ async def main() -> None:
                     served.change_endpoint(ready=order["ready"])
                 case "profile":
                     served.profile(on=order["on"])
-            answer = served.synced() if order["do"] == "synced" else served.tell()
+            answer = served.synced() if order["do"] == "synced" else served.report()
         except Exception as error:  # noqa: BLE001 - the parent reads the error and ends the rig
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

@@ -1,10 +1,11 @@
-"""Refuses wording that a newcomer has to read twice: see "How the text reads" in CONTRIBUTING.md.
+"""Rejects wording that a newcomer has to read twice: see "How the text reads" in CONTRIBUTING.md.
 
-Reads the comments and strings of src/weft, and the Markdown pages that are written by hand. Text from before this check
-is counted per file in tools/plain_english.json. A file fails when it has more matches than that; the counts can only
-shrink: `python -m tools.plain_english --update` lowers them, and refuses to raise one. A moved file keeps its count.
+Reads the comments and strings of src/weft, and the Markdown pages that are written by hand. The number of
+matches in each file from before this check is in tools/plain_english.json. A file fails if it has more matches. The
+numbers can only shrink: `python -m tools.plain_english --update` lowers them, and never raises one. A moved file keeps
+its number.
 
-`--report` prints the matches per package, and how many variables are named by a verb; `--list PATH...` prints the
+`--report` prints the matches per package, and how many variables have a verb as name; `--list PATH...` prints the
 matches of some files or folders.
 """
 

@@ -1,6 +1,6 @@
 """Writes docs/resources.md: for each kind, which fields weft acts on, which it accepts with a warning or without any
 effect, and which it rejects. The page is derived from the readers in src/weft/api: they run on a document that has
-every field that they look up. `python tools/reference.py` writes the page; a test compares it.
+every field that they look up. `python tools/reference.py` writes the page; a test checks that it is up to date.
 """
 
 from __future__ import annotations
