@@ -140,7 +140,7 @@ def _report(matched: list[Match], root: Path) -> None:
         print(f"{count:6} {name}")
     sources = (root / "src" / "weft").rglob("*.py")
     verbs = sum(len(_VERBS.findall(code(source.read_text()))) for source in sources)
-    print(f"\n{verbs:6} variables named matched, said, told, made or held")
+    print(f"\n{verbs:6} variables named found, said, told, made or held")
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
