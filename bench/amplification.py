@@ -1,8 +1,10 @@
-"""How many requests a failing backend gets for one that was made: client → a → b → c, and c always fails.
+"""Measures retry amplification: how many requests a failing backend receives for each request that a client sends.
+The call chain is client → a → b → c, and c always fails.
 
-Without a mesh it is one. Each of the three calls has two proxies that may try again by default, so at worst they would
-multiply. Asked at a trickle, where a retry budget lets everything through, and at a rate at which it counts. Resets of
-what may be repeated are replayed, by the last proxy alone: at most twice, and nobody before it takes part.
+Without a mesh the factor is 1. Each of the three calls passes two proxies that may retry by default, so in the worst
+case the retries would multiply. The rig sends requests at a low rate, at which a retry budget limits nothing, and at
+a high rate, at which the budget matters. A connection reset of a repeatable request is retried only by the last
+proxy of the chain, at most twice; the proxies before it do not retry.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from weft.local.pod import LocalPod
 from weft.netns.namespace import socket_in
 
 _CHAIN = ("client", "a", "b", "c")
-# What is measured, and how much of it is good enough.
+# By kind of failure: its name in the figures, and the highest acceptable amplification factor.
 _KINDS = {"http": ("HTTP, answered 503", 1.2), "reset": ("HTTP GET, reset", 3.0), "grpc": ("gRPC, UNAVAILABLE", 1.2)}
 _TRICKLE, _LOAD = 10, 300
 
@@ -51,17 +53,18 @@ async def _measure(effort: Effort, say: Say) -> list[Figure]:
 
 
 async def _factor(pods: dict[str, LocalPod], kind: str, rate: int, seconds: int) -> float:
-    before = (await _ask(pods["c"], "/count")).get(kind, 0)
-    sent = (await _ask(pods["client"], f"/drive?kind={kind}&rate={rate}&seconds={seconds}"))["sent"]
-    return float(((await _ask(pods["c"], "/count")).get(kind, 0) - before) / sent)
+    before = (await _get(pods["c"], "/count")).get(kind, 0)
+    sent = (await _get(pods["client"], f"/drive?kind={kind}&rate={rate}&seconds={seconds}"))["sent"]
+    return float(((await _get(pods["c"], "/count")).get(kind, 0) - before) / sent)
 
 
-async def _ask(pod: LocalPod, path: str) -> dict[str, Any]:
-    return await asyncio.to_thread(_asked, pod, path)
+async def _get(pod: LocalPod, path: str) -> dict[str, Any]:
+    return await asyncio.to_thread(_blocking_get, pod, path)
 
 
-def _asked(pod: LocalPod, path: str) -> dict[str, Any]:
-    """By its own loopback, which is not intercepted."""
+def _blocking_get(pod: LocalPod, path: str) -> dict[str, Any]:
+    """Send a GET for `path` to the pod's app and return the decoded JSON reply. The request uses the pod's loopback,
+    which is not intercepted."""
     connection = http.client.HTTPConnection("127.0.0.1", HTTP_PORT, timeout=60)
     connection.sock = socket_in(pod.namespace)
     connection.sock.settimeout(60)
@@ -70,28 +73,28 @@ def _asked(pod: LocalPod, path: str) -> dict[str, Any]:
         connection.request("GET", path)
         answer = connection.getresponse()
         if answer.status != 200:
-            raise Failed(f"{pod.plan.name} answered {answer.status} to {path}")
+            raise Failed(f"{pod.plan.name} responded with {answer.status} to {path}")
         return msgspec.json.decode(answer.read(), type=dict[str, Any])
     finally:
         connection.close()
 
 
 def objects() -> list[mesh.Object]:
-    made: list[mesh.Object] = []
-    for name, following in zip(_CHAIN, (*_CHAIN[1:], ""), strict=True):
-        made.append({
+    documents: list[mesh.Object] = []
+    for name, next_name in zip(_CHAIN, (*_CHAIN[1:], ""), strict=True):
+        documents.append({
             "apiVersion": "weft.dev/v1alpha1", "kind": "Workload", "metadata": {"name": name, "namespace": "bench"},
             "spec": {
                 "command": [sys.executable, "-m", "bench.hop"],
                 "workingDirectory": str(Path(__file__).resolve().parent.parent),
-                "env": {"NEXT": following},
+                "env": {"NEXT": next_name},
                 "ports": [{"name": "http", "port": HTTP_PORT}, {"name": "grpc", "port": GRPC_PORT}],
                 "readiness": {"tcp": {"port": GRPC_PORT}, "period": "100ms"},
             },
         })  # fmt: skip
         ports = [{"name": "http", "port": 80, "targetPort": HTTP_PORT}, {"name": "grpc", "port": GRPC_PORT}]
-        made.append({
+        documents.append({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "bench"},
             "spec": {"selector": {"app": name}, "ports": ports},
         })  # fmt: skip
-    return made
+    return documents

@@ -1,8 +1,9 @@
-"""How long an answer of the command line takes, from the start of its process to its end, on the example shop: by the
-clock, which counts whoever is asked on the way, and in CPU time of the command alone, whatever else the machine does.
+"""Measures how long each command of the command line takes on the example shop, from the start of the process to its
+end. Wall-clock time includes the time of other processes that the command calls; CPU time is of the command's
+process alone.
 
-The best of a few runs. Each is run once before it counts, so that Python's own cache of compiled modules is there, as
-it is after anybody's first command.
+Each figure is the best of a few runs. A first run of each command is not counted, so that Python's cache of compiled
+modules exists, as it does after a user's first command.
 """
 
 from __future__ import annotations
@@ -78,27 +79,28 @@ def _figures(words: str, goal: float, runs: int, environment: Mapping[str, str])
 
 
 def _milliseconds(words: str, environment: Mapping[str, str]) -> tuple[float, float]:
-    """By the clock, and of CPU."""
+    """Run one `weft` command and return its wall-clock time and its CPU time, both in milliseconds."""
     before, begun = getrusage(RUSAGE_CHILDREN), time.perf_counter()
     done = _weft(words.split(), environment)
     after, ended = getrusage(RUSAGE_CHILDREN), time.perf_counter()
-    if done.returncode not in (0, 1) or "error:" in done.stderr:  # 1: something was found
-        raise Failed(f"weft {words} ended with {done.returncode}: {done.stderr[-300:]}")
+    if done.returncode not in (0, 1) or "error:" in done.stderr:  # 1: the command has findings
+        raise Failed(f"weft {words} exited with {done.returncode}: {done.stderr[-300:]}")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return 1000 * (ended - begun), 1000 * cpu
 
 
 @contextmanager
 def _shop() -> Iterator[Mapping[str, str]]:
-    """Where it runs, as an environment that finds it and nothing else."""
+    """Run the example shop for the duration of the block. Yield environment variables with which `weft` commands
+    find this mesh and no other."""
     with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
-        Path(directory).chmod(0o755)  # its pods have users of their own
+        Path(directory).chmod(0o755)  # the shop's pods run as other users and must be able to read it
         cache = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{directory}/compiled"}
         environment = {**os.environ, **cache, "WEFT_RUN_DIR": f"{directory}/run", "KUBECONFIG": "", "HOME": directory}
         started = _weft(["up", str(_SHOP), "--name", "answers", "--detach"], environment)
         try:
             if started.returncode != 0:
-                raise Failed(f"the shop does not run: {started.stderr[-300:]}")
+                raise Failed(f"the example shop did not start: {started.stderr[-300:]}")
             yield environment
         finally:
             _weft(["down", "answers"], environment)

@@ -1,7 +1,8 @@
-"""Two bare Envoys: one plain route each, nothing else. What any mesh of Envoys costs at the least.
+"""Starts bare Envoys with one plain route each and nothing else: the minimum that a mesh of Envoys can cost.
 
-The first listens on loopback in the client's namespace and calls the second, which listens in the server's and calls
-the server. No interception, no discovery, no logs; mutual TLS between them where credentials are given.
+In a pair, the first Envoy listens on loopback in the client's namespace and calls the second, which listens in the
+server's namespace and calls the server. There is no interception, no xDS and no access log. The two Envoys use
+mutual TLS between them if credentials are given.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def plain_proxy(
 def start_envoy(
     name: str, config: Config, *, namespace: NetworkNamespace, core: int | None, directory: Path
 ) -> Running:
-    """Started with the proxy's group id, so that interception lets it pass."""
+    """Start an Envoy with this static config in the namespace. The process has the proxy's group id, so its
+    connections are not intercepted."""
     path = directory / f"{name}.json"
     path.write_text(json.dumps(config))
     return Running(
@@ -110,7 +112,7 @@ def start_envoy(
 
 
 def wait_open(namespace: NetworkNamespace, address: tuple[str, int]) -> None:
-    """Until somebody listens there."""
+    """Wait until a process listens on the address in the namespace; raise `Failed` after 20 s."""
     until = time.monotonic() + _READY_SECONDS
     while time.monotonic() < until:
         with socket_in(namespace) as probe:
@@ -119,7 +121,7 @@ def wait_open(namespace: NetworkNamespace, address: tuple[str, int]) -> None:
             if probe.connect_ex(address) == 0:
                 return
         time.sleep(0.005)
-    raise Failed(f"nobody listens on {address[0]}:{address[1]} in {namespace} after {_READY_SECONDS} s")
+    raise Failed(f"no process listens on {address[0]}:{address[1]} in {namespace} after {_READY_SECONDS} s")
 
 
 def _tls(side: str, credentials: Credentials, **more: Any) -> Config:

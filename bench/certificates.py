@@ -1,7 +1,7 @@
-"""Certificates for what is measured: a root, and a P-256 leaf per name, as files.
+"""Creates the certificates for the rigs: a root, and a P-256 leaf certificate per account, as PEM files.
 
-The bare pair uses them alone, so that the baseline owes the mesh nothing; a mesh given the same root as its CA trusts
-them, too, and so a client outside of it can shake hands with its sidecars.
+The bare Envoys use only these certificates, so that the baseline does not depend on weft's CA. A mesh that gets the
+same root as its CA also accepts them, so a client outside the mesh can do TLS handshakes with the mesh's sidecars.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DAY = timedelta(days=1)
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What one side of a handshake shows, and what it trusts. Files in PEM."""
+    """The PEM files of one side of a handshake: its certificate chain, its key, and the roots that it trusts."""
 
     chain: Path
     key: Path
@@ -43,7 +43,8 @@ class Root:
         self._file.write_bytes(self._certificate.public_bytes(Encoding.PEM))
 
     def credentials(self, account: str) -> Credentials:
-        """Of a service account in namespace `bench` of the trust domain that meshes have by default."""
+        """Create a certificate and key for the service account in namespace `bench`, in the default trust domain
+        `cluster.local`."""
         key = ec.generate_private_key(ec.SECP256R1())
         uri = x509.UniformResourceIdentifier(f"spiffe://cluster.local/ns/bench/sa/{account}")
         purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -55,13 +56,14 @@ class Root:
             .add_extension(x509.SubjectAlternativeName([uri]), critical=True)
             .sign(self._key, hashes.SHA256())
         )
-        made = Credentials(self._directory / f"{account}.pem", self._directory / f"{account}-key.pem", self._file)
-        made.chain.write_bytes(leaf.public_bytes(Encoding.PEM))
-        _save_key(made.key, key)
-        return made
+        files = Credentials(self._directory / f"{account}.pem", self._directory / f"{account}-key.pem", self._file)
+        files.chain.write_bytes(leaf.public_bytes(Encoding.PEM))
+        _save_key(files.key, key)
+        return files
 
     def save_as_ca(self, directory: Path) -> Path:
-        """As Istio names the files of a CA that is brought along."""
+        """Write this root as a CA into a new directory, with the file names that Istio uses for plugged-in CA
+        certificates."""
         directory.mkdir(mode=0o700)
         for name in ("ca-cert.pem", "root-cert.pem", "cert-chain.pem"):
             (directory / name).write_bytes(self._certificate.public_bytes(Encoding.PEM))

@@ -1,7 +1,8 @@
-"""A pod's cold start: namespace made → Envoy has its config, interception is on → first intercepted request answered.
+"""Measures a pod's cold start: namespace created → Envoy has its config and interception is on → first intercepted
+request answered.
 
-The pods are the local engine's own, one new workload after the other. They are watched from outside, a thousand times
-a second, so that nothing in the engine is there for the sake of measuring.
+The pods are pods of weft's local engine; the rig creates one new workload after the other. The rig polls the
+engine's state every millisecond, so the engine needs no code for this measurement.
 """
 
 from __future__ import annotations
@@ -73,28 +74,30 @@ async def _cold_start(engine: Engine, directory: Path, name: str, address: tuple
         await mesh.until(what, holds, every=_LOOK_SECONDS)
         moments.append(time.monotonic())
 
-    await moment("its namespace", lambda: exists(pod.namespace))
-    await moment("its proxy is being started", lambda: pod.proxy is not None)
+    await moment("the pod's namespace", lambda: exists(pod.namespace))
+    await moment("start of the pod's proxy", lambda: pod.proxy is not None)
     await moment("Envoy's process", lambda: pod.proxy is not None and pod.proxy.pid != 0)
-    await moment("Envoy is connected", lambda: any(p.node_id == pod.node_id for p in engine.control.proxies()))
-    await moment("Envoy is ready", lambda: pod.proxy is not None and pod.proxy.ready)
+    await moment(
+        "Envoy to connect to the control plane", lambda: any(p.node_id == pod.node_id for p in engine.control.proxies())
+    )
+    await moment("Envoy to be ready", lambda: pod.proxy is not None and pod.proxy.ready)
     await asyncio.to_thread(_request, pod, address)
     moments.append(time.monotonic())
     return _Start(saved, moments)
 
 
 async def _look_for(engine: Engine, name: str) -> LocalPod:
-    found: list[LocalPod] = []
+    pods: list[LocalPod] = []
 
-    def here() -> bool:
-        found.extend(pod for pod in engine.pods() if pod.plan.workload.name == name)
-        return bool(found)
+    def exists() -> bool:
+        pods.extend(pod for pod in engine.pods() if pod.plan.workload.name == name)
+        return bool(pods)
 
-    await mesh.until(f"a pod of {name}", here, every=_LOOK_SECONDS)
-    return found[0]
+    await mesh.until(f"a pod of {name}", exists, every=_LOOK_SECONDS)
+    return pods[0]
 
 
 def _request(pod: LocalPod, address: tuple[str, int]) -> None:
     answer = mesh.request(pod, address, "server")
     if not answer.startswith(b"HTTP/1.1 200") or not answer.endswith(BODY) or b"x-envoy" not in answer:
-        raise Failed(f"{pod.plan.name} was answered {answer[:200]!r}")
+        raise Failed(f"{pod.plan.name} got an unexpected response: {answer[:200]!r}")

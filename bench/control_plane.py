@@ -1,7 +1,9 @@
-"""The control plane under many proxies: what the first push, one changed route and one changed endpoint cost it.
+"""Measures the control plane with a thousand proxies: the cost of the first push, of one changed route and of one
+changed endpoint.
 
-A thousand services in a hundred namespaces, a hundred groups of ten proxies. The groups of the upper half of the
-namespaces see only their own namespace by a Sidecar, so that what changes elsewhere must cost them nothing.
+The mesh has a thousand services in a hundred namespaces, and a hundred groups of ten proxies. In the upper half of
+the namespaces a Sidecar limits the proxies to their own namespace, so changes in other namespaces must cost them
+nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def run(effort: Effort, say: Say) -> list[Figure]:
 
 
 class _Change:
-    """What one change cost: seconds of CPU, seconds of translation, bytes, and seconds until the last client had it."""
+    """The cost of one change: CPU seconds, seconds of translation, number of group updates, bytes and messages sent,
+    and seconds until the last client received the change."""
 
     def __init__(self, before: dict[str, Any], after: dict[str, Any], cpu: float, got: dict[str, Any]) -> None:
         self.cpu = cpu
@@ -78,22 +81,22 @@ class _Rig:
         return self._figures(first, routes, endpoints, loaded, served)
 
     def _first_push(self, control: Running, clients: Running) -> _Change:
-        before = control.ask({"do": "tell"})
+        before = control.ask({"do": "report"})
         cpu = cpu_seconds(control.pid)
         clients.ask({"do": "connect", "address": self._address, "nodes": self._shape.nodes()})
         got = clients.ask({"do": "settle", "clients": self._proxies, "quiet": 1.0})
         cpu = cpu_seconds(control.pid) - cpu
         if (synced := control.ask({"do": "synced"})["synced"]) != self._proxies:
             raise Failed(f"only {synced} of {self._proxies} proxies are in sync after the first push")
-        return _Change(before, control.ask({"do": "tell"}), cpu, got)
+        return _Change(before, control.ask({"do": "report"}), cpu, got)
 
     def _change(self, control: Running, clients: Running, order: dict[str, Any]) -> _Change:
-        before = control.ask({"do": "tell"})
+        before = control.ask({"do": "report"})
         cpu = cpu_seconds(control.pid)
         control.ask(order)
         got = clients.ask({"do": "settle", "clients": self._proxies // 2, "quiet": _QUIET_SECONDS})
         cpu = cpu_seconds(control.pid) - cpu
-        return _Change(before, control.ask({"do": "tell"}), cpu, got)
+        return _Change(before, control.ask({"do": "report"}), cpu, got)
 
     def _figures(
         self, first: _Change, routes: list[_Change], endpoints: list[_Change], loaded: int, served: int
@@ -102,10 +105,11 @@ class _Rig:
         narrow_bytes = sum(change.bytes["narrow"] for change in changes)
         narrow_messages = sum(change.messages["narrow"] for change in changes)
         seeing = self._shape.namespaces // 2
-        # A push number is one group's update, so what is past the groups that see the change was work for nothing.
+        # Each push number stands for the update of one group. Pushes beyond the number of groups that see the change
+        # were unnecessary.
         unneeded = sum(max(0, change.pushes - seeing) for change in changes)
         title = f"control plane, {self._proxies:,} proxies"
-        made = [
+        figures = [
             Figure(f"{title}: first push, CPU", first.cpu, "s"),
             Figure(f"{title}: first push, translation", first.translation, "s"),
             Figure(f"{title}: first push, sent", sum(first.bytes.values()) / _MEGABYTE, "MB"),
@@ -114,14 +118,14 @@ class _Rig:
         ]
         for what, measured, goal in (("VirtualService", routes, None), ("endpoint", endpoints, 1.0)):
             name = f"{title}: one {what}"
-            made += [
+            figures += [
                 Figure(f"{name}, translation", _mid(measured, "translation") * 1000, "ms", goal),
                 Figure(f"{name}, CPU", _mid(measured, "cpu") * 1000, "ms"),
                 Figure(f"{name}, sent", median(sum(one.bytes.values()) for one in measured) / _MEGABYTE, "MB"),
                 Figure(f"{name}, until the last of {measured[0].clients} has it", _mid(measured, "took") * 1000, "ms"),
             ]
         return [
-            *made,
+            *figures,
             Figure(f"{title}: sent to groups that do not see a change", narrow_bytes + narrow_messages, "bytes", 0),
             Figure(f"{title}: groups updated that do not see a change", unneeded, "", 0),
         ]

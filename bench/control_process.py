@@ -1,5 +1,6 @@
-"""weft's control plane in a process of its own, with a mesh of many services, doing as JSON lines on its standard input
-say: load the mesh, change one route, change one endpoint, tell what all of it has cost so far."""
+"""Runs weft's control plane with a mesh of many services in a separate process, controlled by JSON lines on standard
+input. The commands load the mesh, change one route, change one endpoint, start or stop a profile, or report the
+costs so far."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from weft.model.names import ObjectKey, labels_of
 
 
 class Shape:
-    """A mesh of `namespaces` × `services`; the proxies of the upper half of the namespaces see only their own one."""
+    """A mesh of `namespaces` × `services`. The proxies in the upper half of the namespaces see only their own
+    namespace."""
 
     def __init__(self, namespaces: int, services: int, per_group: int) -> None:
         self.namespaces = namespaces
@@ -30,7 +32,8 @@ class Shape:
         return namespace >= self.namespaces // 2
 
     def nodes(self) -> list[dict[str, Any]]:
-        """One group per namespace: the workloads of its first service."""
+        """Return the xDS nodes of all proxies. There is one group per namespace: the instances of the namespace's
+        first service."""
         return [
             {
                 "id": f"sidecar~{instance.addresses[0]}~{instance.name}.{instance.namespace}"
@@ -57,17 +60,18 @@ class Shape:
         )
 
     def documents(self) -> list[Document]:
-        made = [_told_of_all()]
+        documents = [_on_demand_off()]
         for namespace in range(self.namespaces):
             for service in range(self.services):
-                made.append(_service(f"team-{namespace}", f"service-{service}", f"10.0.{namespace}.{service + 1}"))
+                documents.append(_service(f"team-{namespace}", f"service-{service}", f"10.0.{namespace}.{service + 1}"))
             if self.is_narrow(namespace):
-                made.append(_own_namespace_only(f"team-{namespace}"))
-        return made
+                documents.append(_own_namespace_only(f"team-{namespace}"))
+        return documents
 
 
 def route(weight: int) -> Document:
-    """A VirtualService of the first service, which the narrow groups do not see."""
+    """Return a VirtualService for the first service of namespace `team-0`. Groups that see only their own namespace
+    do not see it."""
     destinations = [
         {"destination": {"host": f"service-{number}"}, "weight": part}
         for number, part in ((0, weight), (1, 100 - weight))
@@ -85,8 +89,9 @@ def _service(namespace: str, name: str, address: str) -> Document:
     return _document("v1", "Service", namespace, name, {"spec": spec})
 
 
-def _told_of_all() -> Document:
-    """On demand, proxies that call nobody would have nothing to change."""
+def _on_demand_off() -> Document:
+    """Return a mesh config that turns on-demand config off. With on-demand config, proxies that call no service
+    would receive no changes."""
     named = {"name": "istio", "namespace": "istio-system", "annotations": {"weft.dev/on-demand": "false"}}
     settings = {"metadata": named, "data": {"mesh": "{}"}}
     return _document("v1", "ConfigMap", "istio-system", "istio", settings)
@@ -117,7 +122,7 @@ class Served:
                 for instance in self._shape.instances(namespace, service):
                     self._put(instance)
         self._plane.apply([Change(route(50).key, route(50))])
-        # The push of all this must be over before the first client comes.
+        # The push of these objects must be finished before the first client connects.
         await asyncio.sleep(0.5)
         if problems := self._plane.problems():
             raise RuntimeError(f"the mesh has problems: {problems[0]}")
@@ -128,10 +133,10 @@ class Served:
         self._plane.apply([Change(document.key, document)])
 
     def change_endpoint(self, *, ready: bool) -> None:
-        """The last replica of one service comes or goes."""
+        """Set whether the last replica of service 1 in namespace 0 is ready, which adds or removes its endpoint."""
         self._put(self._shape.instance(0, 1, 1, ready=ready))
 
-    def tell(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         return {
             "cpu": time.process_time(),
             "translation": self._plane.translation_seconds,
@@ -140,11 +145,12 @@ class Served:
         }
 
     def synced(self) -> dict[str, Any]:
-        """Apart from `tell`, because asking a thousand streams costs something by itself."""
+        """Return how many proxies are in sync. This is not part of `report`, because reading the state of a thousand
+        streams costs CPU time, too."""
         return {"synced": sum(proxy.sync == "SYNCED" for proxy in self._plane.proxies())}
 
     def profile(self, *, on: bool) -> None:
-        """Start or end cProfile; at its end the dearest functions are printed to standard error."""
+        """Start or stop cProfile. On stop, print the 35 functions with the highest CPU time to standard error."""
         if on:
             self._profile = cProfile.Profile()
             self._profile.enable()
@@ -173,8 +179,8 @@ async def main() -> None:
                     served.change_endpoint(ready=order["ready"])
                 case "profile":
                     served.profile(on=order["on"])
-            answer = served.synced() if order["do"] == "synced" else served.tell()
-        except Exception as error:  # noqa: BLE001 - said to who asked, which ends the rig
+            answer = served.synced() if order["do"] == "synced" else served.report()
+        except Exception as error:  # noqa: BLE001 - the parent reads the error and ends the rig
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
 

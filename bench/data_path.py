@@ -1,7 +1,8 @@
-"""What a request costs on its way through both sidecars, next to two bare Envoys and to no proxy at all.
+"""Measures what a request costs through both sidecars, compared with two bare Envoys and with no proxy at all.
 
-How it is measured, `ways.py` says. The sidecars as they are by default, mutual TLS and all, are held against a bare
-pair with mutual TLS; a second server refuses TLS, to show what it costs and to be held against a bare pair without it.
+The method is described in `ways.py`. The sidecars with default settings, which use mutual TLS, are compared with a
+bare pair with mutual TLS. A second server has mTLS disabled: it shows the cost of mTLS and is compared with a bare
+pair without TLS.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _BARE, _BARE_HTTP2, _BARE_MTLS = "bare", "bare, HTTP/2 between", "bare, mTLS and
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Two bare Envoys: where each listens, and what they speak between them."""
+    """Two bare Envoys: the port of each, and the protocol between them."""
 
-    near: int  # in the client's pod
-    far: int  # in the server's pod
+    near: int  # port in the client's pod
+    far: int  # port in the server's pod
     http2: bool = False
     mtls: bool = False
 
@@ -47,7 +48,8 @@ _UNSEEN = (_DIRECT, *(port for pair in _PAIRS.values() for port in (pair.near, p
 
 
 class Match(msgspec.Struct, frozen=True):
-    """A way held against its baseline, and by how many times it may cost more; None: to know it is enough."""
+    """A way, the baseline way that it is compared with, and the highest acceptable ratio of p50 and of CPU time.
+    None: no goal."""
 
     name: str
     way: str
@@ -88,7 +90,8 @@ def _compare(when: str, rounds: list[Round]) -> list[Figure]:
             name = f"{label} {when}, {match.name}"
             figures.append(Figure(name, ratio, "×", goal, 1))
             if goal is not None:
-                # What the choice of the calmer half makes of the figure must be there to see.
+                # Only the calmer half of the rounds counts for the goal. The same ratio over all rounds shows the
+                # effect of that choice.
                 over_all = middle(rounds, match.way, what) / middle(rounds, match.baseline, what)
                 figures.append(Figure(f"{name}, over all rounds", over_all, "×", None, 1))
     return [
@@ -171,14 +174,16 @@ async def _measure(directory: Path, rounds: int, say: Say) -> list[tuple[Round, 
 
 
 async def _check_tls(client: LocalPod, wanted: dict[str, bool]) -> None:
-    """A figure of mutual TLS is none if there was no handshake."""
+    """Raise `Failed` unless Envoy's stats show HTTP/2 to each server, and TLS handshakes exactly where `wanted` is
+    True. Without a handshake, the mTLS figures would be meaningless."""
     assert client.proxy is not None
     stats = await client.proxy.admin.stats(r"^cluster\.outbound.*\.(ssl\.handshake|upstream_cx_http2_total)$")
     for name, is_tls in wanted.items():
         of_cluster = {stat: count for stat, count in stats.values.items() if f"|{name}.bench." in stat}
         handshakes = sum(count for stat, count in of_cluster.items() if stat.endswith("handshake"))
         if bool(handshakes) != is_tls or not any(stat.endswith("http2_total") for stat in of_cluster):
-            raise Failed(f"{name} is to be called {'with' if is_tls else 'without'} TLS, by HTTP/2: {of_cluster}")
+            expected = f"HTTP/2 {'with' if is_tls else 'without'} TLS"
+            raise Failed(f"calls to {name} must use {expected}, but Envoy's stats are {of_cluster}")
 
 
 def _through_sidecars(name: str, engine: Engine, server: str) -> Way:

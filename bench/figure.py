@@ -1,4 +1,4 @@
-"""What a rig finds out: a named number, the goal it should stay within, and the baseline measured in the same run."""
+"""The result of a rig: a named number, the goal that it should not exceed, and the baseline from the same run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Say = Callable[[str], None]
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """How much of it: a quick run shows that the rigs work and gives figures to take with care."""
+    """How long the rigs run. A quick run shows that the rigs work, but its figures are imprecise."""
 
     quick: bool = False
 
@@ -29,8 +29,8 @@ class Figure(msgspec.Struct, frozen=True):
     name: str
     value: float
     unit: str
-    goal: float | None = None  # at most this; None: no goal, the figure informs
-    baseline: float | None = None  # the same quantity without weft, from the same run
+    goal: float | None = None  # upper limit; None: the figure has no goal
+    baseline: float | None = None  # the same quantity measured without weft, in the same run
 
     @property
     def ok(self) -> bool:

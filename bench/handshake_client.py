@@ -1,10 +1,11 @@
-"""A client that only shakes hands: mutual TLS 1.3, one connection after the other, several at a time.
+"""A client that only does TLS handshakes: mutual TLS 1.3, several connections in parallel, and no requests.
 
-It runs as a process of its own inside a pod's namespace and imports only the standard library. One JSON order per line
-comes in on standard input, one JSON line each goes out. A handshake counts when the server has answered the client's
-first HTTP/2 settings with its own, which it does once it has verified the client; with them come its session tickets.
-Then the connection is closed without a request. An order may ask that a session of before be resumed, or that there be
-no TLS at all, to see what the connection itself costs.
+It runs as a separate process in a pod's namespace and imports only the standard library. Commands arrive as JSON
+lines on standard input, and each command gets one JSON line as its reply. A handshake counts when the server has
+replied to the client's HTTP/2 SETTINGS frame with its own, which it does after it has verified the client's
+certificate. The server's session tickets arrive together with that reply. Then the client closes the connection
+without a request. A command can request that an earlier TLS session is resumed, or that no TLS is used, to measure
+the cost of the connection alone.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from enum import Enum
 from typing import Any
 
 _STALLED_SECONDS = 5.0
-# The preface and empty settings: the least that a server of HTTP/2 answers.
+# The HTTP/2 connection preface and an empty SETTINGS frame: the minimum to which an HTTP/2 server replies.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 
 class Failed(Exception):
-    """The other side did not do its part of the handshake."""
+    """The server did not complete a handshake or did not issue a session ticket."""
 
 
 def run() -> None:
@@ -54,7 +55,8 @@ def _shake(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _context(order: dict[str, Any]) -> ssl.SSLContext:
-    """The server's certificate is not verified: that is the client's work, and the proxy is what is measured."""
+    """Return the client's TLS context. It does not verify the server's certificate: verification would be CPU time
+    of the client, and the rig measures the proxy."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -65,11 +67,11 @@ def _context(order: dict[str, Any]) -> ssl.SSLContext:
 
 
 def _first_session(context: ssl.SSLContext, order: dict[str, Any]) -> ssl.SSLSession:
-    found: list[ssl.SSLSession | None] = []
-    _connect_all(context, None, {**order, "count": 1}, lambda connection: found.append(connection.session))
-    if not found or found[0] is None or not found[0].has_ticket:
-        raise Failed("the server gives no session tickets")
-    return found[0]
+    sessions: list[ssl.SSLSession | None] = []
+    _connect_all(context, None, {**order, "count": 1}, lambda connection: sessions.append(connection.session))
+    if not sessions or sessions[0] is None or not sessions[0].has_ticket:
+        raise Failed("the server issues no session tickets")
+    return sessions[0]
 
 
 def _connect_all(
@@ -90,7 +92,7 @@ def _connect_all(
                 left -= 1
             events = poll.poll(_STALLED_SECONDS)
             if not events:
-                raise Failed(f"nothing happened for {_STALLED_SECONDS} s")
+                raise Failed(f"no connection made progress for {_STALLED_SECONDS} s")
             for number, _ in events:
                 connection = connections[number]
                 wanted = connection.wants
@@ -109,11 +111,12 @@ def _connect_all(
 class _Step(Enum):
     CONNECTING = 1
     SHAKING = 2
-    WAITING = 3  # for the server's settings
+    WAITING = 3  # for the server's SETTINGS frame
 
 
 class _Connection:
-    """`wants` is what to wait for before `is_done` is asked again."""
+    """One connection on a non-blocking socket. `wants` is the epoll event to wait for before the next call of
+    `is_done`."""
 
     def __init__(self, order: dict[str, Any], context: ssl.SSLContext | None, session: ssl.SSLSession | None) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -1,9 +1,11 @@
-"""What a TLS handshake costs a sidecar, full and resumed, next to a bare Envoy and to a connection without TLS.
+"""Measures what a TLS handshake costs a sidecar, full and resumed, compared with a bare Envoy and with a connection
+without TLS.
 
-The client shakes hands with the proxy in front of a server that takes nothing but mutual TLS, P-256 and TLS 1.3, and
-asks nothing. The proxy has one core, the client the other. What counts is the proxy's CPU time per handshake, by the
-kernel's count: the rate that one core can take follows from it, whereas the rate that is reached also says how fast
-the client is. Rounds are interleaved, figures are medians over the calmer half of them, as on the data path.
+The client does handshakes with the proxy of a server that accepts only mutual TLS (P-256, TLS 1.3) and sends no
+requests. The proxy runs on one core, the client on the other. The main figure is the proxy's CPU time per handshake,
+from the kernel's scheduler statistics. The rate that one core could reach follows from it, whereas the measured rate
+also depends on the client's speed. Rounds alternate between the proxies, and figures are medians over the calmer
+half of the rounds, as in `data_path.py`.
 """
 
 from __future__ import annotations
@@ -36,19 +38,19 @@ class Way(msgspec.Struct, frozen=True):
     address: str
     port: int
     alpn: tuple[str, ...]
-    proxy: int  # process id
-    takes: tuple[str, ...]  # of the kinds
+    proxy: int  # process id of the proxy
+    takes: tuple[str, ...]  # kinds of connection to measure: full, resumed, without TLS
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Per handshake, seconds."""
+    """The cost of one handshake, in seconds of the proxy, and the rate of the run."""
 
     cpu: float
-    waited: float  # for its core
+    waited: float  # time that the proxy was ready to run and waited for its core
     rate: float  # handshakes per second that the client reached
 
 
-Round = dict[tuple[str, str], Cost]  # by way and kind
+Round = dict[tuple[str, str], Cost]  # by name of the way, and kind of connection
 
 
 def run(effort: Effort, say: Say) -> list[Figure]:
@@ -67,7 +69,7 @@ def run(effort: Effort, say: Say) -> list[Figure]:
 
 
 def _calm(rounds: list[Round], name: str, kind: str, what: str) -> float:
-    costs = sorted((each[name, kind] for each in rounds), key=lambda cost: cost.waited)
+    costs = sorted((round_[name, kind] for round_ in rounds), key=lambda cost: cost.waited)
     return float(median(getattr(cost, what) for cost in costs[: (len(costs) + 1) // 2]))
 
 
@@ -97,7 +99,8 @@ async def _measure(directory: Path, rounds: int, count: int, say: Say) -> list[R
             with (
                 start_envoy("tls", far, namespace=place, core=_PROXY_CORE, directory=directory) as tls,
                 start_envoy("plain", bare, namespace=place, core=_PROXY_CORE, directory=directory) as plain,
-                # With the proxy's group id it is not intercepted: it is the calling proxy.
+                # The client has the proxy's group id, so its connections are not intercepted: it acts as the calling
+                # proxy.
                 Running([sys.executable, _CLIENT], namespace=caller.namespace, core=_LOAD_CORE, gid=PROXY_GID) as load,
             ):
                 wait_open(place, ("127.0.0.1", _BARE))
@@ -116,7 +119,7 @@ async def _measure(directory: Path, rounds: int, count: int, say: Say) -> list[R
                     Way("open bare", address, _BARE + 1, (), plain.pid, ("without TLS",)),
                 ]
                 say(f"{rounds} rounds of {count} handshakes: {', '.join(way.name for way in ways)}")
-                await asyncio.to_thread(_round, load, ways, client, 20, 0)  # caches, and what is made at first use
+                await asyncio.to_thread(_round, load, ways, client, 20, 0)  # warms up caches
                 return [await asyncio.to_thread(_round, load, ways, client, count, number) for number in range(rounds)]
 
 
@@ -143,6 +146,8 @@ def _shake(load: Running, way: Way, kind: str, credentials: Credentials, count: 
     )
     after = scheduled(way.proxy)
     if got["resumed"] != (got["handshakes"] if kind == "resumed" else 0):
-        raise Failed(f"{got['resumed']} of {got['handshakes']} handshakes of {way.name} were resumed; wanted: {kind}")
+        raise Failed(
+            f"{got['resumed']} of {got['handshakes']} handshakes with {way.name} were resumed; expected kind: {kind}"
+        )
     ran, waited = ((late - early) / count for early, late in zip(before, after, strict=True))
     return Cost(ran, waited, got["handshakes"] / got["seconds"])

@@ -1,6 +1,6 @@
-"""A pod of `bench/amplification.py`: passes what it is asked on to NEXT, by HTTP and by gRPC, and answers with what
-comes back. The last one has no NEXT and fails. `/drive` makes it ask by itself; `/count` says how often it was asked.
-"""
+"""The app of each pod in `bench/amplification.py`: forwards HTTP and gRPC requests to the service $NEXT and returns
+the status of the response. The last pod of the chain has no $NEXT and always fails. `/drive` makes the app send
+requests at a fixed rate; `/count` returns how many requests of each kind it received."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 HTTP_PORT, GRPC_PORT = 8080, 9090
 NEXT = os.environ.get("NEXT", "")
 _METHOD = "/bench.Hop/Call"
-_RESET = b"\1\0\0\0\0\0\0\0"  # struct linger: on, for 0 s
+_RESET = b"\1\0\0\0\0\0\0\0"  # struct linger: on, for 0 s; close() then sends a TCP reset
 
 asked: Counter[str] = Counter()
 
 
 class Onward:
-    """Ways to the next pod."""
+    """The HTTP and gRPC clients for the service $NEXT."""
 
     def __init__(self) -> None:
         self._session = ClientSession(timeout=ClientTimeout(total=20), connector=TCPConnector(limit=0))
@@ -72,7 +72,8 @@ async def main() -> None:
         return web.json_response(dict(asked))
 
     async def drive(request: web.Request) -> web.Response:
-        """Ask at a rate, whatever becomes of it; how often."""
+        """Send requests of one kind to $NEXT at a fixed rate, whether they succeed or not. Return how many were
+        sent."""
         kind, rate, seconds = (request.query[name] for name in ("kind", "rate", "seconds"))
         number, begun = int(rate) * int(seconds), time.monotonic()
         tasks = []

@@ -1,5 +1,6 @@
-"""What injection costs whoever creates a pod: the webhook alone, asked over HTTPS as the API server asks it, and as
-part of creates that store nothing, next to the same in a namespace that no webhook looks at."""
+"""Measures the latency that injection adds to the creation of a pod: the webhook alone, called over HTTPS as the API
+server calls it, and dry-run creates through the API server. The baseline is the same create in a namespace
+without injection."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from weft.netns.namespace import socket_in
 
 _HOST = "istiod.istio-system.svc"
 _PORT = 15017
-_WARM = 10  # questions that are not counted: connections are opened, caches filled
+_WARM = 10  # calls that are not counted, while connections are opened and caches filled
 
 
 def run(effort: Effort, say: Say) -> list[Figure]:
@@ -37,18 +38,18 @@ async def _measure(number: int, say: Say) -> list[Figure]:
         kube_mesh.namespace(client, "outside", injected=False) as outside,
     ):
         manifest = kube_mesh.pod("pod")
-        plain = await _tried(client, outside.name, manifest)
-        injected = await _tried(client, inside.name, manifest)
+        plain = await _dry_run(client, outside.name, manifest)
+        injected = await _dry_run(client, inside.name, manifest)
         if len(plain["spec"].get("initContainers", ())) or not injected["spec"].get("initContainers"):
-            raise Failed("the one pod must be injected, and the other not")
+            raise Failed("expected an injected pod in one namespace and a plain pod in the other")
         async with _webhook(client) as ask:
             body = msgspec.json.encode(_review(plain, inside.name))
             (alone,) = await _timed(number, lambda: ask(body))
         say(f"{number} reviews of {len(body):,} bytes: p50 {quantile(alone, 0.5) * 1000:.1f} ms")
         with_it, without = await _timed(
             number,
-            lambda: _tried(client, inside.name, manifest),
-            lambda: _tried(client, outside.name, manifest),
+            lambda: _dry_run(client, inside.name, manifest),
+            lambda: _dry_run(client, outside.name, manifest),
         )
         say(f"{number} creates of each kind: p50 {quantile(with_it, 0.5) * 1000:.1f} ms, "
             f"without injection {quantile(without, 0.5) * 1000:.1f} ms")  # fmt: skip
@@ -65,34 +66,36 @@ async def _measure(number: int, say: Say) -> list[Figure]:
     ]  # fmt: skip
 
 
-async def _timed(number: int, *questions: Callable[[], Awaitable[object]]) -> tuple[list[float], ...]:
-    """How long each took, each time; in turn, so that what the machine does otherwise is the same for all."""
-    took: tuple[list[float], ...] = tuple([] for _ in questions)
+async def _timed(number: int, *calls: Callable[[], Awaitable[object]]) -> tuple[list[float], ...]:
+    """Make each call `number` times and return the durations in seconds, one list per call. The calls alternate, so
+    that other load on the machine affects all of them equally."""
+    took: tuple[list[float], ...] = tuple([] for _ in calls)
     for turn in range(number + _WARM):
-        for question, times in zip(questions, took, strict=True):
+        for call, times in zip(calls, took, strict=True):
             began = time.perf_counter()
-            await question()
+            await call()
             if turn >= _WARM:
                 times.append(time.perf_counter() - began)
     return took
 
 
-async def _tried(client: Client, namespace: str, manifest: Object) -> Object:
-    """The pod as it would have been stored."""
+async def _dry_run(client: Client, namespace: str, manifest: Object) -> Object:
+    """Create the pod with `dryRun=All` and return the pod as the API server would have stored it."""
     body = msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", **manifest})
     answer = await client.raw("POST", PODS.path(namespace), query={"dryRun": "All"}, body=body)
-    made: Object = msgspec.json.decode(answer)
-    return made
+    stored: Object = msgspec.json.decode(answer)
+    return stored
 
 
 @contextlib.asynccontextmanager
 async def _webhook(client: Client) -> AsyncGenerator[Callable[[bytes], Awaitable[None]], None]:
-    """One replica's, from where the API server is, on a connection that stays."""
+    """Yield a function that sends an AdmissionReview to the webhook of one replica. It connects from the node's
+    network, where the API server runs, and keeps the connection open."""
     replicas: ListedObjects[Object] = await client.list(PODS, dict, namespace=ROOT, labels="app=istiod")
     address = next(str(each["status"]["podIP"]) for each in replicas.items)
     roots = await client.get(CONFIG_MAPS, "istio-ca-root-cert", namespace=ROOT)
     context = ssl.create_default_context(cadata=roots["data"]["root-cert.pem"])
-    place = kube_mesh.node_network(kube_mesh.found())
+    place = kube_mesh.node_network(kube_mesh.running_cluster())
     connector = aiohttp.TCPConnector(socket_factory=lambda _: socket_in(place), limit=1)
     async with aiohttp.ClientSession(connector=connector) as session:
 
@@ -104,15 +107,18 @@ async def _webhook(client: Client) -> AsyncGenerator[Callable[[bytes], Awaitable
                 ssl=context,
                 server_hostname=_HOST,
             ) as answer:
-                said = await answer.read()
-                if answer.status != 200 or b'"patch"' not in said:
-                    raise Failed(f"the webhook answered {answer.status}: {said[:200].decode(errors='replace')}")
+                body_of_reply = await answer.read()
+                if answer.status != 200 or b'"patch"' not in body_of_reply:
+                    raise Failed(
+                        f"the webhook responded with {answer.status}: {body_of_reply[:200].decode(errors='replace')}"
+                    )
 
         yield ask
 
 
 def _review(pod: Object, namespace: str) -> Object:
-    """The API server's question about a new pod, which has all defaults by then."""
+    """Return the AdmissionReview that the API server sends for a new pod. `pod` already has the API server's default
+    values."""
     metadata = {key: value for key, value in pod["metadata"].items() if key in ("name", "labels", "annotations")}
     request = {
         "uid": str(uuid.uuid4()),

@@ -1,9 +1,10 @@
-"""The control plane of a large cluster: what its start, the first sync of a hundred nodes, one endpoint and one
-VirtualService cost it, and how much memory it takes.
+"""Measures the control plane of a large cluster: the CPU cost of its start, of the first sync of a hundred nodes, of
+one endpoint and of one VirtualService, and its memory.
 
-`weft control --kubernetes` itself, a real API server with real objects, streams over mTLS with certificates that it
-issued for real tokens. All of it in a network of its own, because the control plane's ports are what they are; what is
-in there is `python -m bench.kube_control`, which tells by JSON lines what it finds.
+The rig runs `weft control --kubernetes` against a real API server with real objects. The streams use mTLS, with
+certificates that the control plane issued for real tokens. Everything runs in a separate network namespace, because
+the ports of the control plane are fixed. The process in that namespace is `python -m bench.kube_control`; it reports
+progress and figures as JSON lines.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _MEGABYTE = 1_000_000
 _GOAL_MEGABYTES = 300
 _PATIENCE = 240.0
 _LOOK_SECONDS = 0.25
-_RESTING = 0.1  # cores: below it a process has no work of its own left, only what it looks at every second
+_RESTING = 0.1  # cores; with less CPU use than this, a process has finished its work and only does its periodic checks
 _QUIET_SECONDS = 0.5
 _IDLE_SECONDS = 5.0
 _HOST = "istiod.istio-system.svc"
@@ -54,26 +55,27 @@ def run(effort: Effort, say: Say) -> list[Figure]:
         words = ["--quick"] if effort.quick else []
         with Running([sys.executable, "-m", "bench.kube_control", *words], namespace=inside) as process:
             while True:
-                told = json.loads(process.line())
-                if "failed" in told:
-                    raise Failed(told["failed"])
-                if "figures" in told:
-                    return msgspec.convert(told["figures"], list[Figure])
-                say(told["say"])
+                message = json.loads(process.line())
+                if "failed" in message:
+                    raise Failed(message["failed"])
+                if "figures" in message:
+                    return msgspec.convert(message["figures"], list[Figure])
+                say(message["say"])
 
 
 @contextlib.contextmanager
 def _network() -> Iterator[NetworkNamespace]:
-    made = network.make(f"weft-bench-{os.getpid()}")
+    created = network.make(f"weft-bench-{os.getpid()}")
     try:
-        subprocess.run(["nsenter", f"--net={made.path}", "ip", "link", "set", "lo", "up"], check=True)
-        yield made
+        subprocess.run(["nsenter", f"--net={created.path}", "ip", "link", "set", "lo", "up"], check=True)
+        yield created
     finally:
-        network.delete(made)
+        network.delete(created)
 
 
 class Cost:
-    """What something cost: seconds of CPU, bytes on the streams, and seconds until the last stream had it."""
+    """The cost of one change: CPU seconds, seconds of translation, bytes on the streams, and seconds until the last
+    stream received it."""
 
     def __init__(self, cpu: float, translation: float, got: dict[str, Any], began: float) -> None:
         self.cpu = cpu
@@ -85,7 +87,7 @@ class Cost:
 
 
 class Rig:
-    """`say` hears how it goes."""
+    """One measurement of the control plane with a cluster of `shape`. Progress messages go to `say`."""
 
     def __init__(self, shape: Shape, repeats: int, directory: Path, say: Say) -> None:
         self._shape, self._repeats, self._directory, self._say = shape, repeats, directory, say
@@ -96,8 +98,8 @@ class Rig:
             began = time.monotonic()
             await kube_objects.install(client)
             agents = await kube_objects.load(client, shape)
-            self._say(f"{shape.services} services, {shape.pods} pods and {shape.nodes} nodes are objects, "
-                      f"made in {time.monotonic() - began:.0f} s")  # fmt: skip
+            self._say(f"{shape.services} services, {shape.pods} pods and {shape.nodes} nodes are created, "
+                      f"in {time.monotonic() - began:.0f} s")  # fmt: skip
             command = [sys.executable, "-m", "weft.cli", "control", "--kubernetes", f"--kubeconfig={server.kubeconfig}"]
             with (
                 Running(command, log=self._directory / "control.log") as control,
@@ -165,28 +167,28 @@ class Rig:
 
     async def _ready(self, control: Running) -> None:
         deadline = time.monotonic() + _PATIENCE
-        while await _asked("/ready") is None:
+        while await _get("/ready") is None:
             if control.process.poll() is not None:
-                raise Failed(f"the control plane ended with {control.process.returncode}")
+                raise Failed(f"the control plane exited with {control.process.returncode}")
             if time.monotonic() > deadline:
                 raise Failed("the control plane did not become ready")
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _cost(self, control: Running, streams: Running, change: Awaitable[None]) -> Cost:
-        """Of a change that every stream hears of."""
-        await _ask(streams, {"do": "settle", "streams": 0, "quiet": 0.0})  # what came before is not counted
+        """Make the change and return its cost. The change must reach every stream."""
+        await _ask(streams, {"do": "settle", "streams": 0, "quiet": 0.0})  # resets the counters
         translation = await _translation()
         cpu, began = cpu_seconds(control.pid), time.monotonic()
         await change
         got = await _ask(streams, {"do": "settle", "streams": self._shape.nodes, "quiet": _QUIET_SECONDS})
-        while True:  # a pause is not the end: more may come of it, as long as the control plane works
+        while True:  # a pause is not the end: while the control plane is busy, it may send more
             await _rest(control.pid)
             more = await _ask(streams, {"do": "settle", "streams": 0, "quiet": _QUIET_SECONDS})
             if not more["bytes"]:
                 break
             got = {**more, "streams": got["streams"], **{each: got[each] + more[each] for each in ("bytes", "calls")}}
         if got["trouble"]:
-            self._say(f"somebody had to call again: {got['trouble']}")
+            self._say(f"a stream had to reconnect: {got['trouble']}")
         return Cost(cpu_seconds(control.pid) - cpu, await _translation() - translation, got, began)
 
 
@@ -195,7 +197,7 @@ async def _ask(process: Running, order: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _rest(pid: int) -> None:
-    """Until it has done all that came of what happened: for two looks in a row it did next to nothing."""
+    """Wait until the process has finished its work: in two consecutive intervals it used less than `_RESTING` cores."""
     deadline, quiet, before = time.monotonic() + _PATIENCE, 0, cpu_seconds(pid)
     while quiet < 2:
         await asyncio.sleep(_LOOK_SECONDS)
@@ -207,17 +209,18 @@ async def _rest(pid: int) -> None:
 
 
 async def _translation() -> float:
-    """CPU seconds of translation so far, as the control plane counts them."""
-    text = await _asked("/metrics") or ""
+    """Return the CPU seconds of translation so far, from the control plane's metric."""
+    text = await _get("/metrics") or ""
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if name == "weft_translation_cpu_seconds_total":
             return float(value)
-    raise Failed("the control plane does not say what translation has cost")
+    raise Failed("the control plane has no metric weft_translation_cpu_seconds_total")
 
 
-async def _asked(path: str) -> str | None:
-    """None: it is not there, or not well."""
+async def _get(path: str) -> str | None:
+    """GET `path` from the control plane's monitoring port and return the body. None: no connection, or the status is
+    not 200."""
     try:
         async with aiohttp.ClientSession() as session, session.get(_MONITORING + path) as answer:
             return await answer.text() if answer.status == 200 else None
@@ -226,14 +229,15 @@ async def _asked(path: str) -> str | None:
 
 
 async def _roots(client: Client) -> str:
-    """Where every pod finds them."""
+    """Return the CA's root certificates from the ConfigMap that the control plane publishes for pods. Wait until it
+    exists."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         with contextlib.suppress(ApiError):
-            found = await client.get(CONFIG_MAPS, "istio-ca-root-cert", namespace=ROOT)
-            return str(found["data"]["root-cert.pem"])
+            config_map = await client.get(CONFIG_MAPS, "istio-ca-root-cert", namespace=ROOT)
+            return str(config_map["data"]["root-cert.pem"])
         await asyncio.sleep(_LOOK_SECONDS)
-    raise Failed("the control plane did not publish its root")
+    raise Failed("the control plane did not publish its root certificate")
 
 
 def _figures(name: str, cost: Cost, unit: str, times: int) -> list[Figure]:
@@ -257,25 +261,25 @@ def _peak(pid: int) -> int:
 
 
 def main() -> None:
-    """Inside the network that was made for it."""
+    """Run the rig inside the network namespace that `run` created, and print progress and figures as JSON lines."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     effort = Effort(quick=parser.parse_args().quick)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
-    def tell(what: str, said: Any) -> None:
-        print(json.dumps({what: said}), flush=True)
+    def send(key: str, value: Any) -> None:
+        print(json.dumps({key: value}), flush=True)
 
     shape = Shape(services=effort.of(1000, 40), nodes=effort.of(100, 5))
-    told: tuple[str, Any]
+    result: tuple[str, Any]
     with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
-        rig = Rig(shape, effort.of(5, 2), Path(directory), lambda line: tell("say", line))
+        rig = Rig(shape, effort.of(5, 2), Path(directory), lambda line: send("say", line))
         try:
             with started(Path(directory) / "api-server") as server:
-                told = "figures", msgspec.to_builtins(asyncio.run(rig.run(server)))
-        except Exception as failed:  # noqa: BLE001 - told to who started this
-            told = "failed", f"{type(failed).__name__}: {failed}"
-    tell(*told)  # last of all: who hears it ends this process
+                result = "figures", msgspec.to_builtins(asyncio.run(rig.run(server)))
+        except Exception as failed:  # noqa: BLE001 - reported to the parent process
+            result = "failed", f"{type(failed).__name__}: {failed}"
+    send(*result)  # must be the last line: the reader then ends this process
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""From the moment a pod is Ready until every Envoy that may call it has its endpoint.
+"""Measures the time from a pod's Ready condition until every Envoy that may call the pod has its endpoint.
 
-Pods with a readiness gate, which this rig opens and shuts: kubelet then says Ready at once, and everything after that
-is as for any pod. The clock starts when a watch hears it from the API server, and stops when the last Envoy's own list
-of endpoints has it.
+The pods have a readiness gate that this rig sets to True or False. kubelet then updates the Ready condition at once,
+and the later steps are those of any pod. The time begins when a watch receives the Ready condition from the API
+server, and ends when the last Envoy lists the endpoint in `/clusters` of its admin interface.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def _measure(events: int, say: Say) -> list[float]:
             await space.create(_pod(name, gated=name in called))
         for name in names:
             await space.pods.until_ready(name)
-        for name in called:  # so that their proxies run, and their addresses are known
+        for name in called:  # so that their proxies run and their addresses are known
             await _turn(space, name, ready=True)
         envoys = [await stack.enter_async_context(_admin(space, name)) for name in (*names, *called)]
         for name in called:
@@ -61,18 +61,19 @@ async def _measure(events: int, say: Say) -> list[float]:
         took = []
         for number in range(events):
             name = called[number % _CALLED]
-            # Not in step with anything that looks once a second.
+            # A random pause, so that the changes are not in step with tasks that run once a second.
             await asyncio.sleep(random.uniform(0.1, 0.6))
             ready = await _turn(space, name, ready=True)
             took.append(await _every(envoys, _endpoint(space, name), there=True) - ready)
             await _turn(space, name, ready=False)
             await _every(envoys, _endpoint(space, name), there=False)
-        say(f"{events} times Ready: the fastest took {min(took) * 1000:.0f} ms, the slowest {max(took) * 1000:.0f} ms")
+        fastest, slowest = min(took) * 1000, max(took) * 1000
+        say(f"{events} changes to Ready: the fastest took {fastest:.0f} ms, the slowest {slowest:.0f} ms")
     return took
 
 
 async def _turn(space: Namespace, name: str, *, ready: bool) -> float:
-    """When the API server has said so."""
+    """Set the pod's readiness gate. Return the time at which the watch reported the new Ready condition."""
     condition = {"type": _GATE, "status": "True" if ready else "False"}
     patch = {"status": {"conditions": [condition]}}
     await space.client.patch(
@@ -82,28 +83,29 @@ async def _turn(space: Namespace, name: str, *, ready: bool) -> float:
 
 
 async def _every(envoys: list[Admin], endpoint: bytes, *, there: bool) -> float:
-    """When the last of them has the endpoint, or has it no more."""
+    """Wait until all Envoys have the endpoint, or with `there=False` until none has it. Return the time of the last
+    change."""
 
-    async def one(envoy: Admin) -> float:
+    async def change_of(envoy: Admin) -> float:
         while (endpoint in await envoy.read("/clusters", {})) != there:
             await asyncio.sleep(_LOOK_SECONDS)
         return time.monotonic()
 
     try:
         async with asyncio.timeout(_PATIENCE):
-            return max(await asyncio.gather(*(one(envoy) for envoy in envoys)))
+            return max(await asyncio.gather(*(change_of(envoy) for envoy in envoys)))
     except TimeoutError as late:
-        said = "not everywhere" if there else "still somewhere"
-        raise Failed(f"endpoint {endpoint.decode()} is {said} after {_PATIENCE:.0f} s") from late
+        state = "missing in some Envoy" if there else "still present in some Envoy"
+        raise Failed(f"endpoint {endpoint.decode()} is {state} after {_PATIENCE:.0f} s") from late
 
 
 def _admin(space: Namespace, name: str) -> Admin:
-    place = kube_mesh.pod_network(kube_mesh.found(), space.pods.statuses[name], "istio-proxy")
+    place = kube_mesh.pod_network(kube_mesh.running_cluster(), space.pods.statuses[name], "istio-proxy")
     return Admin(lambda: socket_in(place), name=name)
 
 
 def _endpoint(space: Namespace, name: str) -> bytes:
-    """As it stands in an Envoy's list."""
+    """Return the beginning of the endpoint's line in `/clusters` of Envoy's admin interface."""
     cluster = f"outbound|80||called.{space.name}.svc.cluster.local"
     return f"{cluster}::{space.pods.statuses[name].pod_ip}:{_PORT}::".encode()
 
@@ -114,7 +116,7 @@ def _service() -> Object:
 
 
 def _pod(name: str, *, gated: bool) -> Object:
-    made = kube_mesh.pod(name, **({"readinessGates": [{"conditionType": _GATE}]} if gated else {}))
+    manifest = kube_mesh.pod(name, **({"readinessGates": [{"conditionType": _GATE}]} if gated else {}))
     if gated:
-        made["metadata"]["labels"]["role"] = "called"
-    return made
+        manifest["metadata"]["labels"]["role"] = "called"
+    return manifest

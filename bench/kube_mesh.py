@@ -1,7 +1,8 @@
-"""weft on the test cluster, for the rigs that need pods that run: put there from the image of this checkout, as its
-users put it there, and asked from inside the node's networks.
+"""Installs weft on the test cluster for the rigs that need running pods. weft is installed from an image of this
+checkout, with `weft install`, as users do. The rigs call weft and its proxies from inside the node's and the
+pods' network namespaces.
 
-There is one cluster for all rigs of a run: that of `make kube-up`, else one that ends with the run.
+All rigs of a run share one cluster: the cluster of `make kube-up` if it runs, otherwise one that ends with the run.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ Object = dict[str, Any]
 
 @contextlib.contextmanager
 def cluster(say: Say) -> Iterator[None]:
-    """For as long as the block runs there is one, and weft of this checkout on it."""
+    """Provide a cluster with weft of this checkout for the duration of the block."""
     try:
-        with borrowed(say) as found:
-            say("putting weft on the cluster")
-            before = found.kubectl("get", "pods", f"--namespace={ROOT}", "-o", "name")
-            found.load_image(image.build())
-            _weft(found, "install", "--set", "imagePullPolicy=Never")
-            if before:  # an image of the same name may be newer than the pods that run
-                found.kubectl("rollout", "restart", f"--namespace={ROOT}", *_PARTS)
+        with borrowed(say) as running:
+            say("installing weft on the cluster")
+            before = running.kubectl("get", "pods", f"--namespace={ROOT}", "-o", "name")
+            running.load_image(image.build())
+            _weft(running, "install", "--set", "imagePullPolicy=Never")
+            if before:  # the running pods may use an older image of the same name
+                running.kubectl("rollout", "restart", f"--namespace={ROOT}", *_PARTS)
                 for part in _PARTS:
-                    found.kubectl("rollout", "status", f"--namespace={ROOT}", part, "--timeout=180s")
+                    running.kubectl("rollout", "status", f"--namespace={ROOT}", part, "--timeout=180s")
             yield
     except programs.Failed as failed:
         raise Failed(str(failed)) from failed
@@ -60,13 +61,13 @@ def cluster(say: Say) -> Iterator[None]:
 
 @contextlib.contextmanager
 def revision(name: str, *values: str) -> Iterator[None]:
-    """A second one beside it, with these values, for as long as the block runs."""
-    given = [word for value in ("imagePullPolicy=Never", *values) for word in ("--set", value)]
-    _weft(found(), "install", "--revision", name, *given)
+    """Install a second revision of weft with these `--set` values for the duration of the block."""
+    options = [word for value in ("imagePullPolicy=Never", *values) for word in ("--set", value)]
+    _weft(running_cluster(), "install", "--revision", name, *options)
     try:
         yield
     finally:
-        _weft(found(), "uninstall", "--revision", name, "--force", "--yes")
+        _weft(running_cluster(), "uninstall", "--revision", name, "--force", "--yes")
 
 
 def _weft(running: Cluster, *words: str) -> None:
@@ -98,9 +99,9 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
         return any(each.type == "Ready" and each.status == "True" for each in self.conditions)
 
     def container(self, name: str) -> str:
-        """Its id, as containerd knows it."""
-        found = (each for each in (*self.container_statuses, *self.init_container_statuses) if each.name == name)
-        return next((each.container_id.partition("://")[2] for each in found), "")
+        """Return the containerd id of the container, or an empty string if it has none yet."""
+        matches = (each for each in (*self.container_statuses, *self.init_container_statuses) if each.name == name)
+        return next((each.container_id.partition("://")[2] for each in matches), "")
 
 
 class _Pod(msgspec.Struct, frozen=True):
@@ -108,7 +109,8 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 class Pods:
-    """The pods of a namespace, as a watch tells of them, and when each first was as it is."""
+    """The pods of a namespace from a watch: each pod's latest status, and when its Ready condition last became true
+    or false."""
 
     def __init__(self) -> None:
         self.statuses: dict[str, Status] = {}
@@ -116,7 +118,7 @@ class Pods:
         self._turned: dict[tuple[str, bool], float] = {}
 
     async def follow(self, client: Client, namespace: str) -> None:
-        """Until cancelled."""
+        """Watch the pods of the namespace until the task is cancelled."""
         async with aclosing(reflect(client, PODS, _Pod, namespace=namespace)) as batches:
             async for batch in batches:
                 now = time.monotonic()
@@ -134,7 +136,8 @@ class Pods:
             self._turned[name, status.ready] = now
 
     async def until_ready(self, name: str, *, ready: bool = True) -> float:
-        """When the API server said so, as this process heard it."""
+        """Wait until the pod is ready (or with `ready=False`, not ready). Return the time at which this process
+        received that status from the API server."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 while name not in self.statuses or self.statuses[name].ready != ready:
@@ -145,7 +148,7 @@ class Pods:
 
 
 class Namespace(msgspec.Struct, frozen=True):
-    """One for a rig, with its pods."""
+    """A namespace that a rig created, with a client and a watch of its pods."""
 
     name: str
     client: Client
@@ -159,7 +162,8 @@ class Namespace(msgspec.Struct, frozen=True):
 async def namespace(
     client: Client, word: str, *, injected: bool = True, revision: str = ""
 ) -> AsyncGenerator[Namespace, None]:
-    """Injected by the default revision, or by this one."""
+    """Create a namespace for the duration of the block. Its pods are injected by `revision`, or by the default
+    revision if none is given; with `injected=False`, they are not injected."""
     name = f"bench-{word}-{os.getpid()}-{next(_numbers)}"
     labels = {"istio.io/rev": revision} if revision else {"istio-injection": "enabled"} if injected else {}
     await client.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
@@ -172,22 +176,23 @@ async def namespace(
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await client.delete(NAMESPACES, name)
-        if revision:  # its pods need their agent to end, and the next thing to go may be the agent
-            await _gone(client, name)
+        # The pods need the revision's node agent to terminate, and the caller may uninstall the revision next.
+        if revision:
+            await _until_deleted(client, name)
 
 
 async def _account(client: Client, name: str) -> None:
-    """Without it no pod can be made; a controller makes it."""
+    """Wait until a controller has created the service account `default`. Without it no pod can be created."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         with contextlib.suppress(ApiError):
             await client.get(SERVICE_ACCOUNTS, "default", namespace=name)
             return
         await asyncio.sleep(0.05)
-    raise Failed(f"namespace {name} has no account")
+    raise Failed(f"namespace {name} has no service account `default` after {_PATIENCE:.0f} s")
 
 
-async def _gone(client: Client, name: str) -> None:
+async def _until_deleted(client: Client, name: str) -> None:
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
         try:
@@ -197,14 +202,15 @@ async def _gone(client: Client, name: str) -> None:
                 return
             raise
         await asyncio.sleep(0.2)
-    raise Failed(f"namespace {name} is still there after {_PATIENCE:.0f} s")
+    raise Failed(f"namespace {name} still exists after {_PATIENCE:.0f} s")
 
 
 def pod(name: str, **more: Any) -> Object:
-    """One that does nothing, with programs of this machine: what it costs to start is what a pod costs."""
+    """Return the manifest of a pod that only sleeps. It uses the programs of the node's /usr, so its start time is
+    what any pod's start costs."""
     mount = {"name": "usr", "mountPath": "/usr", "readOnly": True}
     container = {"name": "app", "image": HOST_IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "infinity"]}
-    # Little is asked for, so that many fit on this node at a time.
+    # The proxy's CPU request is small, so that many pods fit on the node.
     metadata = {"name": name, "labels": {"app": name}, "annotations": {"sidecar.istio.io/proxyCPU": "10m"}}
     return {
         "metadata": metadata,
@@ -217,15 +223,15 @@ def pod(name: str, **more: Any) -> Object:
     }
 
 
-def found() -> Cluster:
+def running_cluster() -> Cluster:
     running = clusters.find()
     if running is None:
-        raise Failed("no cluster runs; `make bench-kube` starts one")
+        raise Failed("no cluster is running; `make bench-kube` starts one")
     return running
 
 
 def client() -> Client:
-    return Client(load(found().kubeconfig))
+    return Client(load(running_cluster().kubeconfig))
 
 
 def node_network(running: Cluster) -> network.NetworkNamespace:
@@ -233,10 +239,11 @@ def node_network(running: Cluster) -> network.NetworkNamespace:
 
 
 def pod_network(running: Cluster, status: Status, container: str) -> network.NetworkNamespace:
-    """By the first process of a container. The node numbers its processes itself, and shows them in its own /proc."""
+    """Return the network namespace of a pod, found by the first process of one of its containers. The node has its
+    own PID namespace, so the path goes through the node's /proc."""
     wanted = status.container(container)
     tasks = running.holder.run("ctr", "-n", "k8s.io", "tasks", "ls").stdout.splitlines()
     process = next((words[1] for line in tasks if (words := line.split())[0] == wanted), "")
     if not process:
-        raise Failed(f"containerd knows nothing of container {wanted!r}")
+        raise Failed(f"containerd has no task for container {wanted!r}")
     return network.NetworkNamespace(f"/proc/{running.holder.pid()}/root/proc/{process}/ns/net")

@@ -1,7 +1,7 @@
-"""A large cluster that is only objects: namespaces, services, pods, slices and nodes, as a real API server keeps them.
+"""Creates the objects of a large cluster in a real API server: namespaces, services, pods, EndpointSlices and nodes.
 
-Two pods to a service, each with what injection adds, spread over the nodes so that no two of a service meet. Nobody
-runs them: their statuses are written here, as kubelets would.
+Each service has two pods, with everything that injection adds. The pods of a service are on different nodes. No pod
+runs: this module writes the pods' statuses as kubelets would.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _PER_NAMESPACE = 10
 _PER_SERVICE = 2
 _PORT = 8080
 _AT_ONCE = 24
-# Who would run them, and who would refuse objects as long as nobody answers.
+# Kinds of weft's manifests that are not installed: workloads, and webhooks, which would reject objects while no webhook
+# server runs.
 _LEFT_OUT = {
     "Deployment",
     "DaemonSet",
@@ -62,16 +63,18 @@ class Shape(msgspec.Struct, frozen=True):
         return self.services * _PER_SERVICE
 
     def service(self, number: int) -> tuple[str, str]:
-        """Its namespace and name."""
+        """Return the namespace and name of a service."""
         return f"team-{number // _PER_NAMESPACE}", f"service-{number % _PER_NAMESPACE}"
 
     def node(self, pod: int) -> str:
-        """Neighbours in number are of one service, or of one namespace; on a node they are not."""
+        """Return the node of a pod. Pods with neighbouring numbers belong to the same service or namespace; they are
+        put on different nodes."""
         return f"node-{(pod * 37 + pod // self.nodes) % self.nodes}"
 
 
 class Agent(msgspec.Struct, frozen=True):
-    """One node's agent: a pod of its own, with a token that is bound to it, and the pods of its node by their UID."""
+    """The node agent of one node: its token, which is bound to the agent's pod, and the UIDs of the pods on its
+    node."""
 
     node: str
     token: str
@@ -79,11 +82,12 @@ class Agent(msgspec.Struct, frozen=True):
 
 
 async def install(client: Client) -> None:
-    """What weft's control plane finds where it is installed: definitions, accounts, roles and settings."""
+    """Install weft's CustomResourceDefinitions, service accounts, roles and settings, but no workloads and no
+    webhooks."""
     objects = [each for each in manifests(Values()) if each["kind"] not in _LEFT_OUT]
     for each in objects:
         if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", "istio"):
-            # On demand, proxies that call nobody would have nothing to change.
+            # With on-demand config, proxies that call no service would receive no changes.
             each["metadata"].setdefault("annotations", {})["weft.dev/on-demand"] = "false"
     async for _ in apply(client, objects):
         pass
@@ -93,17 +97,18 @@ async def install(client: Client) -> None:
 async def load(client: Client, shape: Shape) -> list[Agent]:
     await _all(_namespace(client, number) for number in range(shape.namespaces))
     await _all(client.create(NODES, _node(number)) for number in range(shape.nodes))
-    found: dict[str, list[str]] = {f"node-{number}": [] for number in range(shape.nodes)}
-    await _all(_service(client, shape, number, found) for number in range(shape.services))
+    pods_by_node: dict[str, list[str]] = {f"node-{number}": [] for number in range(shape.nodes)}
+    await _all(_service(client, shape, number, pods_by_node) for number in range(shape.services))
     await _all(client.create(VIRTUAL_SERVICES, route(shape, number, 90), namespace=shape.service(number)[0])
                for number in range(0, shape.services, _PER_NAMESPACE))  # fmt: skip
     agents: list[Agent] = []
-    await _all(_agent(client, node, pods, agents) for node, pods in found.items())
+    await _all(_agent(client, node, pods, agents) for node, pods in pods_by_node.items())
     return agents
 
 
 def route(shape: Shape, number: int, weight: int) -> Object:
-    """What a VirtualService says of a service: some of its requests go to the next one."""
+    """Return a VirtualService that sends `weight` percent of a service's requests to that service and the rest to
+    the next service."""
     (namespace, name), (_, other) = shape.service(number), shape.service(number + 1)
     destinations = [
         {"destination": {"host": host}, "weight": share} for host, share in ((name, weight), (other, 100 - weight))
@@ -123,7 +128,8 @@ async def set_weight(client: Client, shape: Shape, number: int, weight: int) -> 
 
 
 async def set_ready(client: Client, shape: Shape, number: int, *, ready: bool) -> None:
-    """The first pod of a service becomes ready, or stops being so: its kubelet says it, and then the slice."""
+    """Make the first pod of a service ready or not ready: change the pod's status, as its kubelet would, and then
+    the EndpointSlice."""
     namespace, name = shape.service(number)
     pod = f"{name}-0"
     await client.patch(PODS, pod, {"status": _conditions(ready=ready)}, namespace=namespace, subresource="status")
@@ -137,7 +143,7 @@ async def _namespace(client: Client, number: int) -> None:
     await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, namespace=name)
 
 
-async def _service(client: Client, shape: Shape, number: int, found: dict[str, list[str]]) -> None:
+async def _service(client: Client, shape: Shape, number: int, pods_by_node: dict[str, list[str]]) -> None:
     namespace, name = shape.service(number)
     await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": name}}, namespace=namespace)
     ports = [{"name": "http", "port": 80, "targetPort": _PORT}]
@@ -146,21 +152,21 @@ async def _service(client: Client, shape: Shape, number: int, found: dict[str, l
     for each in range(_PER_SERVICE):
         place = shape.node(number * _PER_SERVICE + each)
         pod = _pod(namespace, name, f"{name}-{each}", place)
-        made = await client.create(PODS, pod, namespace=namespace)
+        created = await client.create(PODS, pod, namespace=namespace)
         status = {**_conditions(ready=True), "phase": "Running", **_addresses(_address(number, each))}
         await client.patch(PODS, f"{name}-{each}", {"status": status}, namespace=namespace, subresource="status")
-        found[place].append(made["metadata"]["uid"])
+        pods_by_node[place].append(created["metadata"]["uid"])
     await client.create(ENDPOINT_SLICES, _slice(shape, number), namespace=namespace)
 
 
 async def _agent(client: Client, node: str, pods: list[str], agents: list[Agent]) -> None:
     name = f"{AGENT}-{node}"
     spec = {"nodeName": node, "serviceAccountName": AGENT, "containers": [{"name": "agent", "image": "weft"}]}
-    made = await client.create(PODS, {"metadata": {"name": name}, "spec": spec}, namespace=ROOT)
-    bound = {"kind": "Pod", "apiVersion": "v1", "name": name, "uid": made["metadata"]["uid"]}
+    created = await client.create(PODS, {"metadata": {"name": name}, "spec": spec}, namespace=ROOT)
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": name, "uid": created["metadata"]["uid"]}
     request = {"spec": {"audiences": ["istio-ca"], "boundObjectRef": bound}}
-    given = await client.create(SERVICE_ACCOUNTS, request, namespace=ROOT, name=AGENT, subresource="token")
-    agents.append(Agent(node, given["status"]["token"], pods))
+    reply = await client.create(SERVICE_ACCOUNTS, request, namespace=ROOT, name=AGENT, subresource="token")
+    agents.append(Agent(node, reply["status"]["token"], pods))
 
 
 def _node(number: int) -> Object:
@@ -169,15 +175,16 @@ def _node(number: int) -> Object:
 
 
 def _pod(namespace: str, service: str, name: str, node: str) -> Object:
-    """As the injector of this version makes it."""
+    """Return a pod as weft's injector of this checkout creates it."""
     text = _template().replace("the-namespace", namespace).replace("the-service", service)
-    made: Object = msgspec.json.decode(text.replace("the-pod", name).replace("the-node", node))
-    return made
+    pod: Object = msgspec.json.decode(text.replace("the-pod", name).replace("the-node", node))
+    return pod
 
 
 @cache
 def _template() -> str:
-    """Injected once, for thousands."""
+    """Return an injected pod as JSON with placeholder names. Injection runs once, and thousands of pods are made
+    from the text."""
     plain = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -229,18 +236,18 @@ def _addresses(address: str) -> Object:
 
 
 def _conditions(*, ready: bool) -> Object:
-    said = "True" if ready else "False"
-    return {"conditions": [{"type": kind, "status": said} for kind in ("Ready", "ContainersReady")]}
+    status = "True" if ready else "False"
+    return {"conditions": [{"type": kind, "status": status} for kind in ("Ready", "ContainersReady")]}
 
 
 async def _all(work: Iterable[Awaitable[Any]]) -> None:
-    """A few at a time; the first that fails ends it."""
+    """Await all of `work`, at most 24 at a time. The first failure cancels the rest."""
     waiting = iter(work)
 
-    async def one_after_the_other() -> None:
-        for each in waiting:
-            await each
+    async def worker() -> None:
+        for awaitable in waiting:
+            await awaitable
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(_AT_ONCE):
-            tasks.create_task(one_after_the_other())
+            tasks.create_task(worker())

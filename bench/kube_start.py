@@ -1,10 +1,11 @@
-"""From a pod's creation until it is Ready: injected and plain pods in turn on the test cluster, and where the time of
-each goes, by what containerd tells of their containers.
+"""Measures the time from a pod's creation until it is Ready, for injected and plain pods in turn on the test
+cluster. containerd's events show how long each of their containers took.
 
-kubelet looks at its containers once a second, and a pod takes as many seconds as it has containers that wait for each
-other. How much of the difference is that is told by pods of a third kind, whose init container and native sidecar do
-nothing; and what can be chosen to have fewer of them, by pods whose sidecar is no native one, whose node redirects
-them, and both. The moments of creation are spread over kubelet's second.
+kubelet checks its containers once a second, so a pod takes about one second for each container that has to wait for
+another. Pods of a third kind, with an init container and a native sidecar that do nothing, show how much of the
+difference is due to that. Further kinds show the settings that reduce the number of such containers: a sidecar that
+is not a native sidecar, traffic redirection by the node, and both. The pods are created at random points of
+kubelet's one-second interval.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _CHOICES = {
     _BY_NODE: "redirected by the node",
     _BOTH: "redirected by the node, sidecar that is no native one",
 }
-_REVISION = "bench-node"  # whose pods are redirected by their node
+_REVISION = "bench-node"  # the revision whose node agent sets up the redirection of its pods
 _NO_NATIVE_SIDECAR = {"sidecar.istio.io/nativeSidecar": "false"}
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Seconds since the epoch, so that containerd's own times fit in."""
+    """The start of one pod. Times are seconds since the epoch, so that they can be compared with containerd's times."""
 
     created: float
     ready: float
@@ -51,7 +52,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Life(msgspec.Struct):
-    """Of a container's first process."""
+    """When the first process of a container began and ended, in seconds since the epoch; 0: not seen."""
 
     began: float = 0.0
     ended: float = 0.0
@@ -59,7 +60,7 @@ class Life(msgspec.Struct):
 
 def run(effort: Effort, say: Say) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
-        node = kube_mesh.found().holder
+        node = kube_mesh.running_cluster().holder
         events = Program("ctr", [*node.joined(), "ctr", "-n", "k8s.io", "events"], Path(directory), joined=True)
         events.start()
         try:
@@ -73,22 +74,22 @@ def run(effort: Effort, say: Say) -> list[Figure]:
 
 
 async def _measure(number: int, say: Say) -> dict[str, list[Start]]:
-    """By the kind of pod."""
-    found: dict[str, list[Start]] = {kind: [] for kind in (_PLAIN, _EMPTY, _INJECTED, *_CHOICES)}
+    """Start `number` pods of each kind and return the starts by kind."""
+    starts_by_kind: dict[str, list[Start]] = {kind: [] for kind in (_PLAIN, _EMPTY, _INJECTED, *_CHOICES)}
     async with (
         kube_mesh.client() as client,
         kube_mesh.namespace(client, "start") as usual,
         kube_mesh.namespace(client, "start", revision=_REVISION) as by_node,
     ):
         for turn in range(number + 1):
-            for kind in random.sample(list(found), len(found)):
+            for kind in random.sample(list(starts_by_kind), len(starts_by_kind)):
                 await asyncio.sleep(random.uniform(0, 1))
                 start = await _start(by_node if kind in (_BY_NODE, _BOTH) else usual, kind, turn)
-                if turn:  # the first of each finds nothing in any cache
-                    found[kind].append(start)
-        told = (f"{kind} {median(each.took for each in starts):.2f} s" for kind, starts in found.items())
-        say(f"{number} pods of each kind: {', '.join(told)}")
-    return found
+                if turn:  # the first pod of each kind finds empty caches and is not counted
+                    starts_by_kind[kind].append(start)
+        medians = (f"{kind} {median(each.took for each in starts):.2f} s" for kind, starts in starts_by_kind.items())
+        say(f"{number} pods of each kind: {', '.join(medians)}")
+    return starts_by_kind
 
 
 async def _start(space: Namespace, kind: str, turn: int) -> Start:
@@ -108,7 +109,7 @@ async def _start(space: Namespace, kind: str, turn: int) -> Start:
 
 
 def _doing_nothing(app: Object) -> list[Object]:
-    """As many as injection adds, in the same order, and nothing that takes time in them."""
+    """Return the same number of init containers as injection adds, in the same order, but without any work to do."""
     return [
         {**app, "name": "init", "command": ["true"]},
         {**app, "name": "sidecar", "restartPolicy": "Always"},
@@ -116,7 +117,7 @@ def _doing_nothing(app: Object) -> list[Object]:
 
 
 def lives_of(lines: list[str]) -> dict[str, Life]:
-    """By container, of what `ctr events` has written."""
+    """Parse the output of `ctr events` and return when each container began and ended, by container id."""
     lives: dict[str, Life] = {}
     for line in lines:
         words = line.split(" ", 6)  # date, time, offset, zone, namespace, topic, JSON
@@ -128,18 +129,18 @@ def lives_of(lines: list[str]) -> dict[str, Life]:
         life = lives.setdefault(container, Life())
         if words[5] == "/tasks/start":
             life.began = life.began or at
-        elif event.get("id", container) == container:  # not something that was only executed in it
+        elif event.get("id", container) == container:  # not a process that `exec` started in the container
             life.ended = at
     return lives
 
 
-def _figures(found: dict[str, list[Start]], lives: dict[str, Life]) -> list[Figure]:
-    plain, injected = found[_PLAIN], found[_INJECTED]
-    middle = {kind: median(each.took for each in starts) for kind, starts in found.items()}
-    late = {kind: quantile((each.took for each in starts), 0.9) for kind, starts in found.items()}
+def _figures(starts_by_kind: dict[str, list[Start]], lives: dict[str, Life]) -> list[Figure]:
+    plain, injected = starts_by_kind[_PLAIN], starts_by_kind[_INJECTED]
+    middle = {kind: median(each.took for each in starts) for kind, starts in starts_by_kind.items()}
+    late = {kind: quantile((each.took for each in starts), 0.9) for kind, starts in starts_by_kind.items()}
     name = "pod created → Ready"
     usual, ours = middle[_PLAIN], middle[_INJECTED]
-    made = [
+    figures = [
         Figure(f"{name}: injected", ours, "s", baseline=usual),
         Figure(f"{name}: injected, p90", late[_INJECTED], "s", baseline=late[_PLAIN]),
         Figure(f"{name}: injected, more than plain", ours - usual, "s", _GOAL_SECONDS),
@@ -169,7 +170,7 @@ def _figures(found: dict[str, list[Start]], lives: dict[str, Life]) -> list[Figu
         "until Ready is told": step("", plain, "app.began", "ready"),
     }
     return [
-        *made,
+        *figures,
         *(
             Figure(f"{name}: injected, {what}", step(what, injected, begin, end), "s", baseline=baselines.get(what))
             for what, begin, end in steps

@@ -1,9 +1,10 @@
-"""The two ends of the data path: a server that answers 1 KB, and a client that asks at a fixed rate or flat out.
+"""The two ends of the data path: a server that responds with 1 KB, and a client that sends requests at a fixed rate
+or as fast as possible.
 
-Each runs as a process of its own inside a pod's namespace, speaks HTTP/1.1 with keep-alive by hand so that it costs
-little next to a proxy, and imports only the standard library so that it starts fast. The client reads one JSON order
-per line from standard input and answers with one JSON line each; its connections stay open from order to order, so
-that requests are measured and not handshakes. The end of standard input ends both.
+Each runs as a separate process in a pod's namespace. It implements HTTP/1.1 with keep-alive itself, so that its cost
+is small next to a proxy's, and imports only the standard library, so that it starts fast. The client reads commands
+as JSON lines from standard input and writes one JSON line per command. It keeps its connections open between
+commands, so that the figures are of requests and not of handshakes. Both processes exit when standard input ends.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _STALLED_SECONDS = 5.0
 
 
 class Failed(Exception):
-    """The other side did not answer as the server of this file does."""
+    """The peer did not reply as the server in this file does."""
 
 
 def serve(ports: list[int]) -> None:
-    """Answer on these ports until standard input ends. Says `ready` once it listens."""
+    """Respond to requests on these ports until standard input ends. Print `ready` once all ports are open."""
     poll = select.epoll()
     poll.register(0, select.EPOLLIN | select.EPOLLHUP)
     listeners: dict[int, socket.socket] = {}
@@ -72,7 +73,8 @@ def serve(ports: list[int]) -> None:
 
 
 def run_client() -> None:
-    # The default slack lets the kernel wake a sleeper 50 µs late, as much as a whole direct answer takes.
+    # Timer slack of 1 ns (PR_SET_TIMERSLACK). With the default, the kernel may wake a sleeping process 50 µs late,
+    # which is as long as a whole direct request takes.
     ctypes.CDLL(None).prctl(29, 1, 0, 0, 0)
     pools: dict[tuple[str, int], dict[int, _Connection]] = {}
     for line in sys.stdin:
@@ -97,26 +99,27 @@ class _Connection:
         self.sent = 0
 
     def receive(self) -> bool:
-        """Whether a whole answer is here. One request is out at a time, so nothing can follow it."""
+        """Read from the socket and return whether the response is complete. Each connection has at most one request
+        in flight, so no other response can follow."""
         received = self.socket.recv(65536)
         if not received:
-            raise Failed("the connection was closed in the middle")
+            raise Failed("the connection was closed before the response was complete")
         buffer = self.buffer + received if self.buffer else received
         end = buffer.find(_END)
         if end < 0 or len(buffer) < end + 4 + len(BODY):
             if end >= 0 and not buffer.startswith(b"HTTP/1.1 200"):
-                raise Failed(f"answered {buffer[:end].decode(errors='replace')!r}")
+                raise Failed(f"unexpected response: {buffer[:end].decode(errors='replace')!r}")
             self.buffer = buffer
             return False
         if not buffer.startswith(b"HTTP/1.1 200"):
-            raise Failed(f"answered {buffer[:200].decode(errors='replace')!r}")
+            raise Failed(f"unexpected response: {buffer[:200].decode(errors='replace')!r}")
         self.buffer = b""
         return True
 
 
 def _connect(address: tuple[str, int], count: int) -> dict[int, _Connection]:
-    made = [_Connection(address) for _ in range(count)]
-    return {each.socket.fileno(): each for each in made}
+    connections = [_Connection(address) for _ in range(count)]
+    return {each.socket.fileno(): each for each in connections}
 
 
 def _drive(connections: dict[int, _Connection], order: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +142,8 @@ def _drive(connections: dict[int, _Connection], order: dict[str, Any]) -> dict[s
 
 
 def _flat_out(connections: dict[int, _Connection], request: bytes, seconds: float) -> list[int]:
-    """Every connection asks again as soon as it has its answer."""
+    """Send requests as fast as possible for `seconds`: each connection sends its next request as soon as it has the
+    response. Return the latencies in nanoseconds."""
     poll = select.epoll()
     now = time.perf_counter_ns
     latencies: list[int] = []
@@ -153,7 +157,7 @@ def _flat_out(connections: dict[int, _Connection], request: bytes, seconds: floa
         while out:
             events = poll.poll(_STALLED_SECONDS)
             if not events:
-                raise Failed(f"no answer for {_STALLED_SECONDS} s")
+                raise Failed(f"no response for {_STALLED_SECONDS} s")
             for number, _ in events:
                 connection = connections[number]
                 if connection.receive():
@@ -170,30 +174,31 @@ def _flat_out(connections: dict[int, _Connection], request: bytes, seconds: floa
 
 
 def _at_rate(connections: dict[int, _Connection], request: bytes, rate: int, seconds: float) -> tuple[list[int], int]:
-    """Ask on the clock, whatever comes back. A request that found no free connection counts from when it was due;
-    how many did is the second value."""
+    """Send requests at a fixed rate, independent of the responses. Return the latencies in nanoseconds, and how many
+    requests were late because no connection was free. The latency of a late request counts from the time at which
+    it should have been sent."""
     now = time.perf_counter_ns
     step = 1_000_000_000 // rate
     total = int(rate * seconds)
     free = list(connections.values())
     numbers = list(connections)
     latencies: list[int] = []
-    asked = late = 0
+    sent = late = 0
     due = now() + step
     while len(latencies) < total:
-        while asked < total and free and (at := now()) >= due:
+        while sent < total and free and (at := now()) >= due:
             connection = free.pop(0)
-            # Lateness of more than a step means that the answers, not this loop, held the request back.
+            # A delay of more than one step was caused by slow responses, not by this loop.
             connection.sent = at if at - due < step else due
             late += at - due >= step
             connection.socket.send(request)
-            asked += 1
+            sent += 1
             due += step
-        waiting = (due - now()) / 1e9 if asked < total and free else _STALLED_SECONDS
-        # select takes microseconds, epoll only milliseconds.
+        waiting = (due - now()) / 1e9 if sent < total and free else _STALLED_SECONDS
+        # The timeout of `select` has microseconds, that of `epoll` only milliseconds.
         readable, _, _ = select.select(numbers, (), (), max(0.0, waiting))
         if not readable and waiting == _STALLED_SECONDS:
-            raise Failed(f"no answer for {_STALLED_SECONDS} s")
+            raise Failed(f"no response for {_STALLED_SECONDS} s")
         for number in readable:
             connection = connections[number]
             if connection.receive():

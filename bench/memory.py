@@ -1,4 +1,5 @@
-"""Memory per sidecar in the demo, under its own load: what is its alone, and with its share of what all share."""
+"""Measures the memory per sidecar in the demo, under the demo's own load: private memory, and proportional memory,
+which includes a share of the pages that several processes share."""
 
 from __future__ import annotations
 
@@ -30,14 +31,14 @@ def run(effort: Effort, say: Say) -> list[Figure]:
     ]
 
 
-Memory = tuple[int, int]  # private, proportional
+Memory = tuple[int, int]  # bytes: private, proportional
 
 
 async def _measure(seconds: int, directory: Path, say: Say) -> tuple[list[Memory], Memory]:
-    """Of the sidecars, and as baseline of an idle bare Envoy beside them."""
+    """Return the memory of each sidecar, and as baseline that of an idle bare Envoy in one of the pods."""
     async with mesh.running(_SHOP) as engine:
-        await mesh.until("the shop has pods", lambda: bool(engine.pods()))
-        await mesh.until("the shop is ready", lambda: all(pod.ready or pod.ended for pod in engine.pods()))
+        await mesh.until("pods of the shop", lambda: bool(engine.pods()))
+        await mesh.until("the shop to be ready", lambda: all(pod.ready or pod.ended for pod in engine.pods()))
         place = next(pod.namespace for pod in engine.pods() if pod.ready)
         idle = plain_proxy(("127.0.0.1", _BARE_PORT), ("127.0.0.1", 1), http2_in=False, http2_out=False)
         with start_envoy("bare", idle, namespace=place, core=None, directory=directory) as bare:
@@ -46,5 +47,5 @@ async def _measure(seconds: int, directory: Path, say: Say) -> tuple[list[Memory
             await asyncio.sleep(seconds)
             pids = [pod.proxy.pid for pod in engine.pods() if pod.proxy is not None and pod.proxy.pid]
             if not pids:
-                raise Failed("the shop runs without a sidecar")
+                raise Failed("no pod of the shop has a sidecar")
             return [memory(pid) for pid in pids], memory(bare.pid)

@@ -1,4 +1,5 @@
-"""A real mesh for a rig: weft's local engine in this process, over a directory of objects that the rig writes."""
+"""Runs a real mesh for a rig: weft's local engine in this process, with the objects in a directory that the rig
+writes."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from weft.local.identities import Trust
 from weft.local.pod import LocalPod
 from weft.netns.namespace import socket_in
 
-SLEEP = ("sleep", "infinity")  # an app that costs nothing; rigs start what is to be measured themselves
+SLEEP = ("sleep", "infinity")  # an app that uses no CPU; rigs start the measured processes themselves
 _READY_SECONDS = 60.0
 _PREFIX = "bench-"
 
@@ -29,8 +30,9 @@ Holds = Callable[[], bool]
 
 @contextlib.asynccontextmanager
 async def running(directory: Path, *, trust: Trust = Trust()) -> AsyncIterator[Engine]:  # noqa: B008 - a frozen value
-    """The engine's name carries the process id, so that meshes side by side do not meet. What a bench that was killed
-    has left behind goes first: nobody else would ever use its name again."""
+    """Run the local engine on the directory for the duration of the block. The mesh's name contains the process id,
+    so that several benchmarks can run at once. Meshes that a killed benchmark left behind are removed first,
+    because no later run would reuse their names."""
     for record in run_directory.meshes():
         if record.name.startswith(_PREFIX) and not record.running:
             run_directory.clean(record.name)
@@ -56,11 +58,12 @@ async def until_ready(engine: Engine, pods: int) -> None:
             raise Failed(f"the mesh has a problem: {problems[0]}")
         return sum(pod.ready for pod in engine.pods()) == pods
 
-    await until(f"{pods} pods are ready", all_ready)
+    await until(f"{pods} pods to be ready", all_ready)
 
 
 async def until_answered(pod: LocalPod, address: tuple[str, int], host: str) -> None:
-    """A ready pod may call before it knows of the others; and a server may not listen yet."""
+    """Repeat a request from the pod until it gets status 200; raise `Failed` after 60 s. A pod can be ready before
+    its proxy has the config of other services, and the server may not listen yet."""
 
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline:
@@ -68,11 +71,12 @@ async def until_answered(pod: LocalPod, address: tuple[str, int], host: str) -> 
             if (await asyncio.to_thread(request, pod, address, host)).startswith(b"HTTP/1.1 200"):
                 return
         await asyncio.sleep(0.02)
-    raise Failed(f"{host} did not answer {pod.plan.name} for {_READY_SECONDS:.0f} s")
+    raise Failed(f"{host} did not respond to {pod.plan.name} within {_READY_SECONDS:.0f} s")
 
 
 def request(pod: LocalPod, address: tuple[str, int], host: str) -> bytes:
-    """From inside the pod, as its app would: nothing is tried twice."""
+    """Send one GET request from inside the pod, as the pod's app would, and return the whole response. There is no
+    retry."""
     with socket_in(pod.namespace, socket.AF_INET) as connection:
         connection.settimeout(10.0)
         connection.connect(address)
@@ -88,7 +92,7 @@ def service_address(engine: Engine, name: str) -> str:
 
 
 def save(path: Path, *objects: Object) -> None:
-    """As editors do it: a file beside it, then renamed into place."""
+    """Write the objects to a file as editors do: to a temporary file first, which is then renamed."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_text("\n---\n".join(json.dumps(each) for each in objects))  # JSON is YAML
     fresh.rename(path)
@@ -104,13 +108,13 @@ def service(name: str, port: int, target: int) -> Object:
 
 
 def peer_authentication(app: str, mode: str) -> Object:
-    """For the workload of this name alone."""
+    """Return a PeerAuthentication that selects only the workload `app`."""
     spec = {"selector": {"matchLabels": {"app": app}}, "mtls": {"mode": mode}}
     return _object("security.istio.io/v1", "PeerAuthentication", app, spec)
 
 
 def weighted_route(host: str, weights: dict[str, int]) -> Object:
-    """A VirtualService that sends what is meant for one host to several, by weight."""
+    """Return a VirtualService that splits the requests for `host` between several hosts by weight."""
     destinations = [{"destination": {"host": name}, "weight": weight} for name, weight in weights.items()]
     spec = {"hosts": [host], "http": [{"route": destinations}]}
     return _object("networking.istio.io/v1", "VirtualService", host, spec)

@@ -1,9 +1,10 @@
-"""The agents of many nodes that are not there, in one process: each gets a certificate with its pod's token, calls the
-control plane over mTLS (again, when the line breaks), takes what comes for the pods of its node, and reports that
-proxies have taken it.
+"""Simulates the agents of many nodes in one process. Each agent gets a certificate with the token of its pod and
+opens a stream to the control plane over mTLS, with reconnects. It receives the updates for the pods of its node
+and reports that the proxies have accepted them.
 
-Orders come as JSON lines on standard input; each is answered with one line. What arrived since the last order is
-counted. Bodies are not read: a thousand copies of a mesh are no work of the control plane.
+Commands arrive as JSON lines on standard input, and each command gets one JSON line as its reply. The process counts
+the bytes received since the last command. It does not decode the bodies of resources: decoding a copy of the config
+for each agent is not work of the control plane.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _ORDER_SECONDS = 240.0
 
 
 class _Group(msgspec.Struct, frozen=True, array_like=True):
-    """As much of a GroupUpdate as an answer needs."""
+    """The fields of `frames.GroupUpdate` that a report needs."""
 
     group: str
     revision: int
@@ -41,7 +42,8 @@ class _Group(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """What proxies answer for. Of a fresh group that is like another, not all of it is said."""
+        """Return the type URLs that the proxies of this group report as accepted. A fresh group may be sent as the
+        difference from another group, which leaves out resources, so a fresh group reports all four types."""
         return (CLUSTER, ENDPOINT, LISTENER, ROUTE) if self.fresh else tuple(self.upserts)
 
 
@@ -69,8 +71,8 @@ class _Certified(msgspec.Struct, frozen=True):
 class Streams:
     def __init__(self) -> None:
         self._bytes, self._heard, self._last, self._calls = 0, set[str](), 0.0, 0
-        self._trouble = ""  # why somebody had to call again
-        self._unplaced: set[str] = set()  # pods
+        self._trouble = ""  # why an agent had to reconnect
+        self._unplaced: set[str] = set()  # UIDs of pods for which no group was received yet
         self._certified: list[_Certified] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -91,12 +93,15 @@ class Streams:
         return {}
 
     async def settle(self, streams: int, quiet: float) -> dict[str, Any]:
-        """Wait until so many have had something, every pod is placed, and nothing more comes; then say what it was."""
+        """Wait until `streams` streams have received something, every pod has a group, and nothing arrived for
+        `quiet` seconds. Return the counts since the last call, or an error."""
         until = time.monotonic() + _ORDER_SECONDS
         while len(self._heard) < streams or self._unplaced or time.monotonic() - self._last < quiet:
             if time.monotonic() > until:
-                missing = f"{len(self._heard)} of {streams} streams heard anything, {len(self._unplaced)} pods wait"
-                return {"error": f"{missing}, after {_ORDER_SECONDS:.0f} s and {self._calls} calls. {self._trouble}"}
+                reached = f"{len(self._heard)} of {streams} streams received an update"
+                missing = f"{len(self._unplaced)} pods have no group"
+                spent = f"after {_ORDER_SECONDS:.0f} s and {self._calls} connection attempts"
+                return {"error": f"{reached}, {missing}, {spent}. {self._trouble}"}
             await asyncio.sleep(0.02)
         answer = {
             "bytes": self._bytes,
@@ -132,11 +137,11 @@ class Streams:
                 await call.write(frames.encode(frames.TakenFrame(update.nonce)))
                 if update.groups:
                     await call.write(frames.encode(_report(update)))
-            self._trouble = f"the control plane ended the stream of {agent.node}: {await call.details()}"
+            self._trouble = f"the control plane closed the stream of {agent.node}: {await call.details()}"
 
 
 def _report(update: _Update) -> frames.ReportFrame:
-    """One proxy of each group has taken everything."""
+    """Return a report that one proxy of each group in the update has accepted all its resources."""
     return frames.ReportFrame(
         tuple(
             frames.Acceptance(each.group, type_url, None, each.revision)
@@ -145,7 +150,8 @@ def _report(update: _Update) -> frames.ReportFrame:
         ),
         (),
         tuple(
-            # The group's name is a hexadecimal number: as the number of its proxy it is always the same one.
+            # A group's name is a hexadecimal number. The proxy's number is derived from it, so that it is the same in
+            # every report.
             frames.ProxyFrame(
                 int(each.group, 16) % 2**53, each.group, each.group, dict.fromkeys(each.types, each.revision)
             )
@@ -178,7 +184,7 @@ async def main() -> None:
                     answer = streams.connect(msgspec.convert(order["line"], Line))
                 case _:
                     answer = await streams.settle(order["streams"], order["quiet"])
-        except Exception as error:  # noqa: BLE001 - said to who asked, which ends the rig
+        except Exception as error:  # noqa: BLE001 - the parent reads the error and ends the rig
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
 

@@ -1,8 +1,9 @@
-"""Requests per second and core through one sidecar and through both, next to nginx, HAProxy and a bare Envoy that do
-the plain proxy's job: one connection in, one out, HTTP/1.1, nothing looked at.
+"""Measures requests per second and core through one sidecar and through both, compared with nginx, HAProxy and a
+bare Envoy as plain proxies: HTTP/1.1 in and out, without any checks or changes of requests.
 
-All stand in the caller's pod and all have the same core, one after the other. One sidecar is a call to a server
-without a proxy; both are a call with mutual TLS and HTTP/2 between them, which no plain proxy here has to do.
+All plain proxies run in the caller's pod, and all proxies use the same core, one after the other. With one sidecar,
+the server has no proxy. With both sidecars, the call uses mutual TLS and HTTP/2 between the sidecars, which the
+plain proxies do not have to do.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SIDECAR, _PAIR, _DIRECTLY = "one sidecar", "both sidecars", "direct"
 _ENVOY, _NGINX, _HAPROXY = "bare Envoy", "nginx", "HAProxy"
 _PLAIN = (_ENVOY, _NGINX, _HAPROXY)
 
-# One process that is the worker, too; connections are kept for as long as the load keeps them.
+# A single nginx process is also the worker. It keeps connections open for as long as the client does.
 _NGINX_CONFIG = """
 daemon off; master_process off; worker_processes 1;
 pid {directory}/nginx.pid; error_log stderr error;
@@ -69,10 +70,10 @@ backend next
 def run(effort: Effort, say: Say) -> list[Figure]:
     programs = {name: shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/sbin") for name in ("nginx", "haproxy")}
     if missing := [name for name, path in programs.items() if path is None]:
-        raise Failed(f"{', '.join(missing)} not found: apt-get install nginx-light haproxy, or run `make bench`")
+        raise Failed(f"{', '.join(missing)} not paths: apt-get install nginx-light haproxy, or run `make bench`")
     with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
-        found = {name: str(path) for name, path in programs.items()}
-        rounds = asyncio.run(_measure(Path(directory), found, effort.of(40, 6), say))
+        paths = {name: str(path) for name, path in programs.items()}
+        rounds = asyncio.run(_measure(Path(directory), paths, effort.of(40, 6), say))
     steady, flat_out = [each for each, _ in rounds], [each for _, each in rounds]
     return [*_throughput(flat_out), *_ratios(flat_out), *_latency(steady)]
 

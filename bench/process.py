@@ -1,4 +1,5 @@
-"""Processes of the rigs: started inside a namespace and on a core, asked what they have used, and ended by their id."""
+"""Starts the child processes of the rigs, in a network namespace and on a core, measures their CPU time and memory,
+and ends them."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ _GRACE_SECONDS = 5.0
 
 
 class Failed(Exception):
-    """A rig cannot measure; the message says what stands in its way."""
+    """A rig cannot measure; the message states why."""
 
 
 class Running:
-    """One child process, in a namespace if one is given, ended when the block ends."""
+    """One child process, in a network namespace if one is given. It is ended at the end of the `with` block."""
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class Running:
         gid: int | None = None,
         log: Path | None = None,
     ) -> None:
-        # When this process dies, even by kill -9, so does what it started.
+        # The kernel kills the child when this process dies, even by kill -9.
         guard = ["setpriv", "--pdeathsig=KILL", *([] if gid is None else [f"--regid={gid}", "--clear-groups"]), "--"]
         pin = [] if core is None else ["taskset", "--cpu-list", str(core)]
         enter = [] if namespace is None else ["nsenter", f"--net={namespace.path}"]
@@ -46,7 +47,8 @@ class Running:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr or subprocess.DEVNULL,
-                # As weft starts its own: the kernel shares a core out by session.
+                # weft starts its processes in new sessions, too. The kernel's autogroup scheduling divides a core
+                # between sessions.
                 start_new_session=True,
                 cwd=_ROOT,
             )
@@ -70,11 +72,11 @@ class Running:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise Failed(f"{self.process.args!r} ended with status {self.process.wait()}")
+            raise Failed(f"{self.process.args!r} exited with status {self.process.wait()}")
         return line.decode().strip()
 
     def ask(self, order: dict[str, Any]) -> dict[str, Any]:
-        """One JSON line there, one back."""
+        """Send a command to the process as one JSON line and return the JSON line that it replies with."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(order).encode() + b"\n")
         self.process.stdin.flush()
@@ -109,12 +111,14 @@ def start_client(namespace: NetworkNamespace, core: int) -> Running:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of all threads, to the nanosecond; /proc/PID/stat counts only in hundredths of a second."""
+    """Return the CPU time of all threads of a process in seconds, with nanosecond precision. /proc/PID/stat has only
+    hundredths of a second."""
     return scheduled(pid)[0]
 
 
 def scheduled(pid: int) -> tuple[float, float]:
-    """Seconds that all threads have run, and that they were ready to run and had to wait for a core."""
+    """Return for how many seconds the threads of a process have run, and for how many they were ready to run but
+    waited for a core."""
     ran = waited = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -124,8 +128,9 @@ def scheduled(pid: int) -> tuple[float, float]:
 
 
 def memory(pid: int) -> tuple[int, int]:
-    """Private and proportional bytes. Clean pages are the program's file, which all proxies of a node share: with them,
-    the figure would say how many other Envoys run at the time."""
+    """Return the private (dirty) and the proportional memory of a process in bytes. Private clean pages are not
+    counted: they are pages of the program file, which all Envoys of a node share, so the figure would depend on
+    how many other Envoys run."""
     private = proportional = 0
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         name, _, rest = line.partition(":")

@@ -1,4 +1,5 @@
-"""From the moment a file is saved until every Envoy has ACKed what came of it: twenty pods, a route that changes."""
+"""Measures the time from saving a file until every Envoy has ACKed the change: twenty pods, and a route that
+changes."""
 
 from __future__ import annotations
 
@@ -37,11 +38,11 @@ async def _measure(directory: Path, saves: int, say: Say) -> list[float]:
     mesh.save(routes, mesh.weighted_route(names[0], {names[0]: 100, names[1]: 0}))
     async with mesh.running(directory) as engine:
         await mesh.until_ready(engine, _PODS)
-        await mesh.until("every proxy is in sync", lambda: _in_sync(engine))
+        await mesh.until("every proxy to be in sync", lambda: _in_sync(engine))
         say(f"{_PODS} pods are ready")
         took = []
         for number in range(saves):
-            # Not in step with anything that polls or waits for quiet.
+            # A random pause, so that the saves are not in step with code that polls or debounces.
             await asyncio.sleep(random.uniform(0.1, 0.3))
             weight = 1 + number % 99
             acked = _every_ack(engine)
@@ -54,16 +55,17 @@ async def _measure(directory: Path, saves: int, say: Say) -> list[float]:
 
 
 def _every_ack(engine: Engine) -> asyncio.Future[float]:
-    """When the last of the proxies has ACKed routes from now on. Nothing is under way now: all are in sync."""
+    """Return a future for the time at which the last of all proxies has ACKed a new version of its routes. All
+    proxies must be in sync when this is called, so that no earlier ACK is pending."""
     done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-    seen: set[int] = set()
-    told = type(engine.control).acked
+    streams: set[int] = set()
+    original = type(engine.control).acked
 
     def acked(stream_id: int, type_url: str, nonce: str) -> None:
-        told(engine.control, stream_id, type_url, nonce)
+        original(engine.control, stream_id, type_url, nonce)
         if type_url == ROUTE:
-            seen.add(stream_id)
-        if len(seen) == _PODS and not done.done():
+            streams.add(stream_id)
+        if len(streams) == _PODS and not done.done():
             done.set_result(time.monotonic())
 
     engine.control.acked = acked  # type: ignore[method-assign]

@@ -1,10 +1,10 @@
-"""What a proxy holds by default, which is on demand where there are many services, and what it would hold if it were
-told of all: a workload that calls five services of a hundred, a thousand, and five thousand. Memory, size of
-configuration, how long a first call takes, and what one changed route costs. Of so few services that the default is to
-be told of all, also what it holds on demand.
+"""Compares the config that a proxy gets by default (on demand, if there are many services) with the config of all
+services. A workload calls five services out of a hundred, a thousand and five thousand. The figures are the
+proxy's memory, the size of its config, the duration of a first call, and the cost of one changed route. For a
+hundred services the default is to send all of them, so the rig also measures on-demand config there.
 
-A real mesh on this machine. All services are answered by one workload without a proxy: what is measured is the caller's
-proxy, and what the control plane does for it.
+The mesh is a real one on this machine. One workload without a proxy serves all services, so the figures are of the
+caller's proxy and of the control plane's work for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CALLED = 5
 _SIZES, _QUICK_SIZES = (100, 1_000, 5_000), (50, 200)
 _MEGABYTE = 1_000_000
 _SYNC_SECONDS = 240.0
-_SETTLE_SECONDS = 3.0  # Envoy gives memory back a while after it has taken a large response apart
+_SETTLE_SECONDS = 3.0  # Envoy returns memory to the system some time after it has processed a large response
 _SERVER = """
 import http.server
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -44,16 +44,16 @@ http.server.ThreadingHTTPServer(("", 8080), Answer).serve_forever()
 
 
 class _Change(msgspec.Struct, frozen=True):
-    cpu: float  # seconds, of the control plane and all that is in its process
-    proxy_cpu: float  # seconds
+    cpu: float  # seconds of this process, which runs the control plane and the rest of the local engine
+    proxy_cpu: float  # seconds of the caller's proxy
     took: float  # seconds until the proxy has ACKed
-    received: int  # bytes, by the caller's proxy
+    received: int  # bytes that the caller's proxy received
 
 
 class _Measured(msgspec.Struct, frozen=True):
     configuration: int  # bytes that the caller's proxy should have
     private: int
-    first: float  # seconds; the median of the first call to each
+    first: float  # seconds; the median of the first calls to the called services
     later: float
     changes: tuple[_Change, ...]
 
@@ -64,14 +64,14 @@ def run(effort: Effort, say: Say) -> list[Figure]:
     for size in sizes:
         whole = asyncio.run(_measure(size, effort.of(9, 3), OnDemand.OFF))
         compared = {"by default": OnDemand.AUTO} | ({"on demand": OnDemand.ON} if size <= FEW else {})
-        found = {what: asyncio.run(_measure(size, effort.of(9, 3), setting)) for what, setting in compared.items()}
-        for what, measured in found.items():
+        results = {what: asyncio.run(_measure(size, effort.of(9, 3), setting)) for what, setting in compared.items()}
+        for what, measured in results.items():
             figures += _held(f"scope, {_CALLED} of {size:,} services called", what, measured, whole)
             say(
                 f"{size:,} services: {measured.configuration / 1024:,.0f} KiB and {measured.private / _MEGABYTE:.1f} "
                 f"MB {what}, {whole.configuration / 1024:,.0f} KiB and {whole.private / _MEGABYTE:.1f} MB of all"
             )
-        for what, measured in {"all": whole, **found}.items():
+        for what, measured in {"all": whole, **results}.items():
             name = f"one changed route at {size:,} services, {what}"
             figures += [
                 Figure(f"{name}: CPU", _mid(measured, "cpu") * 1000, "ms"),
@@ -109,10 +109,13 @@ async def _measure(size: int, repeats: int, setting: OnDemand) -> _Measured:
             await mesh.until_ready(engine, 2)
             caller = next(pod for pod in engine.pods() if pod.plan.workload.name == "caller")
             if every:
-                # Told of thousands of services at its start, an Envoy may take longer than it is given to be ready.
+                # Services are added after the start: with thousands of services, Envoy may take longer to become ready
+                # than the engine allows.
                 mesh.save(path / "services.yaml", *_services(size))
-                await mesh.until("all are known", lambda: len(engine.control.mesh.hosts()) >= size)
-            await mesh.until("the proxy is in sync", lambda: _in_sync(engine), seconds=_SYNC_SECONDS)
+                await mesh.until(
+                    "the control plane to have all services", lambda: len(engine.control.mesh.hosts()) >= size
+                )
+            await mesh.until("the proxy to be in sync", lambda: _in_sync(engine), seconds=_SYNC_SECONDS)
             names = [f"service-{number * (size // _CALLED)}" for number in range(_CALLED)]
             first = [await _call(engine, caller, name) for name in names]
             later = [await _call(engine, caller, name) for name in names for _ in range(5)]
@@ -149,13 +152,13 @@ def _services(size: int) -> list[mesh.Object]:
 
 
 async def _call(engine: Engine, caller: LocalPod, name: str) -> float:
-    """Seconds. Nothing is tried twice: a first call that fails is a failure."""
+    """Return the duration of one call in seconds. There is no retry: if the call fails, the rig fails."""
     address = mesh.service_address(engine, name), 80
     began = time.monotonic()
     answer = await asyncio.to_thread(mesh.request, caller, address, name)
     took = time.monotonic() - began
     if not answer.startswith(b"HTTP/1.1 200"):
-        raise Failed(f"{name} answered {answer[:80]!r}")
+        raise Failed(f"{name} responded with {answer[:80]!r}")
     return took
 
 
@@ -167,7 +170,7 @@ async def _change(engine: Engine, caller: LocalPod, directory: Path, name: str, 
     pushes, cpu, began = engine.control.pushes, time.process_time(), time.monotonic()
     mesh.save(directory / "route.yaml", route)
     await mesh.until(
-        "the route is everywhere", lambda: engine.control.pushes > pushes and _in_sync(engine), every=0.001
+        "the proxy to have the route", lambda: engine.control.pushes > pushes and _in_sync(engine), every=0.001
     )
     took, cpu = time.monotonic() - began, time.process_time() - cpu
     return _Change(cpu, cpu_seconds(_proxy(caller)) - proxy_cpu, took, await _received(caller) - before)
@@ -185,11 +188,11 @@ def _in_sync(engine: Engine) -> bool:
 
 
 async def _received(caller: LocalPod) -> int:
-    """From the control plane, as Envoy counts it."""
+    """Return how many bytes the caller's proxy has received from the control plane, from Envoy's stats."""
     if caller.proxy is None:
         raise Failed("the caller has no proxy")
-    said = await caller.proxy.admin.read("/stats", {"filter": r"^cluster\.xds-grpc\.upstream_cx_rx_bytes_total"})
-    return int(said.decode().rpartition(":")[2])
+    stats = await caller.proxy.admin.read("/stats", {"filter": r"^cluster\.xds-grpc\.upstream_cx_rx_bytes_total"})
+    return int(stats.decode().rpartition(":")[2])
 
 
 def _configuration(engine: Engine, caller: LocalPod) -> int:

@@ -1,7 +1,9 @@
-"""The CA: certificates per second and core, from the token and CSR as they come in to the chain as PEM.
+"""Measures the CA: certificates per second and core, from the received token and CSR to the certificate chain in
+PEM.
 
-In this process and one at a time, as `weft control` does it; CPU time, so that what else the machine does counts
-little. The caller's key is made beforehand, it is not the CA's work.
+The CA runs in this process and signs one certificate at a time, as `weft control` does. The rate is based on CPU
+time, so that other processes on the machine have little influence. The caller's key is created before the
+measurement, because it is not work of the CA.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ def run(effort: Effort, say: Say) -> list[Figure]:
     authority, issuer = Authority.in_memory("cluster.local"), TokenIssuer()
     checker = issuer.checker()
     number = effort.of(1000, 100)
-    # One caller for each certificate, as many pods would be: a service gives one pod only so many in a row.
+    # Each certificate has its own caller, as with many pods, because the CA limits the rate of certificates per pod.
     tokens = [issuer.issue(Caller("shop", "web", f"web-{each}", f"uid-{each}")) for each in range(number)]
     figures = []
     for name, key in (

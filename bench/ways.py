@@ -1,8 +1,10 @@
-"""Ways through proxies, and what a request costs on each: all from one pod, in rounds that take every way once.
+"""Measures what a request costs on several *ways*: paths through different proxies, all from one pod, in rounds that
+take every way once.
 
-The order turns from round to round, so that what disturbs the machine disturbs all of them. Figures are medians over
-the calmer half of a way's rounds: those in which its proxies, by the kernel's count, waited least for their core. CPU
-time is the kernel's count for the proxies alone, which have one core; the load and the servers have the other.
+The order of the ways rotates from round to round, so that disturbances of the machine affect all ways. Figures are
+medians over the calmer half of a way's rounds: the rounds in which its proxies waited least for their core, by the
+kernel's scheduler statistics. CPU time is that of the proxies alone, from the same statistics. The proxies run on
+one core, the client and the servers on the other.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ PROXY_CORE, LOAD_CORE = 0, 1
 _CONNECTIONS = 32
 _RATE = 1000
 _RATE_SECONDS, _FLAT_OUT_SECONDS = 0.5, 0.4
-# Before the first round, so that every connection on the way is open and every cache is warm.
+# Duration of the requests before the first round, which open all connections and fill all caches.
 _WARM_SECONDS = 0.3
 
 
@@ -31,17 +33,17 @@ class Way(msgspec.Struct, frozen=True):
     name: str
     address: str
     port: int
-    proxies: tuple[int, ...] = ()  # process ids
+    proxies: tuple[int, ...] = ()  # process ids of the proxies
     host: str = "server"
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Of one way in one round. Seconds."""
+    """The cost of one way in one round. Times are in seconds."""
 
     p50: float
     p99: float
-    cpu: float  # of all proxies on the way, per request
-    waited: float  # for their core, all proxies, per request
+    cpu: float  # CPU time of all proxies of the way, per request
+    waited: float  # time that the way's proxies were ready to run and waited for their core, per request
     rate: float  # requests per second
 
 
@@ -49,7 +51,7 @@ Round = dict[str, Cost]
 
 
 def measure(load: Running, ways: list[Way], rounds: int, say: Say) -> list[tuple[Round, Round]]:
-    """Each round twice: at 1,000 requests a second, and as many as go."""
+    """Run the rounds and return two results for each: at 1,000 requests per second, and at saturation."""
     say(f"{len(ways)} ways, {rounds} rounds: {', '.join(way.name for way in ways)}")
     for way in ways:
         _drive(load, way, 0, _WARM_SECONDS)
@@ -62,7 +64,9 @@ def calm(rounds: list[Round], name: str, what: str) -> float:
 
 
 def added(rounds: list[Round], name: str, than: str, what: str) -> float:
-    """Round by round, in the half in which both had the calmest: a small difference drowns in how rounds differ."""
+    """Return the median, over rounds, of the difference between the two ways. Only the half of the rounds in which
+    the proxies of both waited least counts. Differences within a round are used because rounds vary more than the
+    ways differ."""
     calmest = sorted(rounds, key=lambda each: each[name].waited + each[than].waited)[: (len(rounds) + 1) // 2]
     return float(median(getattr(each[name], what) - getattr(each[than], what) for each in calmest))
 
@@ -72,7 +76,7 @@ def middle(rounds: list[Round], name: str, what: str) -> float:
 
 
 def pin(pod: LocalPod, core: int) -> int:
-    """The process id of the pod's proxy, which has this core from now on."""
+    """Pin all threads of the pod's proxy to the core and return the proxy's process id."""
     if pod.proxy is None:
         raise Failed(f"{pod.plan.name} has no proxy")
     for task in Path(f"/proc/{pod.proxy.pid}/task").iterdir():
@@ -115,7 +119,8 @@ def _drive(load: Running, way: Way, rate: int, seconds: float) -> Cost:
 
 @contextlib.contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """This process and what it starts; its own threads that run already stay where they are."""
+    """Pin the calling thread, and the processes and threads that it starts, to the core for the duration of the
+    block. Other running threads of this process are not moved."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:

@@ -1,5 +1,5 @@
-"""Writes the golden results of translation and injection anew. Read the diff before you commit it: it is what proxies
-and pods will get."""
+"""Writes the golden files of translation and injection again, from the current code. Read the diff before you commit
+it: it shows how the config of proxies and the injected pods change."""
 
 from __future__ import annotations
 

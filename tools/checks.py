@@ -1,6 +1,5 @@
 """Writes docs/reference/checks.md: every check of `weft analyze`, from the table in src/weft/analyze/checks.py.
-`python tools/checks.py` writes the page; a test compares it.
-"""
+`python tools/checks.py` writes the page; a test checks that it is up to date."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Checks "one idea per word": public class names are unique in src/weft, and the glossary of ARCHITECTURE.md is true.
+"""Checks that public class names are unique in src/weft, and that the glossary in ARCHITECTURE.md matches the code.
 
 Classes that are private to their module (`_Name`) are not checked.
 
-The glossary is the table under "## Words". A tool can check that no word is defined twice, that every word is part of
-an identifier in src/weft (or its plural is), and that the names which the table uses, written in backticks or like
-`WorkloadEntry`, are in src/weft, too. Whether a definition is right, a tool cannot check.
+The glossary is the table under "## Words". This tool checks that no word is defined twice, that every word (or its
+plural) is part of an identifier in src/weft, and that the names in the definitions, in backticks or like
+`WorkloadEntry`, also occur in src/weft. It cannot check whether a definition is right.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _NAME = re.compile(r"\b[A-Z][a-z]+[A-Z]\w*|`([^`]+)`")
 
 
 def duplicated(root: Path) -> list[str]:
-    """What is wrong with the names of public classes: a line for each."""
+    """Return an error line for each public class name that several files in src/weft define."""
     places = defaultdict(list)
     for source in sorted((root / "src" / "weft").rglob("*.py")):
         for name in _CLASS.findall(code(source.read_text())):
             places[name].append(source.relative_to(root).as_posix())
     return [
-        f"class {name}: in {', '.join(files)}; a public class name exists once: choose another word"
+        f"class {name}: defined in {', '.join(files)}; public class names must be unique: choose another name"
         for name, files in sorted(places.items())
         if len(files) > 1
     ]
 
 
 def glossary(root: Path) -> list[str]:
-    """What is wrong with the table of words: a line for each."""
+    """Return the errors in the glossary table, one line each."""
     sources = [source.read_text() for source in (root / "src" / "weft").rglob("*.py")]
     identifiers = {each for source in sources for each in _IDENTIFIER.findall(code(source))}
     parts = {part.lower() for each in identifiers for part in _PART.findall(each)}
@@ -53,7 +53,7 @@ def glossary(root: Path) -> list[str]:
     for word, meaning in rows:
         names = (match.group(1) or match.group() for match in _NAME.finditer(meaning))
         problems += [
-            f"ARCHITECTURE.md: `{word}` names {name}, which is not in src/weft"
+            f"ARCHITECTURE.md: the definition of `{word}` uses {name}, which is not in src/weft"
             for name in names
             if not _known(name, text)
         ]
@@ -67,7 +67,8 @@ def _rows(page: str) -> list[tuple[str, str]]:
 
 
 def _known(name: str, text: str) -> bool:
-    """Capitals in a code example stand for any value: its other words must be there."""
+    """Return whether all words of the name occur in the text. Words in capitals are placeholders of a code example
+    and are not checked."""
     return all(word in text for word in re.findall(r"\w*[a-z]\w*", name))
 
 

@@ -1,7 +1,8 @@
-"""Writes docs/traffic.md: every field of the traffic kinds, what weft does with it, and which tests show it.
+"""Writes docs/traffic.md: every field of the traffic kinds, what weft does with it, and which tests show that.
 
-Fields come from the readers (`tools/reference.py`), tests from their `@proves(…)` marks (tests/fields.py), which are
-read and not run. `python -m tools.fields` writes the page; a test compares it.
+The fields come from weft's readers of each kind (`tools/reference.py`), the tests from their `@proves(…)` decorators
+(tests/fields.py), which are parsed and not executed. `python -m tools.fields` writes the page; a test checks that it
+is up to date.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from tools import reference
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "traffic.md"
-# Levels of one shape: each is one row, and the first level has a row for every field.
+# Fields with the same structure as another field of the kind. The page has one row for each of them, and a row for
+# every subfield of the other field.
 LEVELS = (
     "spec.subsets[].trafficPolicy",
     "spec.trafficPolicy.portLevelSettings[]",
     "spec.inboundConnectionPool",
     "spec.ingress[].connectionPool",
 )
-# Names for people, and words for what is done anyway: whatever is written there, a proxy is sent the same.
+# Fields that do not change the config of a proxy: names for people, and settings for which weft has only one behaviour.
 UNSEEN = {
     "Gateway": ("spec.servers[].name",),
     "Sidecar": (
@@ -34,7 +36,7 @@ UNSEEN = {
     "GatewayClass": ("spec.description",),
     "TLSRoute": ("spec.rules[].name",),
     "TCPRoute": ("spec.rules[].name",),
-    # Whatever else could be written there is refused.
+    # Any other value of these fields is rejected.
     "Gateway.gateway.networking.k8s.io": (
         "spec.tls.frontend.default.validation.mode",
         "spec.tls.frontend.perPort[].tls.validation.mode",
@@ -72,17 +74,17 @@ receives them.
 
 
 class Mark:
-    """One test, and the fields that it shows."""
+    """One test, and the fields of a kind whose effect it shows."""
 
     def __init__(self, test: str, kind: str, fields: tuple[str, ...]) -> None:
         self.test, self.kind, self.fields = test, kind, fields
 
 
 def marks(tests: Path) -> Iterator[Mark]:
-    """Of all tests below a directory, in the order of files and lines."""
+    """Yield the marks of all tests below a directory, ordered by file and line."""
     for file in sorted(tests.rglob("test_*.py")):
         text = file.read_text()
-        if "@proves(" not in text:  # most files, and each takes its time to parse
+        if "@proves(" not in text:  # true of most files; skips the slow parsing
             continue
         for node in ast.walk(ast.parse(text)):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -94,16 +96,16 @@ def marks(tests: Path) -> Iterator[Mark]:
 
 
 def fates(kind: str) -> dict[str, str]:
-    """What becomes of each field that holds no others, by its name."""
-    book = reference.asked(kind)
-    found = {level: reference.ACTED_ON for level in LEVELS if level.rstrip("[]") in book.fates}
+    """Return what weft does with each field of a kind, by field. Fields that contain other fields are left out."""
+    book = reference.read_fields(kind)
+    states = {level: reference.ACTED_ON for level in LEVELS if level.rstrip("[]") in book.fates}
     for field, fate in book.fates.items():
         inner = any(other.startswith((f"{field}.", f"{field}[")) for other in book.fates)
         if not inner and not field.startswith(LEVELS):
-            found[field] = CHECKED if field in UNSEEN.get(kind, ()) else fate
+            states[field] = CHECKED if field in UNSEEN.get(kind, ()) else fate
             if field in book.sometimes:
-                found[field] += f"; rejected {reference.WAYS[kind].refusing}"
-    return dict(sorted(found.items()))
+                states[field] += f"; rejected {reference.WAYS[kind].refusing}"
+    return dict(sorted(states.items()))
 
 
 def page(tests: Path = ROOT / "tests") -> str:

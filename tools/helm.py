@@ -1,5 +1,5 @@
-"""Builds Helm from the Go module proxy into the cache outside the checkout, to see that the chart makes what
-`weft install` makes. `ensure` builds it if it is missing; from nothing that takes some minutes."""
+"""Builds Helm from the Go module proxy into the cache outside the checkout, for tests that compare the output of the
+chart with that of `weft install`. `ensure` builds Helm if it is missing; a first build takes some minutes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Builds the real istioctl from the Go module proxy into the cache outside the checkout: the judge of what weft's
-proxies say of themselves. `ensure` builds it if it is missing; `python -m tools.istioctl` does so from a shell."""
+"""Builds the real istioctl from the Go module proxy into the cache outside the checkout. Tests use it to check that
+weft's proxies and control plane work with istioctl. `ensure` builds it if it is missing; `python -m
+tools.istioctl` does so from a shell."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from pathlib import Path
 
 from tools.kube import build, go
 
-# Istio's program has no version that Go knows: this is a commit of the release's branch that the module proxy has. Of
-# some libraries it has not what that commit asks for, but the release that followed.
+# Istio's releases have no version that Go can resolve, so this is a pseudo-version: a commit of the release branch that
+# the module proxy has. The proxy lacks some library versions that this commit requires; `LIBRARIES` replaces them by
+# later versions.
 RELEASE = "1.31"
 VERSION = "v0.0.0-20260827124520-eed52ebb66ad"
 PACKAGE = "istio.io/istio"
@@ -36,7 +38,7 @@ def ensure(*, tell: Callable[[str], None]) -> None:
 
 
 def compile_package(package: str, target: Path, *, flags: str = "", tell: Callable[[str], None]) -> None:
-    """Any program of Istio's, by its package; `target` appears when it is whole."""
+    """Build a program of Istio from its Go package. `target` appears only when the build is complete."""
     directory = build.cache().parent / "module" / path().name
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "go.mod").write_text(_module())
@@ -44,7 +46,7 @@ def compile_package(package: str, target: Path, *, flags: str = "", tell: Callab
     name = package.removeprefix(f"{PACKAGE}/")
     begun = time.monotonic()
     tell(f"building {name} of Istio {RELEASE}")
-    # Istio asks for a newer Go than Kubernetes; whichever is there fetches that one by itself.
+    # Istio requires a newer Go than Kubernetes. With GOTOOLCHAIN=auto, any installed Go downloads the required version.
     newer = {"GOTOOLCHAIN": "auto", "GOWORK": "off", "GOFLAGS": "-mod=mod -buildvcs=false", "CGO_ENABLED": "0"}
     command: list[Path | str] = ["nice", "-n", "19", go.find(build.cache().parent, tell), "build", "-trimpath"]
     command += ["-ldflags", f"-s -w {flags}", "-o", part, package]

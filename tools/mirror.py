@@ -1,6 +1,6 @@
-"""Checks that tests mirror the source tree: each module that does something has its own test file.
+"""Checks that the tests mirror the source tree: each module with at least one function has its own test file.
 
-A module of plain values, without any function, has nothing to test by itself.
+A module of plain values, without any function, needs no test.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def missing(root: Path) -> list[tuple[Path, Path]]:
-    """Source files without a test file, each with the test file it should have."""
-    found = []
+    """Return the source files without a test file, each with the path of the test file that it should have."""
+    gaps = []
     for source in sorted((root / "src" / "weft").rglob("*.py")):
         if source.name in ("__init__.py", "__main__.py") or not _does_something(source):
             continue
         package = source.relative_to(root / "src" / "weft").parent
         test = root / "tests" / package / f"test_{source.name}"
         if not test.exists():
-            found.append((source.relative_to(root), test.relative_to(root)))
-    return found
+            gaps.append((source.relative_to(root), test.relative_to(root)))
+    return gaps
 
 
 def _does_something(source: Path) -> bool:

@@ -1,10 +1,11 @@
-"""Refuses wording that a newcomer has to read twice: see "How the text reads" in CONTRIBUTING.md.
+"""Rejects wording that a newcomer has to read twice: see "How the text reads" in CONTRIBUTING.md.
 
-Reads the comments and strings of src/weft, and the Markdown pages that are written by hand. Text from before this check
-is counted per file in tools/plain_english.json. A file fails when it has more matches than that; the counts can only
-shrink: `python -m tools.plain_english --update` lowers them, and refuses to raise one. A moved file keeps its count.
+Reads the comments and strings of src/weft, and the Markdown pages that are written by hand. The number of
+matches in each file from before this check is in tools/plain_english.json. A file fails if it has more matches. The
+numbers can only shrink: `python -m tools.plain_english --update` lowers them, and never raises one. A moved file keeps
+its number.
 
-`--report` prints the matches per package, and how many variables are named by a verb; `--list PATH...` prints the
+`--report` prints the matches per package, and how many variables have a verb as name; `--list PATH...` prints the
 matches of some files or folders.
 """
 
@@ -39,7 +40,7 @@ class Match(NamedTuple):
         return f"{self.file}:{self.line}: `{self.words}` ({self.rule.name}): {self.rule.instead}"
 
 
-_BEGINS = r"(?:(?<=\A)|(?<=[.;:!?]\s)|(?<=\n\n)|(?<=\|\s))"  # of a text, a sentence, a paragraph, a table's cell
+_BEGINS = r"(?:(?<=\A)|(?<=[.;:!?]\s)|(?<=\n\n)|(?<=\|\s))"  # beginning of a text, sentence, paragraph or table cell
 _DOES = (
     r"(?:answers?|asks?|calls?|comes?|connects?|does|gets?|goes|has|have|holds?|is|are|was|were|knows?|listens?|looks?"
     r"|needs?|reads?|sends?|speaks?|stands?|takes?|trusts?|waits?|wants?)"
@@ -81,7 +82,8 @@ RULES = tuple(
         ("of one that", r"\b[Oo]f (?:one|ones|those|what|which) (?:that|which)\b", "repeat the noun"),
     )
 )
-_GENERATED = re.compile(r"^Generated .*do not edit", re.MULTILINE)  # from strings of the code, which are read there
+# Pages that are generated from strings of the code; those strings are checked in the code.
+_GENERATED = re.compile(r"^Generated .*do not edit", re.MULTILINE)
 _VERBS = re.compile(r"^\s*(?:for )?(?:found|said|told|made|held)\b(?: =|: | in )", re.MULTILINE)
 
 
@@ -108,7 +110,7 @@ def _without_code(page: str) -> str:
 
 
 def raised(counts: dict[str, int], baseline: dict[str, int]) -> list[str]:
-    """Files with more matches than their baseline, which new files take over from files that are gone."""
+    """Return the files with more matches than their baseline. New files take over the baseline of deleted files."""
     gone = sum(count for name, count in baseline.items() if name not in counts)
     new = {name: count for name, count in counts.items() if name not in baseline and count}
     above = [name for name, count in counts.items() if name in baseline and count > baseline[name]]
@@ -116,24 +118,25 @@ def raised(counts: dict[str, int], baseline: dict[str, int]) -> list[str]:
 
 
 def moved(counts: dict[str, int], baseline: dict[str, int]) -> bool:
-    """Whether new files have matches: not more than the files that are gone had, if `raised` returns nothing."""
+    """Return whether new files have matches. If `raised` returns nothing, these are at most as many as deleted files
+    had."""
     return any(count and name not in baseline for name, count in counts.items())
 
 
-def _totals(found: Iterable[Match]) -> Counter[str]:
-    """By package of src/weft, or by page folder."""
+def _totals(matched: Iterable[Match]) -> Counter[str]:
+    """Return the number of matches by package of src/weft or by directory of pages."""
     totals: Counter[str] = Counter()
-    for match in found:
+    for match in matched:
         parts = match.file.split("/")
         totals["/".join(parts[:3]) if parts[0] == "src" else parts[0]] += 1
     return totals
 
 
-def _report(found: list[Match], root: Path) -> None:
-    for name, count in sorted(_totals(found).items()):
+def _report(matched: list[Match], root: Path) -> None:
+    for name, count in sorted(_totals(matched).items()):
         print(f"{count:6} {name}")
-    print(f"{len(found):6} in all\n")
-    for name, count in Counter(match.rule.name for match in found).most_common():
+    print(f"{len(matched):6} in all\n")
+    for name, count in Counter(match.rule.name for match in matched).most_common():
         print(f"{count:6} {name}")
     sources = (root / "src" / "weft").rglob("*.py")
     verbs = sum(len(_VERBS.findall(code(source.read_text()))) for source in sources)
@@ -141,19 +144,19 @@ def _report(found: list[Match], root: Path) -> None:
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
-    found = [match for file in files(root) for match in matches(file, root)]
+    matched = [match for file in files(root) for match in matches(file, root)]
     if arguments[:1] == ["--report"]:
-        _report(found, root)
+        _report(matched, root)
         return 0
     if arguments[:1] == ["--list"]:
-        print(*(match for match in found if match.file.startswith(tuple(arguments[1:]))), sep="\n")
+        print(*(match for match in matched if match.file.startswith(tuple(arguments[1:]))), sep="\n")
         return 0
-    counts = {file.relative_to(root).as_posix(): 0 for file in files(root)} | Counter(match.file for match in found)
+    counts = {file.relative_to(root).as_posix(): 0 for file in files(root)} | Counter(match.file for match in matched)
     baseline: dict[str, int] = json.loads((root / BASELINE).read_text())
     worse = raised(counts, baseline)
     for name in worse:
-        print(*(match for match in found if match.file == name), sep="\n")
-        print(f"{name}: {counts[name]} matches; at most {baseline.get(name, 0)} were there before this change\n")
+        print(*(match for match in matched if match.file == name), sep="\n")
+        print(f"{name}: {counts[name]} matches, but the baseline allows {baseline.get(name, 0)}\n")
     if worse:
         return 1
     if arguments == ["--update"]:

@@ -1,8 +1,9 @@
-"""Numbers of ports for programs that must be told one before they listen, or that listen on the same one again.
+"""Chooses port numbers for programs that need a fixed port before they listen, or that must listen on the same port
+again.
 
-They lie below those that the kernel gives to whoever asks for any port, and to outgoing connections: none of those can
-take one in between. Each is claimed for as long as this process lives, by a socket named after it, so that two runs
-beside each other do not meet either.
+The ports are below the kernel's ephemeral range, so the kernel assigns them neither to listeners on port 0 nor to
+outgoing connections. This process claims each port for its lifetime, by an abstract Unix socket named after the
+port, so that several test runs at once do not choose the same port.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import os
 import socket
 
 _FIRST, _COUNT = 20_000, 12_000
-_STEP = 131  # from one process's place to the next one's
+_STEP = 131  # distance between the first ports of two processes with consecutive ids
 _numbers = itertools.count(os.getpid() * _STEP)
 _claims: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """One that nobody has on loopback, neither for TCP nor for UDP; each is given once."""
+    """Return a port that is free on this machine, for TCP and for UDP. Each port is returned once."""
     while True:
         number = _FIRST + next(_numbers) % _COUNT
         if all(_is_free(number, kind) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)) and _claim(number):
@@ -39,7 +40,7 @@ def _claim(number: int) -> bool:
 def _is_free(number: int, kind: socket.SocketKind) -> bool:
     with socket.socket(socket.AF_INET, kind) as tried:
         if kind is socket.SOCK_STREAM:
-            # As servers do: a connection that has ended is in nobody's way.
+            # Servers set this option, too: connections in TIME_WAIT do not block the port.
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind(("", number))

@@ -1,6 +1,6 @@
 """Writes docs/resources.md: for each kind, which fields weft acts on, which it accepts with a warning or without any
 effect, and which it rejects. The page is derived from the readers in src/weft/api: they run on a document that has
-every field that they look up. `python tools/reference.py` writes the page; a test compares it.
+every field that they look up. `python tools/reference.py` writes the page; a test checks that it is up to date.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class _Way(NamedTuple):
 
 WAYS = {
     "Workload": _Way({"spec.gateway": None}, "beside `gateway`"),
-    "GatewayClass": _Way({"spec.controllerName": CONTROLLER}, "in a class of weft's own"),
+    "GatewayClass": _Way({"spec.controllerName": CONTROLLER}, "in a GatewayClass with weft's `controllerName`"),
 }
 _REPEATED = ("spec.subsets[].trafficPolicy", "spec.trafficPolicy")
 
 
 class Book:
-    """What the readers asked for."""
+    """The fields that the reader of a kind looked up, what happens to each, and the allowed values."""
 
     def __init__(self) -> None:
         self.fates: dict[str, str] = {}
@@ -77,7 +77,7 @@ class Book:
 
 
 class Probe(Fields):
-    """Has every field it is asked for, and writes down which those are."""
+    """A document for the readers that seems to have every field, and records which fields a reader looks up."""
 
     def __init__(
         self,
@@ -184,10 +184,10 @@ class Probe(Fields):
             self._book.note((*self.path, name), DEPRECATED)
 
     def error(self, name: str | Path, what: str, hint: str = "") -> None:
-        """What is wrong with the values of a probe is no news."""
+        """Ignore the error: the values of a probe are made up."""
 
     def lacks(self, *names: str, severity: Severity = Severity.ERROR, **_: Any) -> None:
-        """Nothing is lacking here that is not lacking on purpose."""
+        """Ignore missing fields: a probe leaves fields out on purpose."""
 
     def _list(self, name: str, *, required: bool = False) -> Sequence[Any]:
         self.raw(name)
@@ -204,7 +204,7 @@ def page() -> str:
         versions = ", ".join(f"`{version}`" for version in reader.versions)
         note = f" {_NOTES[kind]}" if kind in _NOTES else ""
         parts.append(f"## {name}\n\n{versions}.{note}\n")
-        book = asked(kind)
+        book = read_fields(kind)
         for fate in (ACTED_ON, DEPRECATED, WARNED, IGNORED, REFUSED):
             if lines := _lines(book, {field for field, found in book.fates.items() if found == fate}):
                 parts.append(f"{fate.capitalize()}:\n\n" + "\n".join(lines) + "\n")
@@ -213,14 +213,14 @@ def page() -> str:
             parts.append(f"Rejected {WAYS[kind].refusing}:\n\n" + "\n".join(lines) + "\n")
     parts.append(f"## Every kind\n\nOf `metadata`, weft acts on {_list(_metadata())}.\n")
     parts.append(
-        f"## Other kinds\n\nPassed over with a warning: {_list(NOT_READ)}.\n\nA `RequestTest` is for `weft test` "
-        "([explain.md](explain.md)), and only its errors are told. Any other kind is an error.\n"
+        f"## Other kinds\n\nIgnored with a warning: {_list(NOT_READ)}.\n\nA `RequestTest` is for `weft test` "
+        "([explain.md](explain.md)), and other commands only report its errors. Any other kind is an error.\n"
     )
     return "\n".join(parts)
 
 
 def _lines(book: Book, wanted: Collection[str]) -> list[str]:
-    """One for each mapping, with its fields of these."""
+    """Return one line for each parent field, with those of its fields that are in `wanted`."""
     by_parent: dict[str, list[str]] = {}
     for field in sorted(book.fates):
         inner = any(other.startswith((f"{field}.", f"{field}[")) for other in book.fates)
@@ -238,11 +238,12 @@ def _lines(book: Book, wanted: Collection[str]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def asked(kind: str) -> Book:
-    """What a kind's reader asks for, of a document that seems to have everything, and of one that has nothing."""
-    book = _asked(kind, {})
+def read_fields(kind: str) -> Book:
+    """Return the fields that a kind's reader looks up, in a document that seems to have every field and in one that
+    has none."""
+    book = _read_form(kind, {})
     if kind in WAYS:
-        other = _asked(kind, WAYS[kind].answers)
+        other = _read_form(kind, WAYS[kind].answers)
         for field, fate in other.fates.items():
             fates = {fate, book.fates.get(field, fate)}
             if len(fates) > 1 and REFUSED in fates:
@@ -251,7 +252,7 @@ def asked(kind: str) -> Book:
     return book
 
 
-def _asked(kind: str, answers: Mapping[str, str | None]) -> Book:
+def _read_form(kind: str, answers: Mapping[str, str | None]) -> Book:
     book = Book()
     for full in (True, False):
         _run(kind, book, full=full, answers=answers)

@@ -1,6 +1,5 @@
-"""Writes docs/reference/rules.md: every rule that `weft why` names, from src/weft/inspect/reasons/rules.py.
-`python tools/rules.py` writes the page; a test compares it.
-"""
+"""Writes docs/reference/rules.md: every rule that `weft why` names, from src/weft/inspect/reasons/rules.py. `python
+tools/rules.py` writes the page; a test checks that it is up to date."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Splits Python source into prose (comments and strings) and code, by one regular expression.
+"""Splits Python source into prose (comments and strings) and code, with one regular expression.
 
-`ast` and `tokenize` are exact, but take seconds for all of src/weft; this takes a fifth of a second. An f-string is one
-string here, with its expressions.
+`ast` and `tokenize` are exact, but take seconds for all of src/weft; this takes a fifth of a second. An f-string
+counts as one string, including its expressions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _QUOTES = re.compile(r'^(?:"""|\'\'\'|"|\'|#+:? ?)|(?:"""|\'\'\'|"|\')$')
 
 
 def prose(source: str) -> Iterator[tuple[int, str]]:
-    """Every comment, and every string of more than one word: its offset in the source, and its text."""
+    """Yield every comment, and every string of more than one word, with its offset in the source."""
     for match in _PROSE.finditer(source):
         text = match.group()
         if text[0] == "#" or " " in text:
@@ -32,5 +32,5 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
 
 
 def code(source: str) -> str:
-    """The source without its comments and strings."""
+    """Return the source without its comments and strings."""
     return _PROSE.sub(" ", source)

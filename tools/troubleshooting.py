@@ -1,7 +1,6 @@
-"""Writes docs/troubleshooting.md from the broken meshes of tests/broken: what a person sees, what is broken, what to
-type and what it then says. The same files are run by tests, so that the page cannot promise what no command says.
-`python tools/troubleshooting.py` writes the page; a test compares it.
-"""
+"""Writes docs/troubleshooting.md from the broken meshes in tests/broken: for each, the symptom, the cause, the
+command to type and the output to look for. Tests run the same files, so the page cannot contain output that no
+command prints. `python tools/troubleshooting.py` writes the page; a test checks that it is up to date."""
 
 from __future__ import annotations
 
@@ -46,7 +45,8 @@ If you do not know where to begin:
 
 
 class Typed(NamedTuple):
-    """A command, and what has to be in its answer: `…` stands for anything on the line, a mark for its `FILE:LINE`."""
+    """A command, and the lines that must occur in its output. In these lines, `…` stands for any text, and a mark
+    for the `FILE:LINE` of the marked line."""
 
     command: str
     words: tuple[str, ...]
@@ -54,16 +54,16 @@ class Typed(NamedTuple):
 
 class Broken(NamedTuple):
     name: str
-    under: str  # a heading of the page
+    under: str  # the heading of the page under which the row is
     what: str
     seen: str
-    gets: tuple[str, ...]  # `CALLER URL OUTCOME`: what really happens
+    gets: tuple[str, ...]  # `CALLER URL OUTCOME`: the real result of requests
     typed: tuple[Typed, ...]
-    text: str  # the whole file
-    marks: dict[str, int]  # the lines that answers have to point at, by the word that marks them
+    text: str  # the text of the whole file
+    marks: dict[str, int]  # mark → number of the marked line, to which the output of the commands must refer
 
     def pattern(self, words: str) -> re.Pattern[str]:
-        """What finds these words in an answer."""
+        """Return the regular expression that finds one of `Typed.words` in the output of a command."""
         parts = []
         for part in re.split(r"(…|\b[A-Z]{3,}\b)", words):
             if part == "…":
@@ -76,7 +76,7 @@ class Broken(NamedTuple):
 
 
 def read(path: Path) -> Broken:
-    """Raises ValueError on a header that makes no sense."""
+    """Parse the header of a broken mesh. Raise ValueError if the header is invalid."""
     text = path.read_text(encoding="utf-8")
     fields: dict[str, list[str]] = {"under": [], "broken": [], "seen": [], "gets": []}
     typed: list[tuple[str, list[str]]] = []
@@ -89,12 +89,12 @@ def read(path: Path) -> Broken:
         elif line.startswith("# "):
             name, _, value = line.removeprefix("# ").partition(": ")
             if name not in fields:
-                raise ValueError(f"{path}:{number}: `{name}` is none of {', '.join(fields)}")
+                raise ValueError(f"{path}:{number}: unknown field `{name}`; the fields are {', '.join(fields)}")
             fields[name].append(value)
-        elif found := _MARK.search(line):
-            marks[found[1]] = number
+        elif mark := _MARK.search(line):
+            marks[mark[1]] = number
     if not typed or not all(words for _, words in typed) or fields["under"][0] not in _HEADINGS:
-        raise ValueError(f"{path}: no command, one without an answer, or a heading that the page does not have")
+        raise ValueError(f"{path}: has no command, a command without expected output, or an unknown heading")
     return Broken(
         path.stem,
         fields["under"][0],
@@ -108,7 +108,7 @@ def read(path: Path) -> Broken:
 
 
 def broken(kind: str) -> list[Broken]:
-    """All of a kind: `mesh`, `files`, `running`, `kubernetes`."""
+    """Return all broken meshes of a kind: `mesh`, `files`, `running` or `kubernetes`."""
     return [read(path) for path in sorted((MESHES / kind).glob("*.yaml"))]
 
 
@@ -123,8 +123,8 @@ def page() -> str:
 
 def _row(each: Broken) -> str:
     commands = "<br>".join(f"`{_cell(typed.command)}`" for typed in each.typed)
-    said = _NAMES.sub(lambda found: "FILE:LINE" if found[0] in each.marks else found[0], each.typed[0].words[-1])
-    return f"| {_cell(each.seen)} | {_cell(each.what)} | {commands} | {_cell(said)} |\n"
+    output = _NAMES.sub(lambda match: "FILE:LINE" if match[0] in each.marks else match[0], each.typed[0].words[-1])
+    return f"| {_cell(each.seen)} | {_cell(each.what)} | {commands} | {_cell(output)} |\n"
 
 
 def _cell(text: str) -> str:

@@ -34,7 +34,7 @@ def test_all_that_is_expected_of_the_shop_is_so():
 
 
 def test_a_command_that_fails_is_not_measured(tmp_path):
-    with pytest.raises(answers.Failed, match="weft history ended with 1"):
+    with pytest.raises(answers.Failed, match="weft history exited with 1"):
         answers._milliseconds(
             "history", {**answers.os.environ, "WEFT_RUN_DIR": str(tmp_path), "KUBECONFIG": "", "HOME": str(tmp_path)}
         )

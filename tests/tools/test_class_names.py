@@ -44,7 +44,7 @@ def test_the_repository_passes():
 def test_a_name_of_two_classes_is_refused_with_both_places(tree):
     root = tree(one="class Place:\n    x = 1\n", two="class Place(Base): ...\n")
     (problem,) = duplicated(root)
-    assert problem.startswith("class Place: in src/weft/one.py, src/weft/two.py;")
+    assert problem.startswith("class Place: defined in src/weft/one.py, src/weft/two.py;")
 
 
 def test_private_classes_inner_classes_and_text_do_not_count(tree):
@@ -69,7 +69,7 @@ def test_a_word_that_is_defined_twice_is_refused(tree):
 def test_a_name_that_is_not_in_the_code_is_refused(tree):
     gone = GLOSSARY.replace("VirtualService", "HostRoute")
     assert glossary(tree(gone, one=CODE)) == [
-        "ARCHITECTURE.md: `route` names HostRoute, which is not in src/weft",
+        "ARCHITECTURE.md: the definition of `route` uses HostRoute, which is not in src/weft",
     ]
 
 

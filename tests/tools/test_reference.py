@@ -23,7 +23,7 @@ def test_the_page_is_up_to_date_with_the_readers(reference):
 
 
 def fields(reference, kind, fate):
-    return {field for field, found in reference.asked(kind).fates.items() if found == fate}
+    return {field for field, found in reference.read_fields(kind).fates.items() if found == fate}
 
 
 def test_a_field_stands_where_its_reader_puts_it(reference):
@@ -36,9 +36,9 @@ def test_a_field_stands_where_its_reader_puts_it(reference):
 
 def test_a_field_rejected_in_one_form_of_a_kind_is_listed_with_that_form(reference):
     assert "spec.command" in fields(reference, "Workload", reference.ACTED_ON)
-    assert "spec.command" in reference.asked("Workload").sometimes
+    assert "spec.command" in reference.read_fields("Workload").sometimes
     assert "spec.env[].valueFrom" in fields(reference, "Workload", reference.REFUSED)
-    assert reference.asked("GatewayClass").sometimes == {"spec.parametersRef"}
+    assert reference.read_fields("GatewayClass").sometimes == {"spec.parametersRef"}
     assert "Rejected beside `gateway`:" in reference.page()
 
 

@@ -1,7 +1,9 @@
-"""weft's image, built without Docker and without root: control plane, node agent, interception and Envoy in one.
+"""Builds weft's container image without Docker and without root. The image contains the control plane, the node
+agent, the interception and Envoy.
 
-Three layers, the one that changes least below: Debian with Python and iptables; the Python packages, Envoy among them;
-weft itself. Each is kept in a cache under a key of what goes into it. The rule: the same input makes the same bytes.
+It has three layers, the least often changed one at the bottom: Debian with Python and iptables; the Python packages,
+including Envoy; weft itself. Each layer is cached under a hash of its inputs. The rule: the same input makes the
+same bytes.
 """
 
 from __future__ import annotations

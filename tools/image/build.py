@@ -1,6 +1,6 @@
-"""From this checkout to an image: which layers there are, what each depends on, and where the result goes.
+"""Builds the image from this checkout: defines its layers, the inputs of each layer, and the output file.
 
-One build at a time for each cache; another waits for it and then finds most of its work done.
+Only one build at a time uses a cache. A second build waits for the first and then finds most layers in the cache.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ OUTPUT = ROOT / "build" / "weft-image.tar"
 
 
 def build(output: Path = OUTPUT, *, name: str = "", cache: Path | None = None) -> Path:
-    """Write the image as a tar of an OCI layout. `name`: its full name; as installed by default if not given."""
+    """Write the image as a tar of an OCI layout and return its path. `name` is the full image name; the default is
+    the name that `weft install` uses."""
     with _layers(cache or default_cache()) as layers:
         oci.write(output, layers, name=name or f"docker.io/library/weft:{version()}", version=version())
     return output
 
 
 def trees(directory: Path, *, cache: Path | None = None) -> list[Path]:
-    """Write each layer as a directory of files, lowest first, for builders that make layers of their own."""
+    """Write each layer as a directory of files, lowest layer first, for tools that build layers themselves. Return
+    the directories."""
     with _layers(cache or default_cache()) as layers:
         for layer in layers:
             layer.extract(directory / layer.name)
@@ -37,8 +39,8 @@ def trees(directory: Path, *, cache: Path | None = None) -> list[Path]:
 
 
 def version() -> str:
-    found = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    return str(found)
+    value = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    return str(value)
 
 
 @contextmanager
@@ -71,7 +73,7 @@ def _layers(cache: Path) -> Iterator[list[Layer]]:
 
 
 def _key(*inputs: list[Path]) -> str:
-    """What a layer is made from: the files that go in, and the code that decides what comes out."""
+    """Return the cache key of a layer: a hash of its input files and of the source code of this package."""
     key = hashlib.sha256()
     for file in [*sorted(Path(__file__).parent.glob("*.py")), *(file for files in inputs for file in files)]:
         key.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())

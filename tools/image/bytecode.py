@@ -1,7 +1,9 @@
-"""Python's bytecode, made while the image is built: a container's root is read-only, and every pod waits for `weft`.
+"""Compiles Python modules to bytecode while the image is built. A container's root filesystem is read-only, so
+bytecode could not be cached at run time, and every pod waits for the start of `weft`.
 
-The image's own interpreter makes it, run in place by its own loader, so neither root nor a matching Python is needed.
-Files of the kind "unchecked hash" are never compared with their source: no time stamp, and one `stat` less each.
+The image's own Python interpreter compiles the modules. It is started with its own dynamic loader from the unpacked
+tree, so neither root nor a Python of the same version is needed. The bytecode files are "unchecked hash" files:
+Python does not compare them with their source, so they contain no time stamp, and each import saves one `stat` call.
 """
 
 from __future__ import annotations
@@ -10,20 +12,21 @@ from pathlib import Path
 
 from tools.image.error import run
 
-# What protoc wrote: nobody reads it, and there are hundreds.
+# Modules that protoc generated. There are hundreds of them, and their source is not needed.
 _GENERATED = "_pb2.py"
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 
 def compile_tree(tree: Path, debian: Path) -> None:
-    """Every module below `tree`, with the Python of the tree `debian`."""
+    """Compile every module below `tree` with the Python interpreter in the tree `debian`."""
     libraries = debian / _LIBRARIES
     loader: list[str | Path] = [libraries / "ld-linux-x86-64.so.2", "--library-path", libraries]
-    # -S, -P: nothing from elsewhere; the seed: sets must be written in the same order each time.
+    # -S and -P: import nothing from outside the tree. The fixed hash seed keeps the order of sets in the bytecode the
+    # same in every build.
     python = [*loader, debian / "usr/bin/python3.11", "-S", "-P"]
     environment = {"PYTHONHOME": str(debian / "usr"), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     run(
-        # Stripped and prefixed: a traceback names the place in the image, not in this machine's cache.
+        # -s and -p: tracebacks contain the path in the image, not the path in this machine's cache.
         [
             *python,
             "-m",
@@ -38,7 +41,7 @@ def compile_tree(tree: Path, debian: Path) -> None:
             "/",
             tree,
         ],
-        hint="a module is not of this Python's version",
+        hint="a module has syntax that Python 3.11 does not accept",
         environment=environment,
     )
     for source in sorted(tree.rglob("*.py")):
@@ -47,7 +50,8 @@ def compile_tree(tree: Path, debian: Path) -> None:
 
 
 def _replace(source: Path) -> None:
-    """Bytecode in its source's place is found, too. It halves the files that a node has to unpack."""
+    """Replace the source file by its bytecode file. Python also imports bytecode that is in the place of the source.
+    This halves the number of files that a node has to unpack."""
     beside = source.parent / "__pycache__"
     (beside / f"{source.stem}.cpython-311.pyc").rename(source.with_suffix(".pyc"))
     source.unlink()

@@ -1,7 +1,9 @@
-"""The lowest layer: what Python, iptables and Envoy need of Debian 12, file by file; nothing that installs or builds.
+"""Builds the lowest layer: the files of Debian 12 that Python, iptables and Envoy need, without package managers or
+compilers.
 
-Packages come through this machine's apt, which checks their signatures; they are opened, never installed, so none of
-their scripts runs. What those scripts would have made (the bundle of authorities, the names of iptables) is made here.
+The packages are downloaded with this machine's apt, which checks their signatures. They are unpacked, not installed,
+so their scripts do not run. This module creates the files that those scripts would have created: the bundle of CA
+certificates and the names of the iptables programs.
 """
 
 from __future__ import annotations
@@ -16,14 +18,15 @@ from pathlib import Path
 from tools.image.error import ImageError, run
 
 _LIBRARIES = r"usr/lib/x86_64-linux-gnu/[^/]+\.so[^/]*"
-# Of the standard library: what needs a library that is not there, what only tests or draws, what installs packages.
+# Modules of the standard library that are left out: modules that need a missing library, tests, graphics, and package
+# installers.
 _UNUSED_MODULES = (
     r"(?:config-3\.11-[^/]+|crypt\.py|curses|dbm|distutils|ensurepip|idlelib|lib2to3|nntplib\.py|pydoc_data|sitecustomize\.py"
     r"|test|tkinter|turtle\.py|turtledemo|unittest/test|venv|EXTERNALLY-MANAGED|.*\.rst"
     r"|lib-dynload/(?:_?curses|_?xx|_test|_ctypes_test|_crypt|_dbm|audioop|nis|ossaudiodev|readline).*)(?:/.*)?"
 )
 _PYTHON = rf"usr/lib/python3\.11/(?!{_UNUSED_MODULES}$).*"
-# For each package, the files that are taken.
+# By package: a regular expression for the files that the image contains.
 PACKAGES = {
     "libc6": rf"{_LIBRARIES}|usr/lib64/.*",
     "libgcc-s1": _LIBRARIES,
@@ -42,7 +45,7 @@ PACKAGES = {
     "libmnl0": _LIBRARIES,
     "libnftnl11": _LIBRARIES,
     "libxtables12": _LIBRARIES,
-    # libxt_connlabel needs one more library, for a match that nobody here writes.
+    # libxt_connlabel needs one more library, for a match that weft does not use.
     "iptables": r"usr/sbin/xtables-nft-multi|usr/lib/x86_64-linux-gnu/xtables/(?!libxt_connlabel).*\.so",
     "ca-certificates": r"usr/share/ca-certificates/mozilla/.*\.crt",
 }
@@ -52,17 +55,17 @@ _IPTABLES = [f"{family}{part}" for family in ("iptables", "ip6tables") for part 
 _FILES = {
     "etc/passwd": "root:x:0:0:root:/root:/nonexistent\nweft:x:1337:1337:weft:/:/nonexistent\n",
     "etc/group": "root:x:0:\nweft:x:1337:\n",
-    # Without it, glibc asks DNS before /etc/hosts.
+    # Without this file, glibc queries DNS before it reads /etc/hosts.
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
     "etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nNAME="Debian GNU/Linux"\n'
     'ID=debian\nVERSION_ID="12"\n',
 }
 _AUTHORITIES = "etc/ssl/certs/ca-certificates.crt"
-_HINT = "it needs Debian 12 and its package lists (run as root: apt-get update); elsewhere, use deploy/Dockerfile"
+_HINT = "this needs Debian 12 and its package lists (run as root: apt-get update); elsewhere, use deploy/Dockerfile"
 
 
 def fetch(cache: Path) -> list[Path]:
-    """The packages' files, of the versions that apt would install now; downloaded if they are not there yet."""
+    """Return the package files, in the versions that apt would install now. Missing files are downloaded."""
     cache.mkdir(parents=True, exist_ok=True)
     offers = _offers()
     for name, digest in offers.items():
@@ -71,7 +74,9 @@ def fetch(cache: Path) -> list[Path]:
             break
     for name, digest in offers.items():
         if not _is_whole(cache / name, digest):
-            raise ImageError(f"apt did not download {name} as it was announced; run: apt-get update, then try again")
+            raise ImageError(
+                f"the downloaded {name} does not match apt's package list; run: apt-get update, then try again"
+            )
     return [cache / name for name in offers]
 
 
@@ -96,18 +101,18 @@ def unpack(packages: list[Path], tree: Path) -> None:
 
 
 def _offers() -> dict[str, str]:
-    """For each package in turn the name of its file and its SHA-256, as apt's signed lists have it."""
+    """Return the file name and SHA-256 of each package, from apt's signed package lists, in the order of `PACKAGES`."""
     command = ["apt-get", "download", "--print-uris", *(f"{package}:amd64" for package in PACKAGES)]
     try:
-        said = run(command, hint=_HINT)
+        output = run(command, hint=_HINT)
     except ImageError:
         _update()
-        said = run(command, hint=_HINT)
-    found = dict(re.findall(r"^'\S+' (\S+) \d+ SHA256:(\w+)$", said, re.MULTILINE))
-    by_package = {name.split("_")[0]: name for name in found}
+        output = run(command, hint=_HINT)
+    digests = dict(re.findall(r"^'\S+' (\S+) \d+ SHA256:(\w+)$", output, re.MULTILINE))
+    by_package = {name.split("_")[0]: name for name in digests}
     if missing := PACKAGES.keys() - by_package.keys():
         raise ImageError(f"apt has no {', '.join(sorted(missing))}; {_HINT}")
-    return {by_package[package]: found[by_package[package]] for package in PACKAGES}
+    return {by_package[package]: digests[by_package[package]] for package in PACKAGES}
 
 
 def _download(cache: Path) -> None:
@@ -115,13 +120,13 @@ def _download(cache: Path) -> None:
     try:
         run(command, hint=_HINT, directory=cache)
     except ImageError:
-        # Lists older than the last security update name files that are no longer there.
+        # Package lists from before the last security update name files that no longer exist.
         _update()
         run(command, hint=_HINT, directory=cache)
 
 
 def _update() -> None:
-    run(["apt-get", "update", "-q"], hint="run it as root once: apt-get update")
+    run(["apt-get", "update", "-q"], hint="run once as root: apt-get update")
 
 
 def _is_whole(file: Path, digest: str) -> bool:
@@ -141,14 +146,15 @@ def _take(package: Path, tree: Path) -> None:
                 _write(archive, member, tree / path)
     if opened.returncode != 0:
         raise ImageError(f"dpkg-deb cannot read {package}; remove it and try again")
-    # Where scanners for known weaknesses look for what is inside, in an image without dpkg.
+    # Vulnerability scanners read the installed packages from here if an image has no dpkg.
     status = tree / "var/lib/dpkg/status.d" / name
     status.parent.mkdir(parents=True, exist_ok=True)
     status.write_text(run(["dpkg-deb", "--field", package], hint="remove the file and try again"), encoding="utf-8")
 
 
 def _merged(name: str) -> str:
-    """Debian 12's packages still put files into /lib; its machines have them in /usr/lib."""
+    """Return the path of a package's file in the image. Packages of Debian 12 still contain files in /lib and /bin,
+    which installed systems have in /usr/lib and /usr/bin."""
     path = name.removeprefix("./")
     return f"usr/{path}" if path.split("/")[0] in _MERGED else path
 
@@ -167,7 +173,8 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, to: Path) -> None:
 
 
 def _bundle_authorities(tree: Path) -> None:
-    """Envoy and Python trust one file. The certificates that it is made of have no other reader."""
+    """Concatenate the CA certificates into the one bundle file that Envoy and Python read, and remove the single
+    files."""
     source = tree / "usr/share/ca-certificates"
     certificates = sorted(source.rglob("*.crt"))
     bundle = tree / _AUTHORITIES

@@ -1,4 +1,4 @@
-"""The one way in which building an image fails: a program did not do its part, and what it said."""
+"""The error of a failed image build, and the function that runs external programs and raises it with their output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class ImageError(Exception):
-    """The image could not be built; the text says why and what to do next."""
+    """The image could not be built; the message states why and what to do next."""
 
 
 def run(
@@ -18,7 +18,8 @@ def run(
     directory: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """What the program wrote to standard output."""
+    """Run a program and return its standard output. Raise `ImageError` with `hint` if the program is missing or
+    fails."""
     try:
         done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:

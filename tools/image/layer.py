@@ -1,7 +1,9 @@
-"""One layer: a tree of files as a tar, compressed, with the two digests by which the world knows it.
+"""Builds and caches one image layer: a tree of files as a compressed tar, with the digests of the compressed and of
+the uncompressed tar.
 
-Names sorted, root the owner of all, one time for everything, modes reduced to "may be run or not": two builds of the
-same tree are the same bytes. Layers are kept by key with their trees, the few that were used last.
+Two builds of the same tree give the same bytes: names are sorted, all files belong to root and have the same time,
+and modes only distinguish executable files from others. The cache has a layer and its tree under each key; only the
+few most recently used ones of each name are kept.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-# hatchling's, which it gives to all files in a wheel: 2 February 2020.
+# The time that hatchling gives to all files in a wheel: 2 February 2020.
 TIME = 1580601600
-# More than this many of one name are yesterday's.
+# How many cached layers of one name are kept.
 _KEPT = 4
 
 
@@ -28,8 +30,8 @@ _KEPT = 4
 class Layer:
     name: str
     directory: Path
-    digest: str  # of the compressed bytes, as in the manifest
-    diff_id: str  # of the bytes before, as in the configuration
+    digest: str  # of the compressed tar, as in the image's manifest
+    diff_id: str  # digest of the uncompressed tar, as in the image's configuration
     size: int
 
     @property
@@ -41,13 +43,14 @@ class Layer:
         return self.directory / "layer.tar.gz"
 
     def extract(self, directory: Path) -> None:
-        """The files as they are in the image: the tree's own may have other modes, by this user's umask."""
+        """Extract the layer's files with the modes that they have in the image. In `tree` the modes may differ,
+        because of the user's umask."""
         with tarfile.open(self.blob) as archive:
             extract(archive, directory)
 
 
 def cached(cache: Path, name: str, key: str, fill: Callable[[Path], None]) -> Layer:
-    """The layer that was made before with this key, or a new one; `fill` puts the files into the tree."""
+    """Return the cached layer with this key, or build it. `fill` writes the files of a new layer into a tree."""
     directory = cache / f"{name}-{key[:16]}"
     if not directory.is_dir():
         partial = cache / f"{name}-{key[:16]}.partial"
@@ -63,13 +66,14 @@ def cached(cache: Path, name: str, key: str, fill: Callable[[Path], None]) -> La
 
 
 def extract(archive: tarfile.TarFile, directory: Path) -> None:
-    # Newer Pythons refuse absolute links unless told whom to trust, older ones have no word for it.
+    # New versions of Python reject absolute links without an extraction filter; old versions have no named filters.
     archive.extraction_filter = lambda member, _: member
     archive.extractall(directory)
 
 
 def touch(directory: Path, name: str) -> None:
-    """It was used just now. Of all that are called NAME-KEY beside it, those that were not used for longest go."""
+    """Mark the cache directory as just used. Delete the least recently used directories with names NAME-KEY beside
+    it, except the last four."""
     os.utime(directory)
     alike = [path for path in directory.parent.glob(f"{name}-*") if path.is_dir() and path.suffix != ".partial"]
     for old in sorted(alike, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT:]:
@@ -77,7 +81,7 @@ def touch(directory: Path, name: str) -> None:
 
 
 def add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    """A file that exists only as bytes."""
+    """Add a file with this content to the archive."""
     member = _member(name, mode=0o644)
     member.size = len(content)
     archive.addfile(member, io.BytesIO(content))
@@ -103,20 +107,21 @@ def _pack(tree: Path, to: Path) -> tuple[str, str, int]:
 
 def _add(archive: tarfile.TarFile, tree: Path, path: Path) -> None:
     name = str(path.relative_to(tree))
-    found = path.lstat()
-    if stat.S_ISLNK(found.st_mode):
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
         member = _member(name, mode=0o777, kind=tarfile.SYMTYPE)
         member.linkname = str(path.readlink())
         archive.addfile(member)
-    elif stat.S_ISDIR(found.st_mode):
-        mode = 0o1777 if found.st_mode & stat.S_ISVTX else 0o755
+    elif stat.S_ISDIR(status.st_mode):
+        mode = 0o1777 if status.st_mode & stat.S_ISVTX else 0o755
         archive.addfile(_member(name, mode=mode, kind=tarfile.DIRTYPE))
     else:
-        add_file(archive, name, path, mode=0o755 if found.st_mode & 0o100 and _is_program(path) else 0o644)
+        add_file(archive, name, path, mode=0o755 if status.st_mode & 0o100 and _is_program(path) else 0o644)
 
 
 def _is_program(path: Path) -> bool:
-    """Packages mark many a file as one that is not: modules, licences, lists."""
+    """Return whether the file is a program (ELF or `#!`). Packages also mark other files as executable: Python
+    modules, licences, lists."""
     with path.open("rb") as file:
         return path.suffix != ".py" and file.read(4).startswith((b"\x7fELF", b"#!"))
 
@@ -128,7 +133,7 @@ def _member(name: str, *, mode: int, kind: bytes = tarfile.REGTYPE) -> tarfile.T
 
 
 class _Hashing(io.RawIOBase):
-    """Passes on what is written, and knows its digest."""
+    """A writer that passes all bytes on to another one and computes their SHA-256."""
 
     def __init__(self, to: io.IOBase | gzip.GzipFile) -> None:
         self._to = to

@@ -1,6 +1,6 @@
-"""Layers as one image: an OCI layout in a tar, which `ctr images import` and every builder's tools read.
+"""Writes layers as one image: an OCI layout in a tar, which `ctr images import` and image builders can read.
 
-`docker load` of older Dockers reads another list of the same blobs, manifest.json, which is there too.
+The tar also has a manifest.json, the list of the same blobs that `docker load` of older Docker versions reads.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from tools.image.layer import Layer, add, add_file, extract
 USER = "1337:1337"
 ENTRYPOINT = ("weft",)
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin", "LANG": "C.UTF-8"}
-_CREATED = "2020-02-02T00:00:00Z"  # layer.TIME
+_CREATED = "2020-02-02T00:00:00Z"  # the same time as layer.TIME
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIGURATION = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
 def write(output: Path, layers: list[Layer], *, name: str, version: str) -> str:
-    """The image's digest. `name`: the full one, such as docker.io/library/weft:1.0."""
+    """Write the image to `output` and return its digest. `name` is the full image name, such as
+    docker.io/library/weft:1.0."""
     configuration = _json(
         {
             "architecture": "amd64",
@@ -74,7 +75,7 @@ def write(output: Path, layers: list[Layer], *, name: str, version: str) -> str:
 
 
 def unpack(image: Path, directory: Path) -> dict[str, Any]:
-    """All layers of the image, one over the other, into an empty directory; the image's configuration."""
+    """Extract all layers of the image, lowest first, into an empty directory. Return the image's configuration."""
     with tarfile.open(image) as archive:
 
         def read(name: str) -> Any:
@@ -86,8 +87,8 @@ def unpack(image: Path, directory: Path) -> dict[str, Any]:
         for layer in manifest["layers"]:
             with tarfile.open(fileobj=archive.extractfile(_blob(layer["digest"])), mode="r|gz") as files:
                 extract(files, directory)
-        found: dict[str, Any] = read(_blob(manifest["config"]["digest"]))
-        return found
+        configuration: dict[str, Any] = read(_blob(manifest["config"]["digest"]))
+        return configuration
 
 
 def _json(value: object) -> bytes:

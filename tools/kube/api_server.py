@@ -1,8 +1,8 @@
-"""A real API server with its etcd: enough of Kubernetes for what only speaks to the API.
+"""Starts a real API server with its etcd, for tests that need only the Kubernetes API.
 
-`with started(directory) as server:` gives it alone on loopback; a whole cluster starts the same inside its namespaces.
-Authentication and RBAC are on, nobody is anonymous. Both programs can be ended and started again under the eyes of a
-client, on the same port, with what was stored still there.
+`with started(directory) as server:` starts it alone on loopback; a whole cluster starts the same programs inside its
+namespaces. Authentication and RBAC are on, and anonymous requests are rejected. Both programs can be stopped and
+started again on the same port with the same data, while clients are connected.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from tools.kube import build, kubeconfig, left_over
 
 PROGRAMS = ("kube-apiserver", "etcd", "kubectl")
 ISSUER = "https://kubernetes.default.svc.cluster.local"
-# Generous: a machine that builds and tests at the same time is slow, and a hang is told by the program's end.
+# Seconds. This is generous, because a machine that builds and tests at the same time is slow; a program that exits is
+# reported at once.
 PATIENCE = 180.0
 
 
 class RequestFailed(Exception):
-    """The API server answered with an error; `status` is its number."""
+    """The API server returned an error; `status` is the HTTP status code."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -39,7 +40,8 @@ class RequestFailed(Exception):
 
 
 class ApiServer:
-    """etcd and kube-apiserver, listening on `address`. `joined` is the `nsenter …` that puts them elsewhere."""
+    """An etcd and a kube-apiserver that listen on `address`. `joined` is the `nsenter …` command that starts them in
+    other namespaces."""
 
     def __init__(
         self,
@@ -58,14 +60,14 @@ class ApiServer:
         self.server = f"https://{address}:{self.port}"
         self.keys = directory / "keys"
         self.kubeconfig = directory / "admin.kubeconfig"
-        known = self.kubeconfig.exists()
-        if not known:
+        exists = self.kubeconfig.exists()
+        if not exists:
             _make_keys(self.keys, (address, *names))
         self.ca = self.keys / "ca.crt"
         self.certificate = self.keys / "admin.crt"
         self.key = self.keys / "admin.key"
         self.token = (self.keys / "tokens.csv").read_text().partition(",")[0]
-        if not known:
+        if not exists:
             kubeconfig.write(self.kubeconfig, self.server, self.ca, self.certificate)
         self._etcd_url = f"https://{address}:{2379 if joined else free_port()}"
         peer = f"http://127.0.0.1:{2380 if joined else free_port()}"
@@ -79,7 +81,7 @@ class ApiServer:
         self.start_api()
 
     def start_api(self) -> None:
-        """Starts kube-apiserver and waits until it says that it is ready."""
+        """Start kube-apiserver and wait until `/readyz` succeeds."""
         self.api.start()
         wait_for(self.ready, "the API server", self._check, timeout=PATIENCE)
 
@@ -88,7 +90,7 @@ class ApiServer:
         self.start_api()
 
     def stop(self) -> None:
-        """Ends both at once; nothing here is worth a slow goodbye."""
+        """Kill both programs. A graceful shutdown is not needed for test data."""
         self.api.stop(kill=True)
         self.etcd.stop(kill=True)
 
@@ -100,13 +102,14 @@ class ApiServer:
         return True
 
     def request(self, method: str, path: str, body: Any = None, *, kind: str = "application/json") -> Any:
-        """Asks the API server as its administrator; the parsed answer."""
+        """Send a request to the API server as administrator and return the parsed response."""
         data = None if body is None else json.dumps(body).encode()
         text = self._ask(urllib.request.Request(self.server + path, data, {"Content-Type": kind}, method=method))
         return json.loads(text) if text.startswith((b"{", b"[")) else text.decode()
 
     def make_namespace(self, name: str, labels: dict[str, str] | None = None) -> str:
-        """A namespace in which pods may be made: with the account `default`, which otherwise a controller makes."""
+        """Create a namespace in which pods can be created: with the service account `default`, which usually a
+        controller creates."""
         metadata = {"name": name, "labels": labels or {}}
         self.request("POST", "/api/v1/namespaces", {"metadata": metadata})
         self.make_default_account(name)
@@ -120,17 +123,19 @@ class ApiServer:
                 raise
 
     def compact(self) -> int:
-        """Makes etcd forget all revisions before now, as it does by itself after some minutes. Returns the revision."""
+        """Compact etcd: delete all revisions before the current one, as etcd does after some minutes. Return the
+        current revision."""
         key = base64.b64encode(b"/").decode()
         revision = int(self._ask_etcd("/v3/kv/range", {"key": key})["header"]["revision"])
         self._ask_etcd("/v3/kv/compaction", {"revision": str(revision), "physical": True})
         return revision
 
     def lose(self, key: str) -> None:
-        """Takes what is stored under a key of etcd, as `/registry/pods/NAMESPACE/NAME`, and tells nobody."""
+        """Delete a key such as `/registry/pods/NAMESPACE/NAME` directly from etcd, without going through the API
+        server."""
         encoded = base64.b64encode(key.encode()).decode()
         if not int(self._ask_etcd("/v3/kv/deleterange", {"key": encoded}).get("deleted", 0)):
-            raise Failed(f"etcd has nothing under {key}")
+            raise Failed(f"etcd has no key {key}")
 
     def _ask_etcd(self, path: str, body: Any) -> Any:
         return json.loads(self._ask(urllib.request.Request(self._etcd_url + path, json.dumps(body).encode())))
@@ -138,7 +143,7 @@ class ApiServer:
     def _ask(self, request: urllib.request.Request) -> bytes:
         context = ssl.create_default_context(cafile=str(self.ca))
         context.load_cert_chain(self.certificate, self.key)
-        # No proxy: what the environment names is not meant for a cluster on this machine.
+        # Ignore HTTP proxies of the environment: the cluster is on this machine.
         handlers = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         try:
             with urllib.request.build_opener(*handlers).open(request, timeout=30) as answer:
@@ -157,9 +162,9 @@ class ApiServer:
 
 @contextmanager
 def started(directory: Path) -> Iterator[ApiServer]:
-    """An API server alone on loopback, for as long as the block runs. Its programs must have been built.
+    """Run an API server alone on loopback for the duration of the block. Its programs must have been built.
 
-    If this process is killed, the next one that starts an API server ends what is left of it.
+    If this process is killed, the next process that starts an API server ends the remaining programs.
     """
     with left_over.recorded() as records:
         server = _start_alone(directory, records)
@@ -172,7 +177,8 @@ def started(directory: Path) -> Iterator[ApiServer]:
 
 
 def _start_alone(directory: Path, records: Path) -> ApiServer:
-    """Tries again with other ports when another process took one of ours in between."""
+    """Start an API server; try again with other ports, up to three times, if another process has taken a port in the
+    meantime."""
     for attempt in range(3):
         server = ApiServer(directory / f"{attempt}", arguments=["--endpoint-reconciler-type=none"], records=records)
         try:
@@ -186,7 +192,7 @@ def _start_alone(directory: Path, records: Path) -> ApiServer:
             raise
         else:
             return server
-    raise Failed(f"three times a port was taken before etcd or the API server had it; logs are in {directory}")
+    raise Failed(f"etcd or the API server found its port in use in three attempts; logs are in {directory}")
 
 
 def _has_namespace(server: ApiServer, name: str) -> bool:
@@ -225,7 +231,7 @@ def _etcd_arguments(directory: Path, keys: Path, url: str, peer: str) -> list[st
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
-        # What is stored dies with the test: a slow disk must not slow it.
+        # The data is deleted after the test, so etcd need not wait for a slow disk.
         "--unsafe-no-fsync",
         "--log-level=warn",
     ]
@@ -251,7 +257,7 @@ def _arguments(keys: Path, address: str, port: int, etcd: str) -> list[str]:
         f"--service-account-issuer={ISSUER}",
         f"--service-account-key-file={keys / 'service-account.pub'}",
         f"--service-account-signing-key-file={keys / 'service-account.key'}",
-        # Controllers look for these and complain without; nothing here speaks through such a proxy.
+        # Controllers read these settings and log errors if they are missing; no authenticating proxy is used here.
         f"--requestheader-client-ca-file={keys / 'ca.crt'}",
         "--requestheader-allowed-names=front-proxy-client",
         "--requestheader-username-headers=X-Remote-User",

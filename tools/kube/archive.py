@@ -1,4 +1,4 @@
-"""Writes container images as OCI archives with nothing but tarfile: a few files, no registry, no Docker."""
+"""Writes small container images as OCI archives with tarfile, without a registry and without Docker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def write(
     links: dict[str, str] | None = None,
     config: dict[str, Any] | None = None,
 ) -> Path:
-    """An image called `name` (registry/path:tag) of one layer with executable `files` and symbolic `links`."""
+    """Write an image called `name` (registry/path:tag) with one layer of executable `files` and symbolic `links`.
+    Return `target`."""
     layer = _layer(files or {}, links or {})
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     settings = {

@@ -1,8 +1,10 @@
-"""Builds the programs of a Kubernetes cluster from the Go module proxy, one by one, into a cache outside the checkout.
+"""Builds the programs of a Kubernetes cluster from the Go module proxy, one after the other, into a cache outside
+the checkout.
 
-`python -m tools.kube.build` builds what is missing. Tests call `ensure`. A program appears in the cache under its name
-only when it is whole, so an interrupted build goes on where it was, and who needs two programs need not wait for eight.
-One builds at a time; others wait and tell what it is doing.
+`python -m tools.kube.build` builds the missing programs. Tests call `ensure`. A program appears in the cache only
+when it is complete. An interrupted build therefore continues with the next missing program, and a test that needs
+two programs does not wait for all nine. Only one process builds at a time; others wait and show what that process is
+building.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from pathlib import Path
 
 from tools.kube import go, module
 
-# What most tests wait for comes first.
+# In the order of the build: the programs that most tests need come first.
 PROGRAMS = (
     "kube-apiserver",
     "etcd",
@@ -40,7 +42,7 @@ Tell = Callable[[str], None]
 
 
 class BuildFailed(Exception):
-    """A program could not be built; the message says where its log is."""
+    """A program could not be built; the message names its log file."""
 
 
 def cache() -> Path:
@@ -48,7 +50,8 @@ def cache() -> Path:
 
 
 def path(name: str) -> Path:
-    """Where a program is, once it is built. What does not change with Kubernetes' release has its own in its name."""
+    """Return the path of a program in the cache. Programs that are not part of the Kubernetes release have their own
+    version in the file name."""
     if name == "coredns":
         return cache() / f"coredns-{module.COREDNS}"
     if name == "pause":
@@ -61,25 +64,27 @@ def missing(names: Iterable[str] = PROGRAMS) -> list[str]:
 
 
 def ensure(names: Iterable[str] = PROGRAMS, *, tell: Tell) -> None:
-    """Returns when all these programs are in the cache: builds them, or waits for who is building them."""
+    """Build the missing programs among `names`, or wait for the process that builds them. Return when all are in the
+    cache."""
     wanted = tuple(names)
-    told = ""
+    shown = ""
     while missing(wanted):
         with _lock() as ours:
             if ours:
                 for name in missing(wanted):
                     _build(name, tell)
                 return
-        now = _progress().read_text() if _progress().exists() else "another build"
-        if now != told:
-            tell(f"waiting for {', '.join(missing(wanted))}: {now}")
-            told = now
+        progress = _progress().read_text() if _progress().exists() else "another build"
+        if progress != shown:
+            tell(f"waiting for {', '.join(missing(wanted))}: {progress}")
+            shown = progress
         time.sleep(1)
 
 
 @contextmanager
 def _lock() -> Iterator[bool]:
-    """Whether the one lock is ours. It ends with its process, however that ends."""
+    """Yield whether this process has the build lock. The kernel releases the lock when the process ends for any
+    reason."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "build.lock").open("a") as file:
         try:
@@ -100,7 +105,7 @@ def _build(name: str, tell: Tell) -> None:
     directory, package, flags = _module_of(name, compiler)
     for left in cache().glob(f".{name}.*.part"):
         left.unlink()
-    # A compiler that outlived its killed builder may still write to the part it was given.
+    # The name contains the process id, because the compiler of a killed build may still be writing to its file.
     part = cache() / f".{name}.{os.getpid()}.part"
     command: list[Path | str] = [compiler, "build", "-trimpath", "-ldflags", flags, "-o", part, package]
     _run(command, directory, log, f"{name} could not be built")
@@ -109,7 +114,8 @@ def _build(name: str, tell: Tell) -> None:
 
 
 def _module_of(name: str, compiler: Path) -> tuple[Path, str, str]:
-    """The module that builds a program, where the compiler can add its sums; the package; the linker's flags."""
+    """Return the directory of the Go module that builds a program (the compiler adds checksums there), the package,
+    and the linker flags."""
     if name == "coredns":
         directory = cache() / "module" / f"coredns-{module.COREDNS}"
         _write(directory / "main.go", module.coredns_main())
@@ -122,8 +128,8 @@ def _module_of(name: str, compiler: Path) -> tuple[Path, str, str]:
         return directory, ".", "-s -w"
     directory = cache() / "module" / "kubernetes"
     command: list[Path | str] = [compiler, "mod", "download", "-json", f"k8s.io/kubernetes@{module.KUBERNETES}"]
-    said = _run(command, cache(), cache() / "build.log", "Kubernetes' source could not be fetched")
-    _write(directory / "go.mod", module.kubernetes(Path(json.loads(said)["GoMod"]).read_text()))
+    output = _run(command, cache(), cache() / "build.log", "Kubernetes' source could not be fetched")
+    _write(directory / "go.mod", module.kubernetes(Path(json.loads(output)["GoMod"]).read_text()))
     if name == "etcd":
         return directory, module.ETCD_PACKAGE, "-s -w"
     return directory, f"k8s.io/kubernetes/cmd/{name}", module.version_flags()
@@ -160,7 +166,7 @@ def _progress() -> Path:
 
 
 def main() -> int:
-    # Ended politely, it takes the compiler with it.
+    # With SIGTERM, exit through an exception, so that the compiler is ended, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         ensure(sys.argv[1:] or PROGRAMS, tell=lambda line: print(line, flush=True))

@@ -1,4 +1,4 @@
-"""Keys and certificates of a test cluster: an authority for a day, and what it signs."""
+"""Creates the keys and certificates of a test cluster: a CA that is valid for a day, and certificates that it signs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ LIFETIME = datetime.timedelta(days=1)
 
 
 class Authority:
-    """Signs for servers and clients; each pair is written as NAME.crt and NAME.key in `directory`, as is its own."""
+    """A CA that signs certificates for servers and clients. Each certificate and key is written as NAME.crt and
+    NAME.key in `directory`, and so are those of the CA."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -33,11 +34,11 @@ class Authority:
         _write(directory, "ca", self._key, builder.sign(self._key, hashes.SHA256()))
 
     def client(self, name: str, user: str, groups: tuple[str, ...] = ()) -> Path:
-        """A client of the API server. Returns the certificate's path."""
+        """Create a client certificate for the API server and return its path."""
         return self._sign(name, user, groups, ())
 
     def server(self, name: str, hosts: tuple[str, ...], user: str = "", groups: tuple[str, ...] = ()) -> Path:
-        """A server under these names and addresses. Returns the certificate's path."""
+        """Create a server certificate for these names and addresses and return its path."""
         return self._sign(name, user or name, groups, hosts)
 
     def _sign(self, name: str, user: str, groups: tuple[str, ...], hosts: tuple[str, ...]) -> Path:
@@ -55,7 +56,7 @@ class Authority:
 
 
 def service_account_key(directory: Path) -> tuple[Path, Path]:
-    """The private and the public key of service-account tokens."""
+    """Create the key pair for service-account tokens. Return the paths of the private and the public key."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     private, public = directory / "service-account.key", directory / "service-account.pub"
     _write_private(private, key)

@@ -1,10 +1,10 @@
-"""A whole Kubernetes cluster of one node on this machine, for tests and for a person who wants to look.
+"""A whole Kubernetes cluster of one node on this machine, for tests and for manual use.
 
-`make kube-up` starts one that stays and `make kube-down` ends it; tests take that one or start their own for their run.
-There is one at a time for each number ($WEFT_KUBE, 0 if it is not set). What a killed run left behind is found by its
-records and removed before the next start.
+`make kube-up` starts a cluster that keeps running, and `make kube-down` ends it. Tests use that cluster, or start
+one for their run. There is at most one cluster for each number ($WEFT_KUBE, default 0). Remains of a killed run are
+found by their records and removed before the next start.
 
-A second node would be a second Holder, linked to the first, and a Node with pods' addresses of its own.
+A second node would need a second Holder, linked to the first, and a Node with its own range of pod addresses.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ STATE = Path("/run", LINK)
 DATA = Path("/var/lib", LINK)
 NODE = "node-1"
 PORT = 6443
-# The service `kubernetes` has the first address of the range.
+# The address of the service `kubernetes`: the first of the range of service addresses.
 NAMES = ("10.96.0.1",)
 DNS = Path(__file__).parent / "dns.yaml"
 DNS_IMAGE = "docker.io/library/weft-kube-coredns:1"
-# An image of nothing but links: with the node's /usr mounted it has all the programs of this machine.
+# An image that contains only links into /usr. With the node's /usr mounted, it has all programs of this machine.
 HOST_IMAGE = "docker.io/library/weft-kube-host:1"
 
 Tell = Callable[[str], None]
 
 
 class State(msgspec.Struct, frozen=True):
-    """Whose cluster it is: it ends with its owner, or stays when it has none."""
+    """The process that owns the cluster, with which the cluster ends; None if the cluster keeps running."""
 
     owner: Record | None
 
 
 class Cluster:
-    """A running cluster. Each part can be ended and started again, as machines do by themselves."""
+    """A running cluster. Each program can be stopped and started again, as happens on real machines."""
 
     def __init__(self, holder: Holder) -> None:
         self.api = ApiServer(DATA, address=INSIDE, port=PORT, joined=holder.joined(), names=NAMES)
@@ -62,7 +62,7 @@ class Cluster:
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
             "--use-service-account-credentials",
-            # The usual place is outside /var/lib, so it would be made on the machine itself.
+            # The default is outside /var/lib, so the controller manager would create it on the machine itself.
             "--flex-volume-plugin-dir=/var/lib/kubelet/volume-plugins",
             f"--service-account-private-key-file={self.api.keys / 'service-account.key'}",
             f"--root-ca-file={self.api.ca}",
@@ -85,7 +85,7 @@ class Cluster:
         self.kubectl("rollout", "status", "--namespace=kube-system", "deployment/coredns", f"--timeout={PATIENCE:.0f}s")
 
     def kubectl(self, *arguments: str, text: str = "") -> str:
-        """What kubectl prints; raises `Failed` with what it complains about."""
+        """Run kubectl and return its output; raise `Failed` with kubectl's error message."""
         command: list[str | Path] = [build.path("kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments]
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -96,7 +96,8 @@ class Cluster:
         self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=yaml.safe_dump_all(objects))
 
     def load_image(self, tar: Path) -> list[str]:
-        """Loads an image archive into every node; the names by which pods can use it (`imagePullPolicy: Never`)."""
+        """Load an image archive into every node. Return the names by which pods can use the image (with
+        `imagePullPolicy: Never`)."""
         return self.node.load_image(tar)
 
     def restart_api(self, *, kill: bool = False) -> None:
@@ -107,7 +108,7 @@ class Cluster:
         self.node.wait_ready()
 
     def compact(self) -> int:
-        """Makes etcd forget old revisions, so that a watch from one of them is told 410 once the API server is new."""
+        """Compact etcd. After a restart of the API server, a watch from an older revision then gets status 410."""
         return self.api.compact()
 
     def _program(self, name: str, *arguments: str) -> Program:
@@ -129,13 +130,14 @@ class Cluster:
 
 
 def up(*, stays: bool, tell: Tell) -> Cluster:
-    """Starts a cluster. It `stays`, or ends with this process (by `down`, or by the next start if we are killed)."""
+    """Start a cluster. With `stays` it keeps running; otherwise it ends with this process: by `down`, or, if this
+    process is killed, at the next start of a cluster."""
     if os.geteuid() != 0:
-        raise Failed("a cluster needs root: it has namespaces, mounts and cgroups of its own")
+        raise Failed("a cluster must be started as root: it creates namespaces, mounts and cgroups")
     build.ensure(tell=tell)
     with _lock(tell):
         if find():
-            raise Failed("a cluster runs already; `make kube-down` ends it")
+            raise Failed("a cluster is already running; `make kube-down` ends it")
         _clean()
         STATE.mkdir(exist_ok=True)
         _remember(State(owner=record(os.getpid())))
@@ -155,7 +157,7 @@ def up(*, stays: bool, tell: Tell) -> Cluster:
 
 
 def find() -> Cluster | None:
-    """The cluster that runs, if there is one that nobody has left behind."""
+    """Return the running cluster, or None. A cluster whose owner process has ended does not count."""
     state = _remembered()
     holder = Holder(NODE, DATA)
     if state is None or not holder.pid() or (state.owner and not runs(state.owner)):
@@ -164,19 +166,20 @@ def find() -> Cluster | None:
 
 
 def down() -> None:
-    """Ends the cluster that runs, and removes all that is left of it."""
+    """End the running cluster and remove all its data."""
     with _lock(lambda _: None):
         _clean()
 
 
 @contextmanager
 def borrowed(tell: Tell) -> Iterator[Cluster]:
-    """The cluster that stays; else one for as long as the block runs. Another run's own is waited for."""
-    told = False
+    """Yield the cluster of `make kube-up`, or start a cluster for the duration of the block. If another process has
+    its own cluster, wait until that one ends."""
+    announced = False
     while (state := _remembered()) and state.owner and runs(state.owner):
-        if not told:
+        if not announced:
             tell(f"waiting for the cluster of process {state.owner.pid} to end; `make kube-up` starts one to share")
-            told = True
+            announced = True
         time.sleep(1)
     cluster = find()
     if cluster:
@@ -197,13 +200,14 @@ def _lock(tell: Tell) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tell("waiting for another process that starts or ends a cluster")
+            tell("waiting for another process that is starting or ending a cluster")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _clean() -> None:
-    """Ends what runs and removes what was written. The holder's end takes processes, mounts and links with it."""
+    """End the cluster and delete its data. The end of the holder process also ends all processes, mounts and links
+    of the node."""
     Holder(NODE, DATA).stop()
     (STATE / "cluster.json").unlink(missing_ok=True)
     if DATA.exists():
@@ -225,20 +229,20 @@ def main() -> int:
     def tell(line: str) -> None:
         print(line, flush=True)
 
-    asked = sys.argv[1:]
+    arguments = sys.argv[1:]
     try:
-        if asked == ["down"]:
+        if arguments == ["down"]:
             down()
-        elif asked == ["up"]:
+        elif arguments == ["up"]:
             cluster = find() or up(stays=True, tell=tell)
             tell(f"\nThe cluster is up. To use it:\n\n  export KUBECONFIG={cluster.kubeconfig}")
             tell(f"  export PATH={build.cache()}:$PATH\n  kubectl get pods --all-namespaces\n")
-            tell(f"NodePorts answer on {INSIDE}; logs are in {DATA}; `make kube-down` ends it.")
-        elif asked[:1] == ["load"] and (running := find()):
-            for archived in asked[1:]:
+            tell(f"NodePorts are on {INSIDE}; logs are in {DATA}; `make kube-down` ends the cluster.")
+        elif arguments[:1] == ["load"] and (running := find()):
+            for archived in arguments[1:]:
                 tell("\n".join(running.load_image(Path(archived))))
-        elif asked[:1] == ["load"]:
-            raise Failed("no cluster runs; `make kube-up` starts one")
+        elif arguments[:1] == ["load"]:
+            raise Failed("no cluster is running; `make kube-up` starts one")
         else:
             print("usage: python -m tools.kube.cluster up|down|load IMAGE.tar…", file=sys.stderr)
             return 2

@@ -1,9 +1,9 @@
-"""Runs the Gateway API's own conformance suite against weft of this checkout, on a real cluster.
+"""Runs the conformance suite of the Gateway API against weft of this checkout, on a real cluster.
 
-`make conformance` comes in; a line for each test leaves as it ends, then their sum, and in `build/conformance` the
-standard's reports and the suite's words. The suite and the images of its applications are built from its Go module, and
-Istio's echo from Istio's; nothing of either is a part of this repository. Words after `gateway` or `mesh` go to the
-suite: `… gateway -run-test=HTTPRouteMatching`.
+`make conformance` runs it. It prints a line for each test when the test ends, then a summary, and writes the Gateway
+API's conformance reports and the suite's logs to `build/conformance`. The suite and the images of its applications
+are built from the suite's Go module, and the echo server from Istio's Go module; neither is part of this repository.
+Arguments after `gateway` or `mesh` are passed to the suite: `… gateway -run-test=HTTPRouteMatching`.
 """
 
 from __future__ import annotations
@@ -59,23 +59,23 @@ func TestConformance(t *testing.T) {{
 _NAMED = re.compile(r"^\s*(?:- )?image: *(\S+)", re.MULTILINE)
 _RESULT = re.compile(r"--- (PASS|FAIL|SKIP): TestConformance/(\w+) \(([\d.]+)s\)\n")
 _STEP = re.compile(r": Test Setup: (.+)\n")
-_MARK = "\x16"  # that Go's tests put before what they say of themselves, if they are to say it at once
-_WORDS = 20  # of a suite that ended before its tests, in lines
+_MARK = "\x16"  # Go's test binary puts this byte before its own lines with -test.v=test2json
+_WORDS = 20  # lines of the log to show if the suite ended before its tests
 
 Tell = Callable[[str], None]
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run of the suite."""
+    """The settings of one run of the suite."""
 
     profiles: tuple[str, ...]
-    features: tuple[str, ...]  # that weft has
-    options: Mapping[str, str] = {}  # of the suite
-    beside: tuple[dict[str, Any], ...] = ()  # what the suite needs and does not make
+    features: tuple[str, ...]  # features that weft supports
+    options: Mapping[str, str] = {}  # command-line options of the suite
+    beside: tuple[dict[str, Any], ...] = ()  # objects that the suite needs but does not create
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Of one test."""
+    """The result of one test."""
 
     outcome: str  # PASS, FAIL or SKIP
     name: str
@@ -83,13 +83,13 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Of one run."""
+    """The outcome of one run of the suite."""
 
     name: str
     results: tuple[Result, ...]
-    report: dict[str, Any]  # the standard's; empty if the suite wrote none
+    report: dict[str, Any]  # the Gateway API's ConformanceReport; empty if the suite wrote none
     seconds: float
-    code: int  # the suite's
+    code: int  # exit code of the suite
 
     @property
     def ran(self) -> list[Result]:
@@ -101,7 +101,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def good(self) -> bool:
-        """A suite in which nothing ran has shown nothing."""
+        """Whether the suite succeeded: at least one test ran and none failed."""
         return not self.code and bool(self.ran) and not self.failed
 
 
@@ -116,7 +116,7 @@ def _deployment(namespace: str, name: str, labels: dict[str, str], template: dic
 
 
 def _stand_in(namespace: str) -> tuple[dict[str, Any], ...]:
-    """A namespace with a pod in it."""
+    """Return a namespace with a Deployment of one idle pod."""
     labels = {"app": "stand-in"}
     pod = {"containers": [{"name": "stand-in", "image": PAUSE_IMAGE, "imagePullPolicy": "Never"}]}
     template = {"metadata": {"labels": labels}, "spec": pod}
@@ -124,7 +124,7 @@ def _stand_in(namespace: str) -> tuple[dict[str, Any], ...]:
 
 
 def _own_proxies(namespace: str, gateway: str) -> tuple[dict[str, Any], ...]:
-    """Proxies that somebody runs by hand for a Gateway which names the Service before them."""
+    """Return a Service and Deployment of manually deployed proxies, for a Gateway whose address is that Service."""
     labels = {GATEWAY_NAME: gateway}
     template = {
         "metadata": {
@@ -140,7 +140,7 @@ def _own_proxies(namespace: str, gateway: str) -> tuple[dict[str, Any], ...]:
 
 
 _INFRASTRUCTURE = "gateway-conformance-infra"  # the suite's namespace for Gateways
-_ADDRESSED = "gateway-static-addresses"  # its Gateway with addresses, which it asks us for
+_ADDRESSED = "gateway-static-addresses"  # its Gateway with static addresses, set as options
 RUNS = {
     "gateway": Run(
         ("GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP"),
@@ -161,56 +161,59 @@ RUNS = {
             "MeshHTTPRouteQueryParamMatching", "MeshHTTPRouteNamedRouteRule",
         ),
         options={"namespace-labels": "istio-injection=enabled"},
-        # It waits for pods in two namespaces of its gateways' applications, which it makes for gateways alone.
+        # The suite waits for pods in these two namespaces, but creates them only in gateway runs.
         beside=(*_stand_in("gateway-conformance-app-backend"), *_stand_in("gateway-conformance-web-backend")),
     ),
 }  # fmt: skip
 
 
 def run(cluster: Cluster, name: str, words: tuple[str, ...], tell: Tell) -> Outcome:
-    """On a cluster that `prepare` has seen. What the suite says is in the log, its report beside it."""
+    """Run the suite on a cluster on which `prepare` ran. Its output goes to the log in `OUTPUT`, and the report is
+    in the same directory."""
     chosen = RUNS[name]
     OUTPUT.mkdir(parents=True, exist_ok=True)
     log, report = OUTPUT.absolute() / f"{name}.log", OUTPUT.absolute() / f"{name}.yaml"
     report.unlink(missing_ok=True)
-    given = {
+    options = {
         **chosen.options,
         "gateway-class": CLASS,
         "conformance-profiles": ",".join(chosen.profiles),
         "supported-features": ",".join(chosen.features),
         "organization": "weft",
         "project": "weft",
-        # The suite writes no report without them. Who hands one in says where weft is found, and who answers for it.
+        # The suite writes no report without `url` and `contact`. Set the variables to submit a report: where weft is
+        # published, and whom to contact.
         "url": os.environ.get("REPORT_URL") or "none",
         "contact": os.environ.get("REPORT_CONTACT") or "none",
         "version": f"v{__version__}",
         "report-output": str(report),
     }
     if chosen.features is SUPPORTED and not words:
-        del given["supported-features"]  # the suite asks the GatewayClass
+        del options["supported-features"]  # the suite reads them from the GatewayClass
     places = [each["metadata"]["name"] for each in chosen.beside if each["kind"] == "Namespace"]
-    for place in places:  # a run before this one may still be leaving
+    for place in places:  # namespaces of an earlier run may still be terminating
         cluster.kubectl("wait", "--for=delete", f"namespace/{place}", "--timeout=120s")
     cluster.apply(*chosen.beside)
-    # On the node, where Services' addresses answer.
+    # The suite runs on the node, because Service addresses are reachable only there.
     command: list[str | Path] = [*cluster.holder.joined(), _suite(), "-test.v=test2json", "-test.timeout=90m"]
-    command += [f"-{option}={value}" for option, value in given.items()]
+    command += [f"-{option}={value}" for option, value in options.items()]
     tell(f"running the suite for {', '.join(chosen.profiles)}; its log is {log}")
     began = time.monotonic()
     code, results = _run([*command, *words], {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}, log, tell)
     seconds = time.monotonic() - began
-    tell("removing what the suite needed beside it")
+    tell("removing the objects that were created for the suite")
     cluster.kubectl("delete", "namespace", "--ignore-not-found", *places)
     if not results:
         tell("\n".join(log.read_text().splitlines()[-_WORDS:]))
-    said = yaml.safe_load(report.read_text()) if report.exists() else {}
-    return Outcome(name, results, said, seconds, code)
+    content = yaml.safe_load(report.read_text()) if report.exists() else {}
+    return Outcome(name, results, content, seconds, code)
 
 
 def _run(
     command: Sequence[str | Path], environment: dict[str, str], log: Path, tell: Tell
 ) -> tuple[int, tuple[Result, ...]]:
-    """Its code, and each test's result, which is told as soon as it is there."""
+    """Run the suite. Return its exit code and the result of each test; pass each result to `tell` as soon as the
+    test ends."""
     results = []
     with (
         log.open("w") as file,
@@ -232,13 +235,13 @@ def _run(
 
 
 def result_of(line: str) -> Result | None:
-    """What a line of the suite's says of a whole test."""
-    found = _RESULT.fullmatch(line)
-    return Result(found[1], found[2], float(found[3])) if found is not None else None
+    """Parse a line of the suite's output. Return the result of a top-level test, or None for other lines."""
+    match = _RESULT.fullmatch(line)
+    return Result(match[1], match[2], float(match[3])) if match is not None else None
 
 
 def summary(outcome: Outcome) -> Iterator[str]:
-    """How many passed, in the suite's count and in each profile's; and which did not."""
+    """Yield the lines of the summary: how many tests passed, in total and in each profile, and which failed."""
     passed, ran = len(outcome.ran) - len(outcome.failed), len(outcome.ran)
     skipped = len(outcome.results) - ran
     yield (
@@ -248,16 +251,16 @@ def summary(outcome: Outcome) -> Iterator[str]:
         counts = (
             (level, profile[level]["statistics"]) for level in ("core", "extended") if profile.get(level) is not None
         )
-        said = (f"{level} {each['Passed']} of {each['Passed'] + each['Failed']}" for level, each in counts)
-        yield f"  {profile['name']}: {', '.join(said)}"
+        parts = (f"{level} {each['Passed']} of {each['Passed'] + each['Failed']}" for level, each in counts)
+        yield f"  {profile['name']}: {', '.join(parts)}"
     for each in outcome.failed:
         yield f"  FAIL  {each.name}"
     if outcome.code and not outcome.failed:
-        yield f"  the suite itself ended with {outcome.code}"
+        yield f"  the suite itself exited with {outcome.code}"
 
 
 def prepare(cluster: Cluster, tell: Tell) -> None:
-    """weft, the standard's definitions and the suite's images on the cluster."""
+    """Install weft, the Gateway API's CustomResourceDefinitions and the suite's images on the cluster."""
     ensure(tell)
     tell("building weft's image and loading it")
     cluster.load_image(image.build())
@@ -271,14 +274,14 @@ def prepare(cluster: Cluster, tell: Tell) -> None:
     values = (
         "imagePullPolicy=Never", "gateways.deployments=true", 'gateways.secretsIn=["*"]', 'gateways.configMapsIn=["*"]'
     )  # fmt: skip
-    given = [word for value in values for word in ("--set", value)]
+    options = [word for value in values for word in ("--set", value)]
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-    command = [sys.executable, "-m", "weft.cli", "install", *given]
+    command = [sys.executable, "-m", "weft.cli", "install", *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Failed(f"weft install: {done.stdout}{done.stderr}")
-    if before:  # an image of the same name may be newer than the pods that run
-        tell("starting weft's pods anew")
+    if before:  # the running pods may use an older image of the same name
+        tell("restarting weft's pods")
         cluster.kubectl("rollout", "restart", f"--namespace={NAMESPACE}", *_PARTS)
         for part in _PARTS:
             cluster.kubectl("rollout", "status", f"--namespace={NAMESPACE}", part, "--timeout=180s")
@@ -289,7 +292,7 @@ def prepare(cluster: Cluster, tell: Tell) -> None:
 
 
 def ensure(tell: Tell) -> None:
-    """Builds what is missing of the suite and of the applications in its images."""
+    """Build the suite and the applications of its images, if they are missing."""
     directory = _place()
     compiler = go.find(build.cache().parent, tell)
     _write(directory / "go.mod", _module())
@@ -298,7 +301,7 @@ def ensure(tell: Tell) -> None:
         tell(f"building the Gateway API's conformance suite {gateway_api.VERSION}")
         _go(compiler, directory, "test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", _suite(), ".")
     if not _basic().exists():
-        tell("building the suite's echo")
+        tell("building the suite's echo server")
         _go(compiler, directory, "build", "-trimpath", "-ldflags", "-s -w", "-o", _basic(), f"{MODULE}/echo-basic")
     for name in ("client", "server"):
         if not _istio(name).exists():
@@ -306,13 +309,13 @@ def ensure(tell: Tell) -> None:
 
 
 def image_names(manifests: zipfile.ZipFile) -> set[str]:
-    """Every image that the suite's manifests name."""
+    """Return the names of all images in the suite's manifests."""
     texts = (manifests.read(each).decode() for each in manifests.namelist() if each.endswith(".yaml"))
     return {name.strip("\"'") for text in texts for name in _NAMED.findall(text)}
 
 
 def _images(cluster: Cluster) -> Iterator[Path]:
-    """One archive for each image."""
+    """Yield one image archive for each image of the suite."""
     tar = build.cache() / f".conformance-{os.getpid()}.tar"
     names = Authority(cluster.api.keys).server("conformance-echo", ("echo",))
     usual = ["PATH=/usr/local/bin"]
@@ -325,7 +328,7 @@ def _images(cluster: Cluster) -> Iterator[Path]:
             files = {f"/usr/local/bin/{each}": _istio(each) for each in ("client", "server")}
             files |= {"/cert.crt": names, "/cert.key": names.with_suffix(".key")}
             yield archive.write(tar, name, files=files, config={"Entrypoint": ["server"], "Env": usual})
-        else:  # a server of UDP's tests, which weft does not take: the suite only waits until it runs
+        else:  # server of the UDP tests, which weft does not support; it only has to run
             yield archive.write(tar, name, files={"/pause": build.path("pause")}, config={"Entrypoint": ["/pause"]})
 
 
@@ -352,13 +355,13 @@ def _istio(name: str) -> Path:
 
 
 def _downloaded() -> Path:
-    """The suite's module as the proxy gave it: Go keeps it, and has compared its sum."""
+    """Download the suite's Go module and return the path of its zip. Go caches the zip and verifies its checksum."""
     compiler = go.find(build.cache().parent, lambda _: None)
-    said = _go(compiler, _place(), "mod", "download", "-json", f"{MODULE}@{gateway_api.VERSION}")
-    found: dict[str, str] = msgspec.json.decode(said)
-    if found["Sum"] != SUM:
-        raise build.BuildFailed(f"{MODULE} is not {gateway_api.VERSION}: its sum is {found['Sum']}, not {SUM}")
-    return Path(found["Zip"])
+    output = _go(compiler, _place(), "mod", "download", "-json", f"{MODULE}@{gateway_api.VERSION}")
+    download: dict[str, str] = msgspec.json.decode(output)
+    if download["Sum"] != SUM:
+        raise build.BuildFailed(f"{MODULE} is not {gateway_api.VERSION}: its sum is {download['Sum']}, not {SUM}")
+    return Path(download["Zip"])
 
 
 def _go(compiler: Path, directory: Path, *words: str | Path) -> str:
@@ -381,20 +384,20 @@ def main() -> int:
     def tell(line: str) -> None:
         print(line, flush=True)
 
-    asked = sys.argv[1:]
-    if asked and asked[0] not in RUNS:
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] not in RUNS:
         print(f"usage: python -m tools.kube.conformance [{'|'.join(RUNS)} [-OPTION-OF-THE-SUITE…]]", file=sys.stderr)
         return 2
     try:
         with borrowed(tell) as cluster:
             prepare(cluster, tell)
-            outcomes = [run(cluster, name, tuple(asked[1:]), tell) for name in asked[:1] or RUNS]
+            outcomes = [run(cluster, name, tuple(arguments[1:]), tell) for name in arguments[:1] or RUNS]
     except (Failed, build.BuildFailed, go.NoGo, gateway_api.NoDefinitions, image.ImageError) as failed:
         print(failed, file=sys.stderr)
         return 1
     for outcome in outcomes:
         tell("\n".join(summary(outcome)))
-    tell(f"the suite's words and the standard's reports are in {OUTPUT}")
+    tell(f"the suite's logs and the conformance reports are in {OUTPUT}")
     return 0 if all(each.good for each in outcomes) else 1
 
 

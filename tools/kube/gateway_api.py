@@ -1,5 +1,5 @@
-"""The Gateway API's own CustomResourceDefinitions, for tests: taken from its Go module, by the module proxy, and kept
-in the cache of what is built. They are the standard's, and no part of this repository."""
+"""Provides the Gateway API's CustomResourceDefinitions for tests. They come from the Gateway API's Go module,
+fetched from the module proxy and cached. They are not part of this repository."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.kube import build, go
 
 VERSION = "v1.6.0"
 SUM = "h1:735YBRj5NXFrOGX0GoSjwzUIzbz8kiEOfADsqHFmHgE="
-_FOLDER = f"sigs.k8s.io/gateway-api@{VERSION}/config/crd/experimental/"  # every field there is
+_FOLDER = f"sigs.k8s.io/gateway-api@{VERSION}/config/crd/experimental/"  # the experimental channel has all fields
 _KINDS = (
     "backendtlspolicies",
     "gatewayclasses",
@@ -29,7 +29,7 @@ _KINDS = (
 
 
 class NoDefinitions(Exception):
-    """They are not in the cache, and no proxy gave them."""
+    """The definitions are not in the cache, and no module proxy has them."""
 
 
 def definitions() -> list[dict[str, Any]]:
@@ -58,4 +58,4 @@ def _fetch(target: Path) -> None:
         new.write_bytes(content)
         new.rename(target)
         return
-    raise NoDefinitions("; ".join(reasons) or "GOPROXY names no proxy")
+    raise NoDefinitions("; ".join(reasons) or "GOPROXY contains no module proxy")

@@ -1,7 +1,8 @@
-"""Finds a Go that can build Kubernetes: the one on PATH if it is new enough, else one fetched from the module proxy.
+"""Finds a Go toolchain that can build Kubernetes: the one on PATH if it is new enough, otherwise one from the module
+proxy.
 
-The proxy serves Go itself as a module (`golang.org/toolchain`). What is fetched must have the pinned sum, the same that
-Go's checksum database gives for it.
+The module proxy serves Go as a module (`golang.org/toolchain`). The download must match a pinned checksum, which is
+the one in Go's checksum database.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ SUMS = {"amd64": "h1:5sgfUhn9QCgVl4UYj32GrIYFHI3bi2UX55tNfupXwxc="}
 
 
 class NoGo(Exception):
-    """There is no Go that is new enough, and none could be fetched."""
+    """There is no sufficiently new Go on this machine, and none could be downloaded."""
 
 
 def find(cache: Path, tell: Callable[[str], None]) -> Path:
-    """The `go` program to build with; a fetched one is kept in `cache`."""
-    found = shutil.which("go")
-    if found and _version(Path(found)) >= NEEDED:
-        return Path(found)
+    """Return the path of the `go` program to build with. A downloaded one is stored in `cache`."""
+    installed = shutil.which("go")
+    if installed and _version(Path(installed)) >= NEEDED:
+        return Path(installed)
     fetched = cache / RELEASE / "bin" / "go"
     if not fetched.exists():
         _fetch(cache / RELEASE, tell)
@@ -43,13 +44,15 @@ def find(cache: Path, tell: Callable[[str], None]) -> Path:
 
 
 def proxies() -> list[str]:
-    """The module proxies to ask, in order: those of the environment, or of whichever Go is there, however old."""
-    asked = os.environ.get("GOPROXY") or _configured("GOPROXY")
-    return [each.rstrip("/") for each in re.split(r"[,|]", asked) if each.startswith(("http://", "https://"))]
+    """Return the Go module proxies to try, in order: from $GOPROXY, or from the configuration of an installed Go of
+    any version."""
+    configured = os.environ.get("GOPROXY") or _configured("GOPROXY")
+    return [each.rstrip("/") for each in re.split(r"[,|]", configured) if each.startswith(("http://", "https://"))]
 
 
 def sum_of(archive: zipfile.ZipFile) -> str:
-    """The sum by which Go's checksum database knows a module: of the sorted list of the sums of its files."""
+    """Return the checksum of a module as in Go's checksum database: the hash of the sorted list of the hashes of its
+    files."""
     lines = []
     for name in sorted(archive.namelist()):
         lines.append(f"{hashlib.sha256(archive.read(name)).hexdigest()}  {name}\n")
@@ -57,16 +60,16 @@ def sum_of(archive: zipfile.ZipFile) -> str:
 
 
 def _version(go: Path) -> tuple[int, int]:
-    match = re.match(r"go(\d+)\.(\d+)", _said(go, "GOVERSION"))
+    match = re.match(r"go(\d+)\.(\d+)", _go_env(go, "GOVERSION"))
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _configured(name: str) -> str:
     go = shutil.which("go")
-    return _said(Path(go), name) if go else ""
+    return _go_env(Path(go), name) if go else ""
 
 
-def _said(go: Path, name: str) -> str:
+def _go_env(go: Path, name: str) -> str:
     return subprocess.run([go, "env", name], capture_output=True, text=True, check=False, cwd="/").stdout.strip()
 
 
@@ -93,10 +96,10 @@ def _fetch(target: Path, tell: Callable[[str], None]) -> None:
                     raise NoGo(f"{address} is not {RELEASE}: its sum is {sum_of(archive)}, not {SUMS[machine]}")
                 archive.extractall(directory)
             unpacked = Path(directory) / f"golang.org/toolchain@{name}"
-            # A module's zip carries no file modes.
+            # The zip of a module has no file modes.
             for program in [*(unpacked / "bin").iterdir(), *(unpacked / "pkg" / "tool").rglob("*")]:
                 program.chmod(program.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
             unpacked.rename(target)
             return
-    why = "; ".join(reasons) or "GOPROXY names no proxy"
+    why = "; ".join(reasons) or "GOPROXY contains no module proxy"
     raise NoGo(f"could not fetch {RELEASE}: {why}; install a Go (apt-get install golang-go)")

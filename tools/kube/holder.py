@@ -1,8 +1,8 @@
-"""The namespaces in which a node lives, held by one process: mounts, network, host name and process ids of its own.
+"""Provides the namespaces of a node, owned by one process (the holder): mount, network, UTS and PID namespace.
 
-Everything else joins the holder; ending it ends all of them, their mounts and their links. On the machine itself appear
-only one link, one folder of cgroups and the node's data. The paths a node is used to (`/var/lib/kubelet`,
-`/run/containerd`, `/run/netns`, `/var/log/pods`) exist inside, not outside.
+All programs of the node join these namespaces. When the holder ends, the kernel ends all of the programs, their
+mounts and their links. The machine itself only gets one link, one cgroup directory and the node's data. The usual
+paths of a node (`/var/lib/kubelet`, `/run/containerd`, `/run/netns`, `/var/log/pods`) exist only inside.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from tools.kube.process import Failed, Program, wait_for
 
 from tools.kube import build
 
-# Clusters can stand side by side: the number of each, $WEFT_KUBE, is in its link, its addresses and its folders.
+# Several clusters can run at once. The number of each, $WEFT_KUBE, is part of the names of its link and directories and
+# of its addresses.
 NUMBER = int(os.environ.get("WEFT_KUBE") or 0)
 LINK = f"weft-kube-{NUMBER}" if NUMBER else "weft-kube"
-# The machine's end of the link, and the node's.
+# The addresses of the two ends of the link: on the machine, and on the node.
 OUTSIDE, INSIDE, PREFIX = f"172.31.254.{4 * NUMBER + 1}", f"172.31.254.{4 * NUMBER + 2}", 30
 PODS, SERVICES = "10.244.0.0/16", "10.96.0.0/16"
 
-# What a kubelet sets on its machine. It is shown these values, so that it leaves the machine's own alone.
+# The kernel settings that kubelet would change. The node sees these values in files mounted over /proc/sys, so kubelet
+# does not change the machine's settings.
 KERNEL_SETTINGS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -33,7 +35,8 @@ KERNEL_SETTINGS = {
     "kernel/keys/root_maxbytes": "25000000",
 }
 
-# The cgroups are carried to a new /sys (which must show this network's links) before the mounts become shared.
+# A new /sys is mounted, because it must show the links of this network namespace. The cgroup mounts are moved to it
+# before the mounts become shared.
 SETUP = """
 umount -R -l /run/netns 2>/dev/null || true
 mount -t proc proc /proc
@@ -63,7 +66,7 @@ exec {pause}
 
 
 class Holder:
-    """The namespaces of the node `name`, with its data in `data`/`name`."""
+    """The namespaces of the node `name`, whose data is in `data`/`name`."""
 
     def __init__(self, name: str, data: Path) -> None:
         self.name = name
@@ -98,42 +101,44 @@ class Holder:
         wait_for((self.directory / "ready").exists, "the namespaces", self._program.check, timeout=60)
 
     def pid(self) -> int:
-        """The holder's process id, 0 when there is none."""
+        """The holder's process id, or 0 if no holder runs."""
         return self._program.pid()
 
     def stop(self) -> None:
-        """Ends everything inside, and removes its cgroups, which outlive their processes."""
+        """End all processes of the node, and remove its cgroups, which outlive their processes."""
         self._program.stop(kill=True)
         for folder in _cgroup_folders(self.cgroup):
             if folder.exists():
                 wait_for(partial(_removed, folder), f"{folder} to be empty", timeout=60)
 
     def joined(self) -> list[str]:
-        """What to put before a command so that it runs on the node."""
+        """Return the `nsenter` command to put before a command that should run on the node."""
         return ["nsenter", f"--target={self.pid()}", "--mount", "--net", "--uts", "--ipc", "--pid", "--wd=/"]
 
     def run(self, *command: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Runs a command on the node and waits for it."""
+        """Run a command on the node and wait for it."""
         return _run([*self.joined(), *command], check=check)
 
     def connect(self) -> None:
-        """Links the node with the machine: only who asks for the node's address notices."""
+        """Link the node with the machine. Only connections to the node's addresses use the link."""
         _run(["ip", "link", "add", LINK, "type", "veth", "peer", "name", "eth0", "netns", str(self.pid())])
         _run(["ip", "address", "add", f"{OUTSIDE}/{PREFIX}", "dev", LINK])
         _run(["ip", "link", "set", LINK, "up"])
         self.run("ip", "address", "add", f"{INSIDE}/{PREFIX}", "dev", "eth0")
         self.run("ip", "link", "set", "eth0", "up")
-        # A connection to a service is given its real goal after a route to the service was found.
+        # The kernel looks up a route to the service address before kube-proxy's rules replace it by an endpoint's
+        # address.
         self.run("ip", "route", "add", SERVICES, "dev", "eth0")
-        # There is nothing else out there, and who asks for it should hear so at once.
+        # There is no other network, and connections to other addresses should fail at once.
         self.run("ip", "route", "add", "unreachable", "default")
-        # A pod may speak to the machine outside, which knows no way back to pods.
+        # Pods may connect to the machine, which has no route to pod addresses.
         masquerade = ["-s", PODS, "-d", OUTSIDE, "-j", "MASQUERADE"]
         self.run("iptables", "-w", "-t", "nat", "-A", "POSTROUTING", *masquerade)
 
 
 def _removed(folder: Path) -> bool:
-    """Whether a cgroup and those inside it are gone; a process that is just ending keeps its own a moment longer."""
+    """Remove a cgroup and its children. Return whether they are removed: a process that is just ending keeps its
+    cgroup for a moment."""
     for inner in sorted(folder.rglob("*/"), key=lambda path: len(path.parts), reverse=True):
         _remove(inner)
     _remove(folder)
@@ -148,7 +153,7 @@ def _remove(folder: Path) -> None:
 
 
 def _cgroup_folders(name: str) -> list[Path]:
-    """Our cgroup in each hierarchy of the first version, or in the one of the second."""
+    """Return the cgroup directories of the node: one in each hierarchy of cgroup v1, or the one of cgroup v2."""
     root = Path("/sys/fs/cgroup")
     if (root / "cgroup.controllers").exists():
         return [root / name]

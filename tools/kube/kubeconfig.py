@@ -1,4 +1,4 @@
-"""Writes kubeconfig files: how a program reaches the API server and who it is there."""
+"""Writes kubeconfig files, with which programs connect to the API server of a test cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import yaml
 
 
 def write(path: Path, server: str, authority: Path, certificate: Path) -> Path:
-    """A kubeconfig with everything inside, so that it works from anywhere. The key is beside its certificate."""
+    """Write a kubeconfig with embedded certificates and key, so that it does not depend on other files. The key is
+    read from the file beside `certificate`."""
     user = {
         "client-certificate-data": _encoded(certificate),
         "client-key-data": _encoded(certificate.with_suffix(".key")),

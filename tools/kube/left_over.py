@@ -1,8 +1,8 @@
-"""API servers of their own that tests start, and what a killed run left of them: ended at the next start.
+"""Ends the API servers that a killed test run left behind, when the next API server is started.
 
-Who starts one gets a folder for the records of its programs, beside a record of itself, in a place that all runs know;
-a test's own directory may be gone before its processes are. The rule: only what such a record names is ended, known by
-its process id and when it began.
+A process that starts an API server gets a directory, in a fixed place, for the records of its programs and of
+itself. A test's temporary directory could not be used, because it may be deleted before the processes end. The rule:
+only processes with such a record are ended, identified by process id and start time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def place() -> Path:
 
 @contextmanager
 def recorded() -> Iterator[Path]:
-    """The folder for what the block starts. What others have left behind is ended first."""
+    """Yield a directory for the records of the programs that the block starts. First end the programs of processes
+    that no longer run."""
     with _lock():
         _clean()
         folder = Path(tempfile.mkdtemp(dir=place()))

@@ -1,7 +1,8 @@
-"""The texts of the small Go modules from which the programs of a cluster are built.
+"""Generates the small Go modules from which the programs of a cluster are built.
 
-Kubernetes' own module can not be installed from a proxy: it replaces its libraries by folders of its repository. Ours
-asks for the same versions of everything and takes those libraries in the version that belongs to the release.
+The Kubernetes module cannot be built from a module proxy, because its go.mod replaces its libraries by directories
+of its repository. The generated module requires the same versions of everything, and the published version of those
+libraries that belongs to the release.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ LIBRARIES = "v0" + KUBERNETES.removeprefix("v1")
 ETCD_PACKAGE = "go.etcd.io/etcd/server/v3"
 COMMANDS = ("kube-apiserver", "kubectl", "kube-controller-manager", "kubelet", "kube-scheduler", "kube-proxy")
 
-# Only what answers for services and pods, and what tests want to see; CoreDNS' usual build has fifty more.
+# Only the plugins that resolve services and pods or that tests use; the usual build of CoreDNS has fifty more.
 DNS_PLUGINS = ("errors", "log", "health", "ready", "cache", "loadbalance", "hosts", "kubernetes")
 
 
 def kubernetes(original: str) -> str:
-    """`go.mod` for the commands of Kubernetes and etcd, from the one that Kubernetes was released with."""
+    """Return the `go.mod` for building the programs of Kubernetes and etcd, derived from the `go.mod` of the
+    Kubernetes release."""
     text = re.sub(r"^module .*$", "module weft/kubernetes", original, flags=re.MULTILINE)
     text = re.sub(r"=> \./staging/src/(\S+)", rf"=> \1 {LIBRARIES}", text)
-    # Not a prefix of a longer version: v0.0.0-2025… names a commit of a library with its own releases.
+    # The version must end there: v0.0.0-2025… is a commit of a library with separate releases.
     text = re.sub(r"(k8s\.io/\S+) v0\.0\.0(?=\s|$)", rf"\1 {LIBRARIES}", text)
     packages = [f"k8s.io/kubernetes/cmd/{command}" for command in COMMANDS] + [ETCD_PACKAGE]
     tools = "".join(f"\t{package}\n" for package in packages)
@@ -30,7 +32,7 @@ def kubernetes(original: str) -> str:
 
 
 def version_flags() -> str:
-    """What the linker writes into the programs, so that they say which release they are."""
+    """Return the linker flags that set the version which the programs report."""
     major, minor, _ = KUBERNETES.removeprefix("v").split(".")
     values = {
         "k8s.io/component-base/version.gitVersion": KUBERNETES,
@@ -46,7 +48,7 @@ def coredns() -> str:
 
 
 def coredns_main() -> str:
-    """CoreDNS' main program with our choice of plugins. They are asked in the order of the list."""
+    """Return the main program of CoreDNS with the plugins in `DNS_PLUGINS`, which run in that order."""
     imports = "".join(f'\t_ "github.com/coredns/coredns/plugin/{plugin}"\n' for plugin in DNS_PLUGINS)
     names = ", ".join(f'"{plugin}"' for plugin in DNS_PLUGINS)
     return (

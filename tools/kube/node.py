@@ -1,6 +1,6 @@
-"""What runs on a node: containerd with runc and CNI plugins from Debian, kubelet and kube-proxy.
+"""Runs the programs of a node: containerd with runc and CNI plugins from Debian, kubelet and kube-proxy.
 
-The settings say only what this node must have otherwise than usual; each says why.
+The configuration has only settings that must differ from the defaults, each with the reason.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tools.kube import archive, build, kubeconfig
 
 PAUSE_IMAGE = "docker.io/library/weft-kube-pause:1"
 DNS_ADDRESS = "10.96.0.10"
-# As kubelet knows it on the node. From the machine itself the same files are in `Node.kubelet_root`.
+# The path on the node. On the machine itself, the same files are in `Node.kubelet_root`.
 KUBELET_ROOT = Path("/var/lib/kubelet")
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
 
 class Node:
-    """containerd, kubelet and kube-proxy in the namespaces of `holder`, working for `server`."""
+    """The containerd, kubelet and kube-proxy in the namespaces of `holder`, connected to the API server `server`."""
 
     def __init__(self, holder: Holder, server: ApiServer) -> None:
         self.name = holder.name
@@ -50,7 +50,7 @@ class Node:
         )
 
     def start(self) -> None:
-        """Starts all three; returns when images can be loaded, not yet when the node is ready."""
+        """Start all three programs. Return when images can be loaded; the node may not be ready yet."""
         self._write_settings()
         self.containerd.start()
         wait_for(self._containerd_answers, "containerd", self.containerd.check, timeout=PATIENCE)
@@ -73,7 +73,7 @@ class Node:
         self.kubelet.start()
 
     def load_image(self, tar: Path) -> list[str]:
-        """Loads an image archive (OCI or Docker); the names by which pods can use it."""
+        """Load an image archive (OCI or Docker). Return the names by which pods can use the image."""
         with tar.open("rb") as content:
             command = [*self._holder.joined(), "ctr", "-n", "k8s.io", "images", "import"]
             command += ["--snapshotter", self._snapshotter(), "-"]
@@ -81,8 +81,8 @@ class Node:
         if done.returncode:
             raise Failed(f"{tar} could not be loaded: {done.stderr.strip()}")
         names = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("unpacking ")]
-        # Kubelet sees an image only when containerd's Kubernetes side has marked it as its own, a moment later.
-        wait_for(lambda: set(names) <= self._marked_images(), f"{tar} to be known to Kubernetes", timeout=PATIENCE)
+        # kubelet sees an image only after containerd's CRI plugin has labelled it, shortly after the import.
+        wait_for(lambda: set(names) <= self._marked_images(), f"{tar} to be visible to kubelet", timeout=PATIENCE)
         return names
 
     def _marked_images(self) -> set[str]:
@@ -90,22 +90,24 @@ class Node:
         return {line.split()[0] for line in done.stdout.splitlines() if "io.cri-containerd.image=managed" in line}
 
     def _containerd_answers(self) -> bool:
-        # The version is known before Kubernetes' side of it is there; only a whole containerd lists that as ok.
+        # containerd replies to a version request before its CRI plugin is loaded, so this reads the plugin's state
+        # instead.
         done = self._holder.run("ctr", "plugins", "ls", check=False)
         return any(line.split()[1:2] == ["cri"] and line.split()[-1] == "ok" for line in done.stdout.splitlines())
 
     def _ready(self) -> bool:
-        """Whether the node says so, and kubelet knows its pods: what the node said may be from before a restart."""
+        """Return whether the node is Ready and kubelet lists all pods of the node. The Ready condition alone may be
+        from before a restart."""
         try:
             node = self._server.request("GET", f"/api/v1/nodes/{self.name}")
             conditions = node["status"].get("conditions", [])
             if not any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
                 return False
             bound = self._server.request("GET", f"/api/v1/pods?fieldSelector=spec.nodeName={self.name}")
-            known = self._server.request("GET", f"/api/v1/nodes/{self.name}/proxy/pods")
+            listed = self._server.request("GET", f"/api/v1/nodes/{self.name}/proxy/pods")
         except RequestFailed:
             return False
-        return _identities(bound) <= _identities(known)
+        return _identities(bound) <= _identities(listed)
 
     def _check(self) -> None:
         for program in (self.containerd, self.kubelet, self.kube_proxy):
@@ -115,7 +117,8 @@ class Node:
         return Program(name, [*self._holder.joined(), *command], self._directory, joined=True)
 
     def _snapshotter(self) -> str:
-        """Overlays can not be put on overlays, which is what a machine that is itself a container has."""
+        """Return the snapshotter for containerd. overlayfs cannot be mounted on overlayfs, which is the filesystem
+        of a machine that is itself a container."""
         kind = subprocess.run(
             ["stat", "--file-system", "--format=%T", self._directory], capture_output=True, text=True, check=False
         ).stdout.strip()
@@ -174,7 +177,7 @@ conf_dir = "/var/lib/cni/net.d"
 
 
 def _network() -> dict[str, Any]:
-    # Point to point: what one pod sends to another passes the node's own routing, where kube-proxy's rules are.
+    # Point-to-point links: packets between pods pass the node's routing, where kube-proxy's rules apply.
     ranges = [[{"subnet": PODS.replace("/16", "/24")}]]
     addresses = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}]}
     plugins = [{"type": "ptp", "ipam": addresses}, {"type": "portmap", "capabilities": {"portMappings": True}}]
@@ -196,9 +199,9 @@ def _kubelet(keys: Path, certificate: Path, directory: Path, cgroup: str) -> dic
         "volumePluginDir": str(KUBELET_ROOT / "volume-plugins"),
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{cgroup}",
-        # A machine with cgroups of the first version will do.
+        # Accept a machine with cgroup v1.
         "failCgroupV1": False,
-        # The node is a guest: it takes nothing from the machine's other processes, and is not afraid of them.
+        # The node shares the machine: it reserves no resources, and does not evict pods because of other processes.
         "enforceNodeAllocatable": [],
         "failSwapOn": False,
         "oomScoreAdj": 0,
@@ -209,7 +212,7 @@ def _kubelet(keys: Path, certificate: Path, directory: Path, cgroup: str) -> dic
             "imagefs.available": "0%",
             "imagefs.inodesFree": "0%",
         },
-        # Images come from archives: one that is thrown away does not come back.
+        # Images are loaded from archives, so a deleted image could not be pulled again.
         "imageGCHighThresholdPercent": 100,
         "localStorageCapacityIsolation": False,
     }
@@ -224,7 +227,7 @@ def _kube_proxy(name: str, directory: Path) -> dict[str, Any]:
         "mode": "iptables",
         "clusterCIDR": PODS,
         "iptables": {"minSyncPeriod": "200ms"},
-        # The table of connections is the machine's; its size is not ours to set.
+        # The connection-tracking table belongs to the machine; do not change its size.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         "oomScoreAdj": 0,
     }

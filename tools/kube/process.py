@@ -1,7 +1,8 @@
-"""Starts and ends the programs of a cluster, each with its log, each known by its process id and when it began.
+"""Starts and ends the programs of a cluster. Each program has a log and is identified by its process id and start
+time.
 
-A cluster outlives the command that started it, so a program is also found again from its record. The record holds the
-time its process began, because the kernel gives process ids out again.
+A cluster outlives the command that started it, so a later process finds a program by its record on disk. The record
+contains the start time, because the kernel reuses process ids.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ T = TypeVar("T")
 
 
 class Failed(Exception):
-    """A program of the cluster ended, or was not ready in time; the message carries the end of its log."""
+    """A program of the cluster ended, or was not ready in time; the message contains the end of its log."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A process as the kernel knows it."""
+    """A process, identified by its id and start time."""
 
     pid: int
     began: int
-    """In the kernel's ticks since the machine started."""
+    """Start time in clock ticks since boot."""
 
 
 class Program:
-    """One program, its command, its log in `directory`, and the record of its process there or in `records`."""
+    """One program: its command, its log in `directory`, and the record of its process in `records`, or else in
+    `directory`."""
 
     def __init__(
         self,
@@ -64,17 +66,17 @@ class Program:
         self._record.write_bytes(msgspec.json.encode(record(pid)))
 
     def pid(self) -> int:
-        """The process id, or 0 if it does not run."""
+        """The process id, or 0 if the program does not run."""
         if not self._record.exists():
             return 0
-        known = msgspec.json.decode(self._record.read_bytes(), type=Record)
-        return known.pid if runs(known) else 0
+        saved = msgspec.json.decode(self._record.read_bytes(), type=Record)
+        return saved.pid if runs(saved) else 0
 
     def check(self) -> None:
-        """Raises if the program does not run."""
+        """Raise `Failed` if the program does not run."""
         self._check_child()
         if not self.pid():
-            raise Failed(f"{self.name} does not run; the end of {self.log}:\n{self.tail()}")
+            raise Failed(f"{self.name} is not running; the end of {self.log}:\n{self.tail()}")
 
     def tail(self, lines: int = 20) -> str:
         if not self.log.exists():
@@ -82,7 +84,8 @@ class Program:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def stop(self, *, kill: bool = False, patience: float = 20) -> None:
-        """Ends it and waits for that: politely first, unless `kill`."""
+        """End the program and wait for its end: with SIGTERM, then SIGKILL after `patience` seconds; with `kill`,
+        SIGKILL at once."""
         pid = self.pid()
         if pid:
             end(pid, kill=kill, patience=patience)
@@ -93,19 +96,19 @@ class Program:
 
     def _check_child(self) -> None:
         if self._child and self._child.poll() is not None:
-            raise Failed(f"{self.name} ended with {self._child.returncode}; the end of {self.log}:\n{self.tail()}")
+            raise Failed(f"{self.name} exited with {self._child.returncode}; the end of {self.log}:\n{self.tail()}")
 
 
 def record(pid: int) -> Record:
     return Record(pid=pid, began=_began(pid))
 
 
-def runs(known: Record) -> bool:
-    return known.began != 0 and _began(known.pid) == known.began
+def runs(process: Record) -> bool:
+    return process.began != 0 and _began(process.pid) == process.began
 
 
 def only_child(pid: int) -> int:
-    """The process id of the child of a process, 0 if it has none (yet)."""
+    """Return the process id of the first child of a process, or 0 if it has no child (yet)."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except (FileNotFoundError, ProcessLookupError):
@@ -114,7 +117,8 @@ def only_child(pid: int) -> int:
 
 
 def end(pid: int, *, kill: bool = False, patience: float = 20) -> None:
-    """Ends a process and waits until the kernel says so."""
+    """End a process with SIGTERM, then SIGKILL after `patience` seconds; with `kill`, SIGKILL at once. Wait until it
+    has ended."""
     began = _began(pid)
     steps = [(signal.SIGKILL, 60.0)] if kill else [(signal.SIGTERM, patience), (signal.SIGKILL, 60.0)]
     for number, seconds in steps:
@@ -131,12 +135,13 @@ def end(pid: int, *, kill: bool = False, patience: float = 20) -> None:
 
 
 def wait_for(look: Callable[[], T], what: str, check: Callable[[], None] | None = None, *, timeout: float) -> T:
-    """What `look` finds, as soon as it finds something. `check` raises when waiting is in vain."""
+    """Call `look` until it returns a true value and return that value. `check` is called between attempts and can
+    raise an error to end the wait."""
     deadline = time.monotonic() + timeout
     while True:
-        found = look()
-        if found:
-            return found
+        value = look()
+        if value:
+            return value
         if check:
             check()
         if time.monotonic() > deadline:
@@ -145,7 +150,7 @@ def wait_for(look: Callable[[], T], what: str, check: Callable[[], None] | None 
 
 
 def _began(pid: int) -> int:
-    """When a process began; 0 if there is none or only its remains."""
+    """Return the start time of a process in ticks since boot; 0 if there is no such process or it is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,7 +1,9 @@
-"""Runs the tests that need Kubernetes, in two halves at once: those on a whole cluster, which mostly wait for pods, and
-those that have enough of an API server alone. `make test-kube` comes in; both halves' words and one exit code leave.
+"""Runs the tests that need Kubernetes as two pytest processes in parallel: tests on a whole cluster, which mostly
+wait for pods, and tests that need only an API server. `make test-kube` runs it; the exit code is 0 if both
+succeed.
 
-The cluster's half is heard as it goes, the other one when both are over. Who stops it stops both, and both clean up.
+The output of the cluster tests is shown while they run, that of the other tests when both have ended. Ctrl-C or
+SIGTERM ends both, and both clean up.
 """
 
 from __future__ import annotations
@@ -17,22 +19,23 @@ ALONE = ("-m", "kube", "--ignore=tests/on_cluster")
 
 
 def run(first: Sequence[str], second: Sequence[str]) -> int:
-    """Two commands at once; the first code that is not 0."""
-    with tempfile.TemporaryFile() as said:
-        halves = [subprocess.Popen(first), subprocess.Popen(second, stdout=said, stderr=subprocess.STDOUT)]
+    """Run two commands in parallel. Return the first exit code that is not 0, or 0."""
+    with tempfile.TemporaryFile() as output:
+        halves = [subprocess.Popen(first), subprocess.Popen(second, stdout=output, stderr=subprocess.STDOUT)]
 
         def stop(*_: object) -> None:
             for half in halves:
                 half.send_signal(signal.SIGINT)
 
-        # Ctrl-C reaches both by itself; a second one would end them before they have cleaned up.
+        # The terminal sends Ctrl-C to both processes; a second SIGINT from here would end them before they have cleaned
+        # up.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, stop)
         codes = [half.wait() for half in halves]
         for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
             signal.signal(number, handler)
-        said.seek(0)
+        output.seek(0)
         sys.stdout.flush()
-        sys.stdout.buffer.write(said.read())
+        sys.stdout.buffer.write(output.read())
         sys.stdout.flush()
     return next(filter(None, codes), 0)
 

@@ -1,4 +1,4 @@
-"""A small service: it says one thing, where it was asked, and by whom the request was let in."""
+"""A small service. Its response has the text of $SAYS, the name of the pod, and the requested path."""
 
 import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

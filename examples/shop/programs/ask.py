@@ -1,4 +1,4 @@
-"""Ask a URL many times and print each answer as one line of JSON. To be run in a pod:
+"""Send many requests to a URL and print each response as one line of JSON. To be run in a pod:
 
 weft exec frontend -- python3 ask.py http://payments/pay 100
 weft exec frontend -- python3 ask.py http://payments/pay 100 --summary

@@ -1,4 +1,5 @@
-"""What the shop sells. It also says who called: through the mesh that is always 127.0.0.6, the pod's own proxy."""
+"""The goods of the shop. The response also has the caller's address: in the mesh that is always 127.0.0.6, the pod's
+own proxy."""
 
 import pod
 from aiohttp import web

@@ -1,6 +1,6 @@
-"""The shop's front door. One request to it makes three more: catalog (HTTP), inventory (gRPC), payments (HTTP).
+"""The shop's entry point. For each request it calls catalog (HTTP), inventory (gRPC) and payments (HTTP).
 
-It knows its neighbours by plain names and plain ports. Retries, weights, timeouts and faults are the mesh's business.
+It uses plain service names and ports. The mesh does retries, traffic splitting, timeouts and fault injection.
 """
 
 import asyncio

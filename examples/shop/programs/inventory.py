@@ -1,4 +1,4 @@
-"""How many are left, over gRPC. Messages are JSON, so there is no generated code to read past."""
+"""The stock of the shop, over gRPC. Messages are JSON, so no generated code is needed."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ async def main():
         response_serializer=lambda value: json.dumps(value).encode(),
     )
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("shop.Inventory", {"Stock": method})])
-    server.add_insecure_port(f"[::]:{pod.PORT}")  # IPv4 too
+    server.add_insecure_port(f"[::]:{pod.PORT}")  # also accepts IPv4
     await server.start()
     print(f"{pod.NAME} {pod.VERSION} listens on {pod.PORT}", flush=True)
     ended = asyncio.Event()

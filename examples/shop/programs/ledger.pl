@@ -1,4 +1,4 @@
-# The shop's book of payments: lines over TCP, in plain Perl. It speaks first, as MySQL and SMTP do:
+# The shop's book of payments: lines over TCP, in plain Perl. The server sends first, as with MySQL and SMTP:
 #
 #   < ledger 1 ready
 #   > ADD 2900
@@ -23,7 +23,7 @@ my $listener = IO::Socket::IP->new(LocalHost => '::', LocalPort => $port, V6Only
 my $open = IO::Select->new($listener);
 print "ledger listens on $port\n";
 
-# Told to end, it takes no more callers, and serves those it has.
+# On SIGTERM, accept no more connections, and finish the open ones.
 until ($ended && $open->count == 0) {
     if ($ended && $listener) {
         $open->remove($listener);

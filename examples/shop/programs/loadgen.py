@@ -1,6 +1,6 @@
-"""Customers: a steady, bounded stream of requests to the front door. Prints one line every few seconds.
+"""Customers: sends requests to frontend at a constant rate and prints one line every few seconds.
 
-The pace does not bend when the shop is slow; requests that would be too many at once are counted as skipped.
+The rate does not drop when the shop is slow. If too many requests are in flight, new ones are counted as skipped.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ async def one(session, window):
 
 
 async def until_open(session, ended):
-    """Customers come when the whole shop answers, not while it is being built."""
+    """Wait until the whole shop responds, so that no requests are sent while it starts."""
     while not ended.is_set():
         trial = Window()
         await one(session, trial)

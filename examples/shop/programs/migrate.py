@@ -1,4 +1,4 @@
-"""A job: moves the ledger to schema 2 through the mesh, then ends. Its proxy does not keep it alive."""
+"""A job: moves the ledger to schema 2 through the mesh, then exits. Its proxy does not keep the pod running."""
 
 import os
 import socket

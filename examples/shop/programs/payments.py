@@ -1,4 +1,5 @@
-"""Takes the money and writes it into the ledger, one TCP connection each. Its answer says which version took it."""
+"""Takes payments and writes each into the ledger over a new TCP connection. The response has the version of this
+program."""
 
 import asyncio
 import os
@@ -21,7 +22,7 @@ async def record(cents):
     host, port = LEDGER.rsplit(":", 1)
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        await reader.readuntil(b"\n")  # the ledger speaks first
+        await reader.readuntil(b"\n")  # the ledger sends its greeting first
         writer.write(b"ADD %d\n" % cents)
         answer = (await reader.readuntil(b"\n")).decode().split()
         if answer[:1] != ["OK"]:

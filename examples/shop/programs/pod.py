@@ -1,4 +1,4 @@
-"""What each Python program of the shop needs to be a good pod: a name, a port, and an end on SIGTERM."""
+"""What every Python program of the shop needs in a pod: its name, its port, and a clean exit on SIGTERM."""
 
 import os
 import socket
@@ -8,11 +8,11 @@ from aiohttp import web
 NAME = os.environ.get("POD_NAME") or socket.gethostname()
 VERSION = os.environ.get("VERSION", "v1")
 PORT = int(os.environ.get("PORT", "8080"))
-PATIENCE = float(os.environ.get("PATIENCE", "5"))  # seconds to wait for a neighbour
+PATIENCE = float(os.environ.get("PATIENCE", "5"))  # seconds to wait for another service
 
 
 def serve(app):
-    """Answer on every address, IPv4 and IPv6, until SIGTERM; then finish what has been asked."""
+    """Serve the app on all IPv4 and IPv6 addresses until SIGTERM; then finish the open requests."""
 
     async def ready(request):
         return web.Response(text="ready\n")

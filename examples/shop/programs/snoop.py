@@ -1,4 +1,4 @@
-"""Calls what it should not, once a second, and says when the answer changes."""
+"""Calls a service that it may not call, once a second, and prints when the response changes."""
 
 import os
 import time

@@ -64,7 +64,7 @@ def test_the_sum_has_the_count_of_each_profile_and_the_names_of_those_that_faile
 def test_the_summary_shows_the_exit_code_of_a_suite_that_ended_early():
     assert list(conformance.summary(Outcome("mesh", (), {}, 6.0, -9))) == [
         "mesh: 0 of 0 tests passed, 0 were not run, in 0.1 minutes",
-        "  the suite itself ended with -9",
+        "  the suite itself exited with -9",
     ]
 
 

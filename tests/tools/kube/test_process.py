@@ -35,5 +35,5 @@ def test_the_error_shows_the_end_of_the_log_of_an_ended_program(tmp_path):
     program = Program("speaker", ["sh", "-c", "echo last words; exit 3"], tmp_path)
     program.start()
     program._child.wait()
-    with pytest.raises(Failed, match=r"speaker ended with 3(.|\n)*last words"):
+    with pytest.raises(Failed, match=r"speaker exited with 3(.|\n)*last words"):
         program.check()
