@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from authority import Authority
+from eventually import eventually
 from weft.base import http_site
 from weft.base.http_site import HttpSite
 
@@ -179,4 +180,31 @@ async def test_a_server_that_shuts_down_still_responds_and_closes_the_connection
         writer.close()
         assert await get(port) == "hello\n"
     finally:
+        await site.close()
+
+
+async def test_clients_that_do_not_read_cannot_exceed_the_limit(monkeypatch):
+    monkeypatch.setattr(http_site, "MOST_CONNECTIONS", 4)
+    responses = 0
+
+    async def large(_request):
+        nonlocal responses
+        responses += 1
+        return web.Response(body=bytes(32 << 20))
+
+    app = web.Application()
+    app.router.add_get("/", large)
+    site = HttpSite(app)
+    port = await site.listen("127.0.0.1", 0)
+    clients = []
+    try:
+        for number in range(1, 13):
+            _, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0), limit=1)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            clients.append(writer)
+            await eventually(lambda number=number: responses == number)
+        await eventually(lambda: len(site._runner.server.connections) <= 4)
+    finally:
+        for writer in clients:
+            writer.transport.abort()
         await site.close()

@@ -8,6 +8,8 @@ import ssl
 import pytest
 
 from authority import Authority
+from eventually import eventually
+from weft.base import tls_transport
 from weft.base.tls_transport import MOST_WAITING, accept_tls
 
 LARGE = bytes(range(256)) * 20_000  # 5 MB: more than all buffers on the way
@@ -247,4 +249,61 @@ async def test_cancelling_ends_the_connection(meeting):
         await accepting
     with contextlib.suppress(ConnectionError):
         assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_client_that_does_not_read_cannot_keep_a_closed_connection_open(meeting, monkeypatch):
+    monkeypatch.setattr(tls_transport, "CLOSE_SECONDS", 0.2)
+    protocol = Recorder()
+    transport, reader, writer = await meeting.connected(protocol)
+    reader._transport.pause_reading()
+    transport.write(LARGE * 4)
+    transport.close()
+    assert transport.get_write_buffer_size() > 0
+    async with asyncio.timeout(20):
+        await protocol.lost
+    assert transport.get_write_buffer_size() == 0
+    writer.close()
+
+
+async def test_a_tls_error_after_the_handshake_is_the_reason_of_the_loss(meeting):
+    protocol = Recorder()
+    _, reader, writer = await meeting.connected(protocol)
+    writer.get_extra_info("socket")._sock.send(b"\x17\x03\x03\x00\x10" + bytes(16))
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        await reader.read()
+    assert isinstance(await protocol.lost, ssl.SSLError)
+    writer.close()
+
+
+async def test_a_protocol_that_fails_at_the_start_fails_the_handshake(meeting):
+    class Failing(Recorder):
+        def connection_made(self, transport):
+            raise ValueError("a defect")
+
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    accepting = asyncio.create_task(meeting.accept(Failing()))
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        _, writer = await asyncio.open_connection(*meeting.address, ssl=meeting.client)
+        writer.close()
+    async with asyncio.timeout(20):
+        with pytest.raises((OSError, ValueError)):
+            await accepting
+
+
+async def test_a_protocol_that_fails_after_a_pause_loses_its_connection(meeting):
+    class Failing(Recorder):
+        def data_received(self, data):
+            raise ValueError("a defect")
+
+    failures = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    protocol = Failing(paused=True)
+    _, _, writer = await meeting.connected(protocol)
+    writer.write(b"data")
+    await writer.drain()
+    await eventually(lambda: protocol.transport._layer._waiting)
+    protocol.resume()
+    async with asyncio.timeout(20):
+        assert str(await protocol.lost) == "a defect" == str(failures[0])
     writer.close()

@@ -11,6 +11,7 @@ def test_xds_and_translate_read_the_same_names():
         for cluster in names.held(address):
             assert on_demand.held_address(cluster) == names.called_at(cluster) == address
     assert on_demand.is_whole_port(names.listener("0.0.0.0", 80)) and not on_demand.is_whole_port("10.0.0.1_80")
+    assert not any(on_demand.is_whole_port(f"0.0.0.0_{port}") for port in ("", "http", "999999", "8 0"))
     cluster = names.outbound_cluster("web.shop.svc.cluster.local", 80, "v1")
     assert on_demand.cluster_host(cluster) == names.called_host(cluster) == "web.shop.svc.cluster.local"
 

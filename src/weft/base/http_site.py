@@ -92,16 +92,23 @@ class HttpSite:
         return hosts.total() < MOST_CONNECTIONS or self._make_room(hosts)
 
     def _make_room(self, hosts: Counter[str]) -> bool:
-        """Close the longest idle connection of the host that has the most connections. Return whether there was one."""
+        """Close the longest idle connection of the host that has the most connections, if possible one that has no
+        unsent response. Return whether there was one."""
         server = self._runner.server
         (greediest, number), *_ = hosts.most_common(1)
         if server is None or number < 2:
             return False
-        for connection in server.connections:  # the oldest first
-            if connection.peername and connection.peername[0] == greediest and connection not in self._answering:
-                connection.force_close()
-                return True
-        return False
+        idle = [
+            transport
+            for connection in server.connections  # the oldest first
+            if connection.peername and connection.peername[0] == greediest and connection not in self._answering
+            if (transport := connection.transport) is not None and not transport.is_closing()
+        ]
+        if not idle:
+            return False
+        # A client that does not read would delay any other end of its connection.
+        min(idle, key=lambda transport: transport.get_write_buffer_size() > 0).abort()
+        return True
 
     async def _enter(self, connection: socket.socket, _host: str, _port: int) -> None:
         server = self._runner.server

@@ -23,7 +23,7 @@ class TlsEventLoop(asyncio.SelectorEventLoop):
         **options: Any,
     ) -> tuple[asyncio.Transport, Any]:
         """Open a connection as asyncio's method does, with the same options, except that `ssl_shutdown_timeout` has
-        no effect: closing never waits."""
+        no effect: a closed connection does not wait for the peer's close_notify."""
         context = options.get("ssl")
         if not isinstance(context, ssl.SSLContext):
             return await super().create_connection(protocol_factory, host, port, **options)

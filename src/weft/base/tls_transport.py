@@ -5,8 +5,8 @@ no public way to change that. Here a read buffer exists for one read only. Data 
 most one TLS record, because an `ssl.MemoryBIO` never releases memory. An idle connection needs OpenSSL's own state
 and little else.
 
-Rule: while the protocol has paused reading, the connection is still read, up to `MOST_WAITING` bytes, so that a lost
-connection is noticed.
+Rules: while the protocol has paused reading, the connection is still read, up to `MOST_WAITING` bytes, so that a lost
+connection is noticed; a peer that does not read cannot keep a closed connection open for longer than `CLOSE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 MOST_WAITING = 64 * 1024  # encrypted bytes that may be buffered for a protocol that has paused reading
+CLOSE_SECONDS = 30.0  # for the last bytes to be sent after `close`, as in asyncio's own TLS
 _READ = 32 * 1024  # bytes of one read
 _RECORD = 16 * 1024  # bytes; the maximum size of a TLS record
 _PIECE = 8 * 1024  # bytes passed to OpenSSL at once
@@ -139,6 +140,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
         self._waiting = bytearray()  # received, but not yet passed to OpenSSL
         self._unsent = bytearray()  # waits for encryption until a renegotiation has ended
         self._at_end = False  # the peer has closed its side of the connection
+        self._error: Exception | None = None  # the TLS error that ended the connection
 
     async def shake_hands(self, connecting: Coroutine[Any, Any, tuple[asyncio.Transport, Any]]) -> asyncio.Transport:
         plain, _ = await connecting
@@ -180,16 +182,16 @@ class _TlsLayer(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.closing = True
         self._stop_timer()
+        error = error or self._error
+        self._fail_handshake(error or ConnectionResetError())
         if self._transport is not None:
             self.protocol.connection_lost(error)
-        else:
-            self._fail_handshake(error or ConnectionResetError())
 
     # Calls of the protocol
 
     def resume(self) -> None:
         self.paused = False
-        self._loop.call_soon(self._advance)
+        self._loop.call_soon(self._continue)
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
         if self._unsent:
@@ -206,8 +208,9 @@ class _TlsLayer(asyncio.BufferedProtocol):
                 self._fail(error)
                 return
             encrypted.append(self._outgoing.read())
+        # Not writelines(): in some versions of Python it never pauses the protocol (CVE-2024-12254).
         if self._plain is not None:
-            self._plain.writelines(encrypted)
+            self._plain.write(b"".join(encrypted))
 
     def close(self) -> None:
         """Send everything that has been written and a TLS close_notify, then close the connection."""
@@ -217,10 +220,27 @@ class _TlsLayer(asyncio.BufferedProtocol):
         if self._transport is not None:
             with suppress(ssl.SSLError):  # the peer has not sent close_notify yet; weft does not wait for it
                 self.tls.unwrap()
+        self._close_plain()
+
+    def _close_plain(self) -> None:
         self._flush()
-        self._plain.close()
+        self._stop_timer()
+        if self._plain is not None:
+            self._timer = self._loop.call_later(CLOSE_SECONDS, self._plain.abort)
+            self._plain.close()
 
     # Encryption and decryption
+
+    def _continue(self) -> None:
+        """Go on after a pause. An exception of the protocol ends the connection, as one in a callback of the TCP
+        connection does."""
+        try:
+            self._advance()
+        except Exception as error:  # noqa: BLE001 - a defect of a protocol costs its connection
+            self._loop.call_exception_handler({"message": "a protocol failed", "exception": error})
+            self._error = error
+            if self._plain is not None:
+                self._plain.abort()
 
     def _advance(self) -> None:
         """Do the TLS handshake, then decrypt received data and pass it to the protocol, until no data is left or the
@@ -287,10 +307,9 @@ class _TlsLayer(asyncio.BufferedProtocol):
     def _fail(self, error: ssl.SSLError) -> None:
         """End the connection with a TLS alert, because the peer violated TLS or is not trusted."""
         self._fail_handshake(error)
+        self._error = error
         self.closing = True
-        self._flush()
-        if self._plain is not None:
-            self._plain.close()
+        self._close_plain()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

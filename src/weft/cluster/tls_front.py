@@ -146,17 +146,24 @@ class Front:
             return False
         peer = f"{_ABSTRACT}{name}"
 
-        def ended() -> None:
-            self._visitors.pop(peer, None)
-            self._has_gone(host)
+        inner = _Side(self._sides)
 
-        inner = _Side(self._sides, ended)
+        def ended() -> None:
+            """Forget the client with the inner connection. The host's connection counts until the outer one has ended,
+            too: a client that does not read keeps that one open for a while."""
+            if inner.lost:
+                self._visitors.pop(peer, None)
+            if inner.lost and outer.lost:
+                self._has_gone(host)
+
+        inner.ended = outer.ended = ended
         # Registered before a handler can look up the peer.
         self._visitors[peer] = visitor
         outer.other, inner.other = inner, outer
         try:
             await loop.create_unix_connection(lambda: inner, sock=inside)
         except BaseException:
+            inner.ended = outer.ended = lambda: None  # the caller counts
             self._visitors.pop(peer, None)
             outer.close()
             inside.close()
@@ -198,10 +205,12 @@ class _Side(asyncio.Protocol):
     """One side of a forwarded connection. Bytes that it receives are written to `other`. If `other` is not set yet,
     reading waits for `start`."""
 
-    def __init__(self, sides: set[_Side], ended: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, sides: set[_Side]) -> None:
         self.other: _Side | None = None
         self.transport: asyncio.Transport | None = None
-        self._sides, self._ended = sides, ended
+        self.lost = False
+        self.ended: Callable[[], object] = lambda: None  # called when this connection is lost
+        self._sides = sides
         self._early: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -237,7 +246,8 @@ class _Side(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._sides.discard(self)
-        self._ended()
+        self.lost = True
+        self.ended()
         if self.other is not None:
             self.other.close()
 

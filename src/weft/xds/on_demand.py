@@ -39,4 +39,5 @@ def cluster_host(cluster: str) -> str:
 def is_whole_port(listener: str) -> bool:
     """Whether this is the name of a listener of a whole port, `0.0.0.0_PORT`: it accepts the calls to a port whose
     address has no listener. No cluster has such a name."""
-    return listener.startswith(WHOLE_PORT)
+    port = listener.removeprefix(WHOLE_PORT)
+    return port != listener and len(port) <= 5 and port.isascii() and port.isdecimal()
