@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import grpc
+import pytest
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 from control.proxy import NODE, Client, changes, serving
@@ -217,13 +218,19 @@ async def test_a_proxy_that_reconnects_keeps_the_listener_of_a_whole_port(tmp_pa
         assert "0.0.0.0_80" not in response.removed_resources
 
 
-async def test_a_saved_object_is_parsed_once(tmp_path, monkeypatch):
-    parsed = []
+@pytest.fixture
+def parsed(monkeypatch):
+    """The file of every document that is parsed, in order."""
+    files = []
     for module in (directory, intake):
         parse = module.parse
         monkeypatch.setattr(
-            module, "parse", lambda document, *rest, parse=parse: parsed.append(document.file) or parse(document, *rest)
+            module, "parse", lambda document, *rest, parse=parse: files.append(document.file) or parse(document, *rest)
         )
+    return files
+
+
+async def test_a_saved_object_is_parsed_once(tmp_path, parsed):
     plane = ControlPlane()
     first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
     first.write_text(ORDERS)
@@ -244,4 +251,25 @@ async def test_a_saved_object_is_parsed_once(tmp_path, monkeypatch):
         assert await saved() == [str(second)]
         first.unlink()
         assert await saved() == [str(second)]
+    await plane.close()
+
+
+async def test_an_object_in_two_files_is_parsed_once_in_each(tmp_path, parsed):
+    """The directory parses both versions to choose one, and the control plane uses the parsed version."""
+    plane = ControlPlane()
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text(ORDERS.replace("port: 80", "port: eighty"))  # this version is rejected
+    second.write_text(ORDERS)
+    async with contextlib.aclosing(watch(tmp_path, reader=plane.reader)) as batches:
+        batch = await asyncio.wait_for(anext(batches), 20)
+        plane.apply(batch.changes, batch.problems)
+        assert [change.document.file for change in batch.changes] == [str(second)]
+        assert sorted(parsed) == [str(first), str(second)]
+        assert [service.ports[0].number for service in plane.mesh.get(ObjectKey("Service", "shop", "orders"))] == [80]
+        parsed.clear()
+        first.write_text(ORDERS.replace("8080", "8081"))  # now it is valid and, as the first file, taken
+        batch = await asyncio.wait_for(anext(batches), 20)
+        plane.apply(batch.changes, batch.problems)
+        assert [change.document.file for change in batch.changes] == [str(first)]
+        assert parsed == [str(first)]
     await plane.close()

@@ -159,14 +159,16 @@ def traces(name: str) -> list[str]:
 
 
 @asynccontextmanager
-async def mesh(*files: str, name: str = "", inside: Path = Path("/tmp"), trust: Trust | None = None):
+async def mesh(
+    *files: str, name: str = "", inside: Path = Path("/tmp"), trust: Trust | None = None, domain: str = "cluster.local"
+):
     """Run a mesh of these files. At the end of the block, nothing of the mesh may be left on the machine."""
     directory = Path(tempfile.mkdtemp(prefix="weft-mesh-", dir=inside))
     directory.chmod(0o755)
     (directory / "server.py").write_text(SERVER)
     for number, text in enumerate(files):
         (directory / f"{number}.yaml").write_text(text)
-    engine = Engine(directory, name=name or unique(), trust=trust or Trust())
+    engine = Engine(directory, name=name or unique(), trust=trust or Trust(), domain=domain)
     try:
         await engine.start()
         yield Rig(engine, directory)

@@ -17,6 +17,7 @@ from local.rig import CALLER, SERVER, SERVICE, mesh, pods, settings, traces, uni
 from weft.local.engine import Engine
 from weft.local.error import LocalError
 from weft.local.run_directory import acquire, clean, has_ended, namespace_prefix
+from weft.model.names import ObjectKey
 from weft.netns import namespace
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("run_base")]
@@ -292,3 +293,16 @@ def test_what_a_mesh_killed_with_9_left_is_cleaned_up(tmp_path, by):
     assert traces(name) == []
     assert all(has_ended(pid) for pid in inside)
     assert Path("/etc/resolv.conf").exists()
+
+
+async def test_the_domain_of_the_mesh_decides_which_copy_of_an_object_is_valid():
+    route = """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec: {hosts: [%s], http: [{route: [{destination: {host: web}}]}]}
+"""
+    # In this domain the first copy contains a host twice, and is rejected.
+    async with mesh(route % "web, web.shop.svc.mesh.example", route % "web", domain="mesh.example") as rig:
+        (taken,) = rig.engine.control.mesh.get(ObjectKey("VirtualService", "shop", "web"))
+        assert taken.hosts == ("web.shop.svc.mesh.example",)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tools.plain_english import BASELINE, RULES, main, matches, raised
+from tools.plain_english import BASELINE, RULES, VARIABLES, main, matches, raised
 
 from tools import plain_english
 
@@ -48,6 +48,10 @@ def test_a_match_may_be_broken_over_two_lines(tree):
     assert tree.words('"""A mesh\n\nthat is\ntold later."""\n') == [(3, "is told")]
 
 
+def test_a_match_may_be_broken_over_two_literals(tree):
+    assert tree.words('fail(\n    "a proxy that is "\n    f"told {name}"\n)\n') == [(2, "is told")]
+
+
 def test_pages_are_read_but_for_code(tree):
     text = "# Page\n\nA relay, whoever starts it.\n\n```sh\nnobody\n```\n\nThe user `nobody` and whom.\n"
     assert tree.words(text, "docs/page.md") == [(3, "whoever"), (9, "whom")]
@@ -69,6 +73,18 @@ def test_pages_are_read_but_for_code(tree):
         "the authorizer is asked first",
         "a rule that says nothing here",
         "the port of one that listens",
+        "Say of plaintext between proxies that the oldest Service decides",
+        "No one answers",
+        "Tells its agents about a change.",
+        "Reads a page. Asks the control plane for it.",
+        "Says whether a port is open.",
+        "Hears about changes.",
+        "The proxy says 403",
+        "what the control plane tells its proxies",
+        "Envoy asks on demand",
+        "every agent asks once",
+        "tell it which mesh to use",
+        "say which",
     ],
 )
 def test_dialect_is_found(tree, text):
@@ -90,6 +106,10 @@ def test_dialect_is_found(tree, text):
         "what the page says",
         "the port that one service has",
         "the first of several",
+        "Asks the user for confirmation.",
+        "The control plane cannot tell two clusters apart",
+        "the client asks for a certificate",
+        "proxies cannot tell their connections apart",
     ],
 )
 def test_plain_english_is_not(tree, text):
@@ -137,6 +157,17 @@ def test_new_files_have_no_more_than_files_that_are_gone_had():
     assert raised({"new": 2}, {"old": 2}) == []
     assert raised({"new": 2, "newer": 1}, {"old": 2}) == ["new", "newer"]
     assert raised({"old": 1, "new": 1}, {"old": 2}) == ["new"]
+
+
+def test_the_number_of_variables_named_by_a_verb_only_shrinks(tree, capsys):
+    tree.baseline({VARIABLES: 2})
+    tree.write("src/weft/one.py", "found = 1\nfor made in ():\n    held: int = 1\n")
+    assert main([], tree.root) == main(["--update"], tree.root) == 1
+    assert f"3 {VARIABLES}, but the baseline allows 2" in capsys.readouterr().out
+    tree.write("src/weft/one.py", "found = 1\n")
+    assert main([], tree.root) == 0
+    assert main(["--update"], tree.root) == 0
+    assert tree.counts() == {VARIABLES: 1}
 
 
 def test_generated_pages_are_read_where_they_come_from(tree):

@@ -19,5 +19,18 @@ def test_offsets_are_those_of_the_source():
         assert SOURCE[start : start + len(text)].strip("\"'# ") == text.strip("\"'# ")
 
 
+def test_adjacent_literals_are_one_string_and_offsets_stay():
+    source = 'say(\n    "a proxy is "\n    f"told {name}",\n    "another text",\n)\n# one comment\n# another\n'
+    texts = [text for _, text in prose(source)]
+    assert [" ".join(text.split()) for text in texts] == [
+        "a proxy is told {name}",
+        "another text",
+        "one comment",
+        "another",
+    ]
+    start, text = next(prose(source))
+    assert source[start + text.index("told") :].startswith("told {name}")
+
+
 def test_code_is_the_rest():
     assert code(SOURCE).split() == ["name", "=", "short", "=", "text", "=", "f"]

@@ -207,7 +207,7 @@ def _answer(line: str | bytes) -> ShopAnswer:
 
 
 def _begun(pid: int) -> str:
-    """Return when the process started, in the kernel's clock ticks; empty once the process has ended. Tells apart two
+    """Return when the process started, in the kernel's clock ticks; empty once the process has ended. Distinguishes two
     processes with the same PID, because the kernel reuses PIDs."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

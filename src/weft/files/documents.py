@@ -1,7 +1,7 @@
 """Splits the bytes of one file into documents, each with the line numbers of its fields, and problems.
 
-Rule: an invalid document affects no other document. The result also says which objects an invalid document may
-contain: the objects that it names (`broken`), or any object (`unidentified`).
+Rule: an invalid document affects no other document. The result also contains the objects that an invalid document
+may define: the objects that it names (`broken`), or any object (`unidentified`).
 """
 
 from __future__ import annotations

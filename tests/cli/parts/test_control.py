@@ -21,6 +21,7 @@ from weft.cli.main import app
 from weft.demo import shop
 
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+ROUTE = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 
 
 def start(*arguments):
@@ -48,6 +49,35 @@ def test_serves_a_directory_to_any_xds_client_and_ends_on_sigterm(port):
         assert "outbound|80|v2|payments.shop.svc.cluster.local" in clusters
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_domain_decides_which_copy_of_an_object_is_valid(tmp_path, port):
+    route = """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec: {hosts: [%s], http: [{name: %s, route: [{destination: {host: web}}]}]}
+"""
+    (tmp_path / "0.yaml").write_text(
+        "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {ports: [{name: http, port: 80}]}}"
+    )
+    # In this domain the first copy contains a host twice, and is rejected.
+    (tmp_path / "1.yaml").write_text(route % ("web, web.shop.svc.mesh.example", "the-first"))
+    (tmp_path / "2.yaml").write_text(route % ("web", "the-second"))
+    process = start("--config", tmp_path, "--listen", f"127.0.0.1:{port}", "--domain", "mesh.example")
+    try:
+        assert f"serving xDS on 127.0.0.1:{port}" in process.stderr.readline()
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            node = {"id": "sidecar~10.0.0.1~probe-0.shop~shop.svc.mesh.example"}
+            request = discovery_pb2.DiscoveryRequest(node=node, type_url=ROUTE, resource_names=["80"])
+            stream = ads_pb2_grpc.AggregatedDiscoveryServiceStub(channel).StreamAggregatedResources(
+                iter([request]), timeout=20, wait_for_ready=True
+            )
+            routes = str(next(stream).resources)
+        assert "the-second" in routes and "the-first" not in routes
     finally:
         process.kill()
         process.communicate()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 from click.exceptions import Exit
 
-from weft.cli.flags import completions, shared
+from weft.cli.flags import shared
 from weft.cli.print.output import counted, fail, is_data, print_data, say, trouble_is_no_answer
 
 if TYPE_CHECKING:
@@ -30,19 +30,11 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 @click.command()
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), help="Files, directories, or - for standard input.")
-@click.option(
-    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same as PATHS, as an option."
-)
+@shared.files_as_option
 @click.option("-A", "--all-namespaces", is_flag=True, help="Analyze all namespaces of the cluster.")
-@click.option(
-    "-n",
-    "--namespace",
-    default="",
-    help="Only this namespace; on a cluster, the current one by default.",
-    shell_complete=completions.namespaces,
-)
+@shared.namespace_option("Only this namespace; on a cluster, the current one by default.")
 @shared.mesh
-@click.option("--kubernetes", "-k", "--use-kube", is_flag=True, help=shared.KUBERNETES_HELP)
+@shared.kubernetes_flag(shared.KUBERNETES_HELP, "-k", "--use-kube")
 @click.option(
     "-o",
     "--output",

@@ -24,14 +24,7 @@ _MOST_SENT = 1_000  # kinds of recent requests sent to the control plane
     nargs=-1,
     help="Moments of weft history: @17, @-1, @DIGEST, @14:03; with one, the changes since then.",
 )
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="The change: files, directories, - for standard input.",
-)
+@shared.files_option("The change: files, directories, - for standard input.")
 @click.option(
     "--against",
     metavar="DIRECTORY",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.cli.flags import shared
 from weft.cli.print.output import fail, say
 
 if TYPE_CHECKING:
@@ -22,15 +23,7 @@ _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,3})(?:\..*)?")
 
 
 @click.command()
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    required=True,
-    help="A file of YAML or JSON, or - for standard input.",
-)
+@shared.files_option("A file of YAML or JSON, or - for standard input.", required=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The output file; stdout by default.")
 @click.option(
     "--settings",
@@ -38,9 +31,7 @@ _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,3})(?:\..*)?")
     help="The injector's settings: `values` of the ConfigMap istio-sidecar-injector, as JSON.",
 )
 @click.option("--revision", default="", help="The revision that injects; by default that of the settings.")
-@click.option(
-    "-n", "--namespace", default="default", show_default=True, help="The namespace of objects that have none."
-)
+@shared.default_namespace
 @click.option(
     "--kubernetes-version",
     "kubernetes",

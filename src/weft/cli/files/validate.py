@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Files, directories, or - for standard input; the current directory if none is given.",
 )
-@click.option(
-    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same as PATHS, as an option."
-)
+@shared.files_as_option
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 @shared.table_or_data
 def validate(paths: tuple[Path, ...], files: tuple[Path, ...], strict: bool, output: str) -> None:

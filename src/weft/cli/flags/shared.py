@@ -1,5 +1,6 @@
 """Options that several commands share, each declared once: which mesh or cluster a command queries, which namespace it
-looks at, and how it prints. Every name here is a decorator, used below `@click.command()`."""
+looks at, which files it reads, and how it prints. Every name here is a decorator, used below `@click.command()`, or,
+where the help differs between commands, a function that takes the help text and returns the decorator."""
 
 from __future__ import annotations
 
@@ -15,15 +16,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 KUBERNETES_HELP = "Use the mesh of a cluster, even if a mesh runs on this machine."
 
-mesh = click.option(
-    "--mesh", help="The name of a mesh on this machine, if several run.", shell_complete=completions.meshes
-)
-kubernetes = click.option("--kubernetes", is_flag=True, help=KUBERNETES_HELP)
-kubeconfig = click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    help="The kubeconfig; default: $KUBECONFIG, then ~/.kube/config.",
-)
+
+def mesh_option(help_text: str) -> Callable[[F], F]:
+    return click.option("--mesh", help=help_text, shell_complete=completions.meshes)
+
+
+def kubernetes_flag(help_text: str, *aliases: str) -> Callable[[F], F]:
+    return click.option("--kubernetes", *aliases, is_flag=True, help=help_text)
+
+
+def kubeconfig_option(help_text: str) -> Callable[[F], F]:
+    return click.option("--kubeconfig", type=click.Path(path_type=Path), help=help_text)
+
+
+mesh = mesh_option("The name of a mesh on this machine, if several run.")
+mesh_as_option = mesh_option("The same as NAME.")  # for commands that take the mesh's name as an argument
+kubernetes = kubernetes_flag(KUBERNETES_HELP)
+kubeconfig = kubeconfig_option("The kubeconfig; default: $KUBECONFIG, then ~/.kube/config.")
 context = click.option(
     "--context", help="The kubeconfig context; default: the current one.", shell_complete=completions.contexts
 )
@@ -48,19 +57,14 @@ def which_mesh(command: F) -> F:
     return mesh(kubernetes(which_cluster(command)))
 
 
-namespace = click.option(
-    "-n",
-    "--namespace",
-    default="",
-    help="The namespace, if the name does not contain one.",
-    shell_complete=completions.namespaces,
-)
-only_namespace = click.option(
-    "-n",
-    "--namespace",
-    default="",
-    help="Only this namespace; default: all namespaces.",
-    shell_complete=completions.namespaces,
+def namespace_option(help_text: str) -> Callable[[F], F]:
+    return click.option("-n", "--namespace", default="", help=help_text, shell_complete=completions.namespaces)
+
+
+namespace = namespace_option("The namespace, if the name does not contain one.")
+only_namespace = namespace_option("Only this namespace; default: all namespaces.")
+default_namespace = click.option(
+    "-n", "--namespace", default="default", show_default=True, help="The namespace of objects that have none."
 )
 installed_namespace = click.option(
     "--namespace",
@@ -74,6 +78,21 @@ settings_revision = click.option(
 selector = click.option(
     "-l", "--selector", metavar="A=B,…", default="", help="Select pods by these labels instead of by a name."
 )
+
+
+def files_option(help_text: str, *, required: bool = False) -> Callable[[F], F]:
+    return click.option(
+        "-f",
+        "--filename",
+        "files",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        required=required,
+        help=help_text,
+    )
+
+
+files_as_option = files_option("The same as PATHS, as an option.")
 
 # Output formats. `short` is istioctl's name for the format for people.
 text_or_data = click.option(
@@ -104,6 +123,13 @@ def wide_table_or_data(help_text: str) -> Callable[[F], F]:
         show_default=True,
         help=help_text,
     )
+
+
+no_live = click.option("--no-live", is_flag=True, help="Plain lines instead of the live view.")
+
+
+def trust_domain(help_text: str = "The trust domain of identities.") -> Callable[[F], F]:
+    return click.option("--trust-domain", default="cluster.local", show_default=True, help=help_text)
 
 
 # The values of an installation.

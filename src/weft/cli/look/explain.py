@@ -15,14 +15,7 @@ from weft.cli.print.output import fail, is_data, print_data, say
 
 @click.command()
 @of_request
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Read the mesh from these files or directories instead of a running one.",
-)
+@shared.files_option("Read the mesh from these files or directories instead of a running one.")
 @click.option(
     "--at", metavar="TIME", default="", help="The mesh at an earlier moment: 14:03, 2026-11-16T14:03, @17, @-1."
 )

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 DIRECTORY = Path("/var/lib/weft/ca")
 _LOOK_SECONDS = 0.2
+_ca_of_mesh = shared.mesh_option("The CA of this mesh, which runs on this machine.")
+_ca_of_cluster = shared.kubernetes_flag("The CA of a cluster.")
 
 GROUP = LazyGroup(
     "ca",
@@ -50,7 +52,7 @@ GROUP = LazyGroup(
     default=DIRECTORY,
     help=f"The CA's directory, readable only by its owner; default: {DIRECTORY}.",
 )
-@click.option("--trust-domain", default="cluster.local", show_default=True, help="The trust domain of identities.")
+@shared.trust_domain()
 def init(directory: Path, trust_domain: str) -> None:
     """Create a root, so that it can be distributed before anything is signed. An existing root is kept.
 
@@ -77,10 +79,10 @@ def init(directory: Path, trust_domain: str) -> None:
     default=DIRECTORY,
     help=f"A CA's directory, or a PEM file of certificates; default: {DIRECTORY}.",
 )
-@click.option("--mesh", help="The CA of this mesh, which runs on this machine.")
+@_ca_of_mesh
 @shared.wide_table_or_data("table, wide (fingerprints), json or yaml.")
 @click.option("--pem", is_flag=True, help="Print only the roots to trust, in PEM.")
-@click.option("--kubernetes", is_flag=True, help="The CA of a cluster.")
+@_ca_of_cluster
 @shared.which_cluster
 @shared.installed_namespace
 def show(
@@ -147,7 +149,7 @@ def show(
 @click.option(
     "--propagation", default="", help="How long the new root is trusted before it signs, such as 30s, 10m or 24h."
 )
-@click.option("--mesh", help="The CA of this mesh, which runs on this machine.")
+@_ca_of_mesh
 @click.option(
     "--now",
     is_flag=True,
@@ -159,7 +161,7 @@ def show(
     show_default=True,
     help="Print each phase as it begins, until the old root is removed.",
 )
-@click.option("--kubernetes", is_flag=True, help="The CA of a cluster.")
+@_ca_of_cluster
 @shared.which_cluster
 @shared.installed_namespace
 def rotate(

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     default="",
     help="HOST:PORT (TLS) or unix:/path of the CA; default: 127.0.0.1:15012, on Kubernetes port 15012 of any address.",
 )
-@click.option("--trust-domain", default="cluster.local", show_default=True, help="The trust domain of identities.")
+@shared.trust_domain()
 @click.option(
     "--token-keys",
     type=click.Path(path_type=Path),
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 )
 @click.option("--token-issuer", default="", help="The required `iss` of tokens.")
 @click.option("--token-audience", default="istio-ca", show_default=True, help="The required `aud` of tokens.")
-@click.option("--kubernetes", is_flag=True, help="Read objects from a cluster instead of a directory.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --kubernetes: the kubeconfig.")
+@shared.kubernetes_flag("Read objects from a cluster instead of a directory.")
+@shared.kubeconfig_option("With --kubernetes: the kubeconfig.")
 @shared.installed_namespace
 @click.option(
     "--revision", default="default", show_default=True, help="With --kubernetes: the revision of this installation."

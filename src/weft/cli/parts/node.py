@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from weft.cli.flags import shared
 from weft.model.proxy import IDENTITY_DRIVER
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _KUBERNETES_ROOT = Path("/var/run/secrets/istio/root-cert.pem")  # where Istio m
 @click.option("--ca-root", type=click.Path(path_type=Path), help="The root, in PEM, that verifies a CA on the network.")
 @click.option("--ca-name", default="", help="The name in the CA's certificate, if it is not the host of --ca.")
 @click.option("--certificate-ttl", default="24h", show_default=True, help="The lifetime of a certificate.")
-@click.option("--kubernetes", is_flag=True, help="Run as the agent of a Kubernetes node, as described above.")
+@shared.kubernetes_flag("Run as the agent of a Kubernetes node, as described above.")
 @click.option(
     "--control", default="istiod.istio-system.svc:15012", show_default=True, help="The control plane, HOST:PORT."
 )
@@ -50,7 +51,7 @@ _KUBERNETES_ROOT = Path("/var/run/secrets/istio/root-cert.pem")  # where Istio m
 @click.option(
     "--driver", "--driver-name", default=IDENTITY_DRIVER, show_default=True, help="The name of the CSIDriver."
 )
-@click.option("--trust-domain", default="cluster.local", show_default=True, help="The trust domain of the mesh.")
+@shared.trust_domain("The trust domain of the mesh.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path),

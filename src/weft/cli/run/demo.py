@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from click.exceptions import Exit
 
+from weft.cli.flags import shared
 from weft.cli.print.output import fail, print_table, say
 
 
@@ -21,7 +22,7 @@ from weft.cli.print.output import fail, print_table, say
 )
 @click.option("--check", is_flag=True, help="Run the shop unattended, check it, and exit with 0 or 1.")
 @click.option("--name", "own_name", help="The mesh's name, for a second demo beside the first.")
-@click.option("--no-live", is_flag=True, help="Plain lines instead of the live view.")
+@shared.no_live
 def demo(directory: Path, check: bool, own_name: str | None, no_live: bool) -> None:
     """Run the example shop and watch its traffic.
 

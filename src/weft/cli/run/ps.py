@@ -12,7 +12,7 @@ from weft.cli.print.output import fail, is_data, print_data, print_table, say
 @click.argument(
     "name", required=False, help="Only this mesh; default: all running ones.", shell_complete=completions.meshes
 )
-@click.option("--mesh", help="The same as NAME.", shell_complete=completions.meshes)
+@shared.mesh_as_option
 @shared.wide_table_or_data("table, wide, json or yaml.")
 def ps(name: str | None, mesh: str | None, output: str) -> None:
     """List the running pods of every mesh on this machine.

@@ -15,7 +15,7 @@ from weft.cli.print.output import fail, is_data, print_data, print_table
     help="The mesh's name; optional if only one is running.",
     shell_complete=completions.meshes,
 )
-@click.option("--mesh", help="The same as NAME.", shell_complete=completions.meshes)
+@shared.mesh_as_option
 @shared.wide_table_or_data("table (wide is the same), json or yaml.")
 @click.option("-w", "--watch", is_flag=True, help="Show the status until Ctrl-C; the mesh continues to run.")
 def status(name: str | None, mesh: str | None, output: str, watch: bool) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from weft.cli.flags import shared
+
 if TYPE_CHECKING:
     from weft.local.identities import Trust
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--patience", type=float, default=60.0, show_default=True, help="With --detach: seconds to wait for all pods."
 )
-@click.option("--no-live", is_flag=True, help="Plain lines instead of the live view.")
+@shared.no_live
 @click.option(
     "--ca",
     type=click.Path(path_type=Path),
