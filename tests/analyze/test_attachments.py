@@ -36,7 +36,7 @@ def told(text):
                 "(NoMatchingParent)",
                 "WFT0902 spec.rules[0] Service shop/web has no port 81; it has 80 (BackendNotFound)",
                 "WFT0905 metadata.name no workload of shop has the label gateway.networking.k8s.io/gateway-name: edge: "
-                "no proxy serves this",
+                "no proxy serves this Gateway",
             ],
         ),
     ],

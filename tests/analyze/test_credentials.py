@@ -32,7 +32,7 @@ def secret(name="outer", namespace="edge", *, chain=b"", roots=b""):
 def test_a_secret_in_another_namespace_is_reported_with_the_right_namespace():
     ((what, hint),) = told(EDGE + rule("SIMPLE"), secret(namespace="shop", roots=b"r"))
     assert what.startswith("the Secret edge/outer does not exist or cannot be parsed")
-    assert hint == "there is one in shop; it must be in edge"
+    assert hint == "namespace shop has a Secret of this name; it must be in namespace edge"
 
 
 def test_a_secret_must_have_what_the_tls_mode_needs():

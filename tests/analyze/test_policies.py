@@ -63,8 +63,8 @@ def test_a_policy_that_selects_no_workload_is_reported():
     ("action", "outcome"),
     [
         ("ALLOW", "so this rule allows no connection there (hint: allow callers of that port by a rule without"),
-        ("DENY", 'so this rule denies every connection that the rest of it matches (hint: add `ports` to its operations, such as ports: ["8080"])'),
-        ("AUDIT", "so this rule audits every connection that the rest of it matches"),
+        ("DENY", 'so this rule ignores its HTTP conditions and denies every connection that its other conditions match (hint: to limit the rule to HTTP, add `ports` to its operations, such as ports: ["8080"])'),
+        ("AUDIT", "so this rule ignores its HTTP conditions and audits every connection that its other conditions match"),
     ],
 )  # fmt: skip
 def test_a_rule_that_needs_http_is_reported_with_the_port_that_carries_none(action, outcome):
@@ -114,7 +114,7 @@ def test_a_services_port_in_a_rule_is_reported():
 def test_a_port_that_only_the_workload_declares_counts():
     own = WEB.replace("ports: [{name: http, port: 8080}]", "ports: [{port: 8080}, {port: 9000, protocol: tcp}]")
     (line,) = said(own + policy("{action: DENY, rules: [{to: [{operation: {paths: [/a]}}]}]}"))
-    assert "port 9000 does not carry HTTP, so this rule denies every connection" in line
+    assert "port 9000 does not carry HTTP, so this rule ignores its HTTP conditions and denies every connection" in line
 
 
 def test_a_listener_that_terminates_tls_carries_http_whatever_its_port_name():

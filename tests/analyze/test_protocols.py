@@ -61,7 +61,7 @@ def second_says(first, second):
         (
             "tcp",
             "http",
-            "for callers without a proxy the latter is assumed, and policies do not see a path",
+            "for callers without a proxy the protocol in Service first is assumed, and policies do not see a path",
         ),
         ("http", "tcp", "policies do not see the path or method of calls through this port"),
     ],
@@ -74,9 +74,9 @@ def test_contradicting_protocols_are_reported_with_the_effect_on_callers(first, 
 @pytest.mark.parametrize(
     ("first", "second", "met"),
     [
-        ("http", "grpc", "it gets HTTP/1.1, which cannot carry gRPC"),
-        ("http", "http2", "it gets HTTP/1.1"),
-        ("grpc", "http", "it gets HTTP/2, and must support that"),
+        ("http", "grpc", "the workload gets HTTP/1.1, which cannot carry gRPC"),
+        ("http", "http2", "the workload gets HTTP/1.1"),
+        ("grpc", "http", "the workload gets HTTP/2, and must support it"),
     ],
 )
 def test_contradicting_http_versions_of_a_port_are_reported(first, second, met):
@@ -94,7 +94,7 @@ def of_several(*names):
 def test_contradicting_http_versions_are_reported_beside_an_older_tcp_service():
     bytes_too, spoken = of_several("tcp", "http", "grpc")
     assert bytes_too.code == "WFT0308" and "tcp in Service s0" in bytes_too.what
-    assert spoken.code == "WFT0321" and "http in Service s1: it gets HTTP/1.1" in spoken.what
+    assert spoken.code == "WFT0321" and "http in Service s1: the workload gets HTTP/1.1" in spoken.what
 
 
 def test_the_hint_for_use_client_protocol_names_the_oldest_service():
@@ -105,4 +105,4 @@ def test_the_hint_for_use_client_protocol_names_the_oldest_service():
 
 def test_with_an_undeclared_oldest_service_the_effect_is_only_on_the_others():
     (said,) = of_several("unsaid", "tcp", "http")
-    assert said.what.endswith("tcp in Service s1: policies do not see the path or method of calls through the latter")
+    assert said.what.endswith("tcp in Service s1: policies do not see the path or method of calls through Service s1")

@@ -40,12 +40,12 @@ def hints(code, text):
     [
         ("name: egde", "did you mean `edge`?"),
         ("name: nothing-like-it", ""),
-        ("name: edge, namespace: other", "there is one in shop: write `namespace: shop`"),
+        ("name: edge, namespace: other", "namespace shop has one of this name: write `namespace: shop`"),
         ("name: edge, sectionName: htpp", "did you mean `http`?"),
         ("group: '', kind: Service, name: wbe", "did you mean `web`?"),
         (
             "group: '', kind: Service, name: web, port: 81",
-            "set one of these as `port`, or leave `port` out for all of them",
+            "set `port` to one of the ports of the Service, or leave `port` out for all its ports",
         ),
     ],
 )
@@ -73,15 +73,18 @@ def test_the_hint_for_a_parent_that_rejects_a_route_is_what_to_change():
     ("backend", "hint"),
     [
         ("name: wbe, port: 80", "did you mean `web`?"),
-        ("name: nothing-like-it, port: 80", "until it exists, requests sent there get 500, and connections are closed"),
+        (
+            "name: nothing-like-it, port: 80",
+            "until the Service exists, requests to this backend get 500, and connections are closed",
+        ),
         (
             "name: web, port: 81",
-            "use one of its ports; until then, requests sent there get 500, and connections are closed",
+            "use a port of the Service; until then, requests to this backend get 500, and connections are closed",
         ),
-        ("name: web, kind: Bucket, group: x.example", "name a Service, the default without `group` and `kind`"),
+        ("name: web, kind: Bucket, group: x.example", "name a Service: it is the default without `group` and `kind`"),
         (
             "name: web, namespace: other, port: 80",
-            "a ReferenceGrant there, with this namespace in `from` and a Service in `to`, allows it",
+            "a ReferenceGrant in that namespace, with this namespace in `from` and a Service in `to`, allows the reference",
         ),
     ],
 )
@@ -95,7 +98,9 @@ def test_the_hint_names_the_namespace_that_has_the_backend():
     assert hints("WFT0902", route.replace("name: edge", "name: edge, namespace: shop")) == []
     listener = "{name: more, port: 81, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}"
     route = ROUTE % ("other", "name: edge, namespace: shop", "name: web, port: 80")
-    assert hints("WFT0902", GATEWAY % listener + route) == ["there is one in shop: write `namespace: shop`"]
+    assert hints("WFT0902", GATEWAY % listener + route) == [
+        "namespace shop has one of this name: write `namespace: shop`"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +109,7 @@ def test_the_hint_names_the_namespace_that_has_the_backend():
         ("{name: x, port: 53, protocol: UDP}", "write one of HTTP, HTTPS, TLS, TCP"),
         ("{name: x, port: 443, protocol: HTTPSS}", "did you mean `HTTPS`?"),
         ("{name: x, port: 15000, protocol: HTTP}", "use another port"),
-        ("{name: x, port: 80, protocol: TCP}", "give each protocol a port"),
+        ("{name: x, port: 80, protocol: TCP}", "use one port per protocol"),
         (
             "{name: x, port: 80, protocol: HTTP, hostname: '*.example.com'}",
             "give each listener a `hostname` or a port of its own",
@@ -119,7 +124,7 @@ def test_the_hint_names_the_namespace_that_has_the_backend():
         ),
         (
             "{name: x, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: shown, namespace: other}]}}",
-            "a ReferenceGrant there, with this namespace in `from` and a Secret or ConfigMap in `to`, allows it",
+            "a ReferenceGrant in that namespace, with this namespace in `from` and a Secret or ConfigMap in `to`, allows the reference",
         ),
     ],
 )

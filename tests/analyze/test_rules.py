@@ -75,7 +75,10 @@ def test_without_ages_the_first_rule_by_name_decides():
     policy, subset = said(WEB + istio("DestinationRule", spec, "b") + istio("DestinationRule", spec, "a"))
     assert "DestinationRule shop/b: spec.trafficPolicy: warning: DestinationRule a is for web.shop.svc" in policy
     assert "too and comes first by its name: its trafficPolicy is used instead of this one" in policy
-    assert "DestinationRule a comes first by its name and has a subset v1 too: that one is used" in subset
+    assert (
+        "DestinationRule a comes first by its name and has a subset v1 too: that subset is used instead of this one"
+        in subset
+    )
 
 
 def test_the_older_of_two_rules_for_a_host_decides():
@@ -83,4 +86,4 @@ def test_the_older_of_two_rules_for_a_host_decides():
     old = istio("DestinationRule", spec, "b, creationTimestamp: 2026-01-01T00:00:00Z")
     (line,) = said(WEB + istio("DestinationRule", spec, "a, creationTimestamp: 2026-01-02T00:00:00Z") + old)
     assert "DestinationRule shop/a: " in line
-    assert "DestinationRule b is older and has a subset v1 too: that one is used" in line
+    assert "DestinationRule b is older and has a subset v1 too: that subset is used instead of this one" in line

@@ -11,7 +11,7 @@ def test_a_selector_that_matches_no_workload_is_reported_with_a_guess():
     (line,) = said(WEB.replace("selector: {app: web}", "selector: {app: wbe}"))
     assert line == (
         "Service shop/web: spec.selector: warning: no workload of namespace shop has the labels app=wbe: "
-        "calls to it fail (hint: app: did you mean `web`?)"
+        "calls to the service fail (hint: app: did you mean `web`?)"
     )
 
 
@@ -37,7 +37,10 @@ def test_a_port_that_one_of_the_workloads_declares_has_no_findings(target):
 
 def test_a_named_port_that_no_workload_has_is_reported_with_a_guess():
     (line,) = said(WEB.replace("targetPort: 8080", "targetPort: htpp"))
-    assert "spec.ports[0].targetPort: warning: no workload behind it (web-v1, web-v2) has a port named `htpp`" in line
+    assert (
+        "spec.ports[0].targetPort: warning: no workload of this service (web-v1, web-v2) has a port named `htpp`"
+        in line
+    )
     assert line.endswith("(hint: did you mean `http`?)")
 
 

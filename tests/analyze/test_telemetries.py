@@ -21,7 +21,7 @@ def test_telemetries_of_different_namespaces_or_levels_have_no_findings():
 def test_a_missing_provider_is_reported_with_a_guess():
     assert said(WEB + telemetry("{accessLogging: [{providers: [{name: envoi}]}]}")) == [
         "Telemetry shop/x: spec.accessLogging[0].providers[0].name: warning: MeshConfig has no access log provider "
-        "`envoi`: nothing is logged there (hint: did you mean `envoy`?)"
+        "`envoi`: the Telemetry logs nothing to it (hint: did you mean `envoy`?)"
     ]
 
 

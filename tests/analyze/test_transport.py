@@ -109,7 +109,10 @@ def test_a_service_port_in_port_level_mtls_is_reported():
 def test_a_mode_for_a_port_that_no_workload_has_is_reported():
     spec = "{selector: {matchLabels: {app: web}}, portLevelMtls: {9999: {mode: DISABLE}}}"
     (line,) = said(WEB + peer(spec))
-    assert "spec.portLevelMtls.9999: warning: no workload that this selects declares port 9999" in line
+    assert (
+        "spec.portLevelMtls.9999: warning: no workload that this selects declares port 9999: its mode has no effect"
+        in line
+    )
     assert "(hint: declared: 8080)" in line
     assert said(WEB.replace(", ports: [{name: http, port: 8080}]", "") + peer(spec)) == []  # they do not say
 

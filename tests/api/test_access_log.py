@@ -55,7 +55,7 @@ def test_other_providers_get_a_warning_that_they_are_not_supported(sort):
     assert told(text) == [f"8 warning: `{sort}` is ignored by this version of weft"]
     assert told(text + "    defaultProviders: {accessLogging: [mine]}\n")[1] == (
         "9 warning: the provider `mine` is not supported: this version of weft writes access logs only to files "
-        "(use an envoyFileAccessLog, and collect the logs from there)"
+        "(use an `envoyFileAccessLog`, and collect the logs from its file)"
     )
     assert value(text).logs_of("mine") == ()
 
@@ -84,7 +84,7 @@ def test_labels_that_are_no_json_are_errors():
         "8 `labels` must be a mapping"
     )
     assert told(config("accessLogEncoding: JSON\naccessLogFormat: '{\"a\": 1e999}'\n")) == [
-        "7 Envoy rejects the log format of `a`: the number (very large) is not a JSON value (put it in quotes)"
+        "7 Envoy rejects the log format of `a`: the number (very large) is not a JSON value (put the value in quotes)"
     ]
     deep = "{a: " * 30 + "x" + "}" * 30
     assert "deeper than" in told(provider(f"envoyFileAccessLog: {{logFormat: {{labels: {deep}}}}}"))[0]

@@ -95,9 +95,9 @@ def test_reads_the_keys_of_conditions(key, expected):
         ("{from: [{source: {principal: [a]}}]}", "unknown field `principal` (did you mean `principals`?)"),
         ("{from: [{source: {}}]}", "`source` is empty (leave the whole entry out to match every source)"),
         ("{from: [{}]}", "`source` is required"),
-        ("{from: []}", "`from` is empty (leave it out to match everything)"),
-        ("{to: []}", "`to` is empty (leave it out to match everything)"),
-        ("{to: [{operation: {methods: []}}]}", "`methods` is empty (leave it out to match everything)"),
+        ("{from: []}", "`from` is empty (leave `from` out to match everything)"),
+        ("{to: []}", "`to` is empty (leave `to` out to match everything)"),
+        ("{to: [{operation: {methods: []}}]}", "`methods` is empty (leave `methods` out to match everything)"),
         ("{to: [{operation: {paths: ['']}}]}", "an empty text in `paths` (`\"*\"` matches any value)"),
         ("{to: [{operation: {ports: ['0']}}]}", "a port is a number between 1 and 65535, not `0`"),
         ("{to: [{operation: {ports: [http]}}]}", "a port is a number between 1 and 65535, not `http`"),
@@ -112,8 +112,8 @@ def test_reads_the_keys_of_conditions(key, expected):
         ("{when: [{key: source.ip, values: [x]}]}", "`x` is not an IP address or CIDR range (for example 10.0.0.0/8)"),
         ("{when: [{key: destination.port, values: ['99999']}]}", "a port is a number between 1 and 65535, not `99999`"),
         ("{when: [{key: source.ip}]}", "the condition on source.ip has neither `values` nor `notValues`"),
-        ("{from: [{source: {serviceAccounts: ['a*']}}]}", "`a*` is not a service account (NAMESPACE/NAME or NAME, without `*`)"),
-        ("{from: [{source: {serviceAccounts: [a], namespaces: [b]}}]}", "`serviceAccounts` cannot be combined with principals or namespaces (they match the same property)"),
+        ("{from: [{source: {serviceAccounts: ['a*']}}]}", "`a*` is not a service account (write NAMESPACE/NAME or NAME, without `*`)"),
+        ("{from: [{source: {serviceAccounts: [a], namespaces: [b]}}]}", "`serviceAccounts` cannot be combined with principals or namespaces (all of them match the caller's identity)"),
         ("5", "an item of `rules` must be a mapping, not the number 5"),
     ],
 )  # fmt: skip
@@ -183,9 +183,11 @@ def test_too_many_rules_or_values_are_rejected():
         "(use prefixes and CIDR ranges, or several policies)"
     ]
     assert told(rule(", ".join(["{}"] * (MOST_RULES + 1)))) == [
-        f"4 {MOST_RULES + 1} rules, and at most {MOST_RULES} can be enforced"
+        f"4 the policy has {MOST_RULES + 1} rules, and at most {MOST_RULES} can be enforced"
     ]
-    assert told(rule("{to: [{operation: {paths: ['" + "/a" * 201 + "']}}]}")) == ["4 a path of more than 200 segments"]
+    assert told(rule("{to: [{operation: {paths: ['" + "/a" * 201 + "']}}]}")) == [
+        "4 the path has more than 200 segments"
+    ]
 
 
 def closed(text):

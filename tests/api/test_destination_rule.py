@@ -33,9 +33,12 @@ def test_reads_a_rule():
     ("spec", "problem"),
     [
         ("{subsets: []}", "5 `host` is required"),
-        ("{host: a b}", "5 `a b` is not a host name (letters, digits, - and .)"),
+        ("{host: a b}", "5 `a b` is not a host name (use letters, digits, - and .)"),
         ("{host: a, subsets: [{name: x}, {name: x}]}", "5 two subsets are named `x`"),
-        ("{host: a, subsets: [{name: X}]}", "5 `X` is not a subset name (lower-case letters, digits and -)"),
+        (
+            "{host: a, subsets: [{name: X}]}",
+            "5 `X` is not a subset name (use lower-case letters, digits and -)",
+        ),
         ("{host: a, subsets: [{labels: {a: b}}]}", "5 `name` is required"),
         (
             "{host: a, workloadSelector: {matchLabels: {a: b}}, exportTo: [sales]}",

@@ -57,7 +57,7 @@ def test_reports_what_is_wrong():
         "5 `mesh` must be a mapping (for example `outboundTrafficPolicy: {mode: REGISTRY_ONLY}`)"
     ]
     assert told(config("connectTimeout: 1s\nconnectTimeout: 2s\n")) == [
-        "7 `connectTimeout` is set twice, here and on line 6 (YAML would silently use the last value; keep one of them)"
+        "7 `connectTimeout` is set twice, here and on line 6 (keep only one of the two: YAML would silently use the last value)"
     ]
 
 
@@ -90,7 +90,7 @@ def test_reads_the_trust_and_mutual_tls_settings():
 
 def test_reports_wrong_trust_settings():
     assert told(config("trustDomain: Cluster.Local\n")) == [
-        "6 `Cluster.Local` is not a trust domain (a name such as cluster.local, in lower case)"
+        "6 `Cluster.Local` is not a trust domain (write a name such as cluster.local, in lower case)"
     ]
     assert told(config("trustDomainAliases: [a/b]\n"))[0].startswith("6 `a/b` is not a trust domain")
     assert told(config("meshMTLS: {minProtocolVersion: TLSV1_1}\n"))[0].startswith(

@@ -48,8 +48,8 @@ def test_names_and_labels_are_checked():
         "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: a b\n  namespace: S\n  labels: {x: 1}\n  lables: {}\n"
     )
     assert told(text) == [
-        "4 `a b` is not a name for an object (lower-case letters, digits, - and .)",
-        "5 `S` is not a namespace (lower-case letters, digits and -)",
+        "4 `a b` is not a name for an object (use lower-case letters, digits, - and .)",
+        "5 `S` is not a namespace (use lower-case letters, digits and -)",
         '6 `x` must be text, not the number 1 (put it in quotes: "1")',
         "7 unknown field `lables` (did you mean `labels`?)",
     ]

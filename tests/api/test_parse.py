@@ -216,7 +216,7 @@ def test_a_body_that_is_too_deep_is_refused():
     for _ in range(5_000):
         inner["spec"] = inner = {}
     found = parse(Document(ObjectKey("Service", "shop", "a"), "v1", body))
-    assert [problem.what for problem in found.problems] == ["nested deeper than 64 levels"]
+    assert [problem.what for problem in found.problems] == ["the object is nested deeper than 64 levels"]
 
 
 def test_invalid_ports_do_not_break_the_probe():

@@ -68,19 +68,19 @@ def test_all_problems_are_reported_in_the_order_of_lines():
         (
             "a: {b c: d}",
             lambda f: f.labels("a"),
-            "5 `b c` is not a label name (letters, digits, -, _ and . (at most 63))",
+            "5 `b c` is not a label name (use letters, digits, -, _ and . (at most 63))",
         ),
         (
             "a: {b: d/e}",
             lambda f: f.labels("a"),
-            "5 `d/e` is not a label value (letters, digits, -, _ and . (at most 63))",
+            "5 `d/e` is not a label value (use letters, digits, -, _ and . (at most 63))",
         ),
         (
             "a: http://x",
             lambda f: f.host("a"),
-            "5 `http://x` is not a host name (only the name, without scheme or path)",
+            "5 `http://x` is not a host name (write only the name, without scheme or path)",
         ),
-        ("a: x:80", lambda f: f.host("a"), "5 `x:80` is not a host name (without the port)"),
+        ("a: x:80", lambda f: f.host("a"), "5 `x:80` is not a host name (write the name without the port)"),
         ('a: "*.x"', lambda f: f.host("a"), "5 `*.x` is not a host name (a wildcard is not possible here)"),
         ("a: 1.2.3", lambda f: f.address("a"), "5 `1.2.3` is not an IP address"),
         (
@@ -134,7 +134,7 @@ def test_a_warning_does_not_reject_the_object():
 def test_a_list_has_a_bound():
     report, spec = reader("  a: [" + "x," * 5_001 + "]\n")
     assert spec.texts("a") == ()
-    assert told(report) == ["5 more than 5000 items"]
+    assert told(report) == ["5 the field has more than 5000 items"]
 
 
 def test_values_are_described_briefly():

@@ -121,7 +121,7 @@ def test_rejects_an_invalid_jwks_uri(uri):
 
 def test_keys_are_not_discovered_at_the_issuer():
     assert problems(keys="audiences: [a]") == [
-        "there is neither `jwks` nor `jwksUri`, and weft does not discover the keys of an issuer (set `jwksUri` to the "
+        "the rule has neither `jwks` nor `jwksUri`, and weft does not discover the keys of an issuer (set `jwksUri` to the "
         "`jwks_uri` that https://login.example.com/.well-known/openid-configuration names)"
     ]
 

@@ -87,7 +87,9 @@ def test_an_unknown_app_protocol_is_undeclared_and_gets_a_warning():
         ),
         (
             "{clusterIP: x, ports: [{port: 80}]}",
-            ["4 `x` is not an IP address (write an address, None for a headless service, or leave it out)"],
+            [
+                "4 `x` is not an IP address (write an IP address, write None for a headless service, or leave the field out)"
+            ],
         ),
         ("{type: ExternalName}", ["4 `externalName` is required"]),
         ("{type: External, ports: [{port: 80}]}", ["4 `type` cannot be `External` (did you mean `ExternalName`?)"]),

@@ -45,7 +45,7 @@ def test_a_policy_without_a_mode_is_registry_only():
     ("spec", "problem"),
     [
         ("{}", "4 the Sidecar sets nothing (set `egress`, `ingress` or `outboundTrafficPolicy`)"),
-        ("egress: [{hosts: [a.b]}]", "5 `a.b` must be NAMESPACE/HOST (./a.b for this namespace, */a.b for any)"),
+        ("egress: [{hosts: [a.b]}]", "5 `a.b` must be NAMESPACE/HOST (write ./a.b for this namespace, */a.b for any)"),
         ("egress: [{hosts: []}]", "5 `hosts` must not be empty"),
         (
             "egress: [{hosts: [./*]}, {hosts: [./*]}]",
@@ -58,7 +58,7 @@ def test_a_policy_without_a_mode_is_registry_only():
         (
             "ingress: [{port: {number: 80, protocol: HTTP}, defaultEndpoint: '10.0.0.1:80'}]",
             "5 `10.0.0.1:80` is not a local address with a port "
-            "(127.0.0.1:PORT, 0.0.0.0:PORT, [::1]:PORT, [::]:PORT or unix:///PATH)",
+            "(write 127.0.0.1:PORT, 0.0.0.0:PORT, [::1]:PORT, [::]:PORT or unix:///PATH)",
         ),
         (
             "ingress: [{port: {number: 80, protocol: HTTP}, tls: {mode: SIMPLE}}]",
@@ -78,11 +78,11 @@ def test_a_policy_without_a_mode_is_registry_only():
         ),
         (
             "outboundTrafficPolicy: {mode: ALLOW_ANY, egressProxy: {host: a}}",
-            "5 `egressProxy` needs a port (port: {number: 8080})",
+            "5 `egressProxy` needs a port (for example port: {number: 8080})",
         ),
         (
             "outboundTrafficPolicy: {mode: REGISTRY_ONLY, egressProxy: {host: a, port: {number: 80}}}",
-            "5 `egressProxy` needs `mode: ALLOW_ANY` (without it calls to unknown hosts are rejected)",
+            "5 `egressProxy` needs `mode: ALLOW_ANY` (without `mode: ALLOW_ANY`, calls to unknown hosts are rejected)",
         ),
         (
             "egress: [{hosts: ['./*'], bind: 127.0.0.1}]",

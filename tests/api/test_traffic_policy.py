@@ -137,8 +137,8 @@ def test_a_port_has_its_own_policy():
             "{}",
             [
                 "6 `trafficPolicy` sets nothing (set one of `loadBalancer`, `connectionPool`, "
-                "`outlierDetection`, `tls` "
-                "or leave it out)"
+                "`outlierDetection`, `tls`, "
+                "or leave `trafficPolicy` out)"
             ],
         ),
         (
@@ -173,12 +173,12 @@ def test_a_port_has_its_own_policy():
             "{loadBalancer: {simple: RANDOM, warmup: {duration: 60s}}}",
             [
                 "6 `warmup` would have no effect: only ROUND_ROBIN and LEAST_REQUEST support it "
-                "(leave it out, or use ROUND_ROBIN or LEAST_REQUEST)"
+                "(leave `warmup` out, or use ROUND_ROBIN or LEAST_REQUEST)"
             ],
         ),
         (
             "{loadBalancer: {consistentHash: {httpCookie: {name: a, attributes: [{name: Path, value: /}]}}}}",
-            ["6 `Path` is set by `path` (leave it out here)"],
+            ["6 the cookie's `Path` is set by its field `path` (remove `Path` from `attributes`)"],
         ),
         (
             "{tunnel: {targetHost: 'a:80', targetPort: 80}}",

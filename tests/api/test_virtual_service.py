@@ -62,7 +62,7 @@ def test_every_host_at_a_gateway_is_fine():
             "5 the host `*` is not allowed for sidecars (the `mesh` gateway) (name the hosts, or name a "
             "gateway in `gateways`)",
         ),
-        (f"hosts: [a b]\n{HTTP}", "5 `a b` is not a host name (a name, `*.example.com` or an IP address)"),
+        (f"hosts: [a b]\n{HTTP}", "5 `a b` is not a host name (write a name, `*.example.com` or an IP address)"),
         (
             f"hosts: [a, {full('a')}]\n{HTTP}",
             f"5 `{full('a')}` and `a` are the same host, or one covers the other",

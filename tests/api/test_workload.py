@@ -146,7 +146,10 @@ def test_the_label_can_switch_the_proxy_off_too():
             "command: [x], readiness: {tcp: {port: 80}, periodSeconds: 1}",
             "4 unknown field `periodSeconds` (weft calls it `period`)",
         ),
-        ("command: [x], serviceAccount: A", "4 `A` is not a service account (lower-case letters, digits and -)"),
+        (
+            "command: [x], serviceAccount: A",
+            "4 `A` is not a service account (use lower-case letters, digits and -)",
+        ),
     ],
 )
 def test_reports_what_is_wrong(spec, problem):
@@ -156,10 +159,13 @@ def test_reports_what_is_wrong(spec, problem):
 @pytest.mark.parametrize(
     ("annotation", "problem"),
     [
-        ("traffic.sidecar.istio.io/excludeOutboundPorts: 'a'", "3 `a` is not a port (numbers, separated by commas)"),
+        (
+            "traffic.sidecar.istio.io/excludeOutboundPorts: 'a'",
+            "3 `a` is not a port (write numbers, separated by commas)",
+        ),
         (
             "traffic.sidecar.istio.io/excludeOutboundIPRanges: 'a'",
-            "3 `a` is not a CIDR range (such as 10.0.0.0/8,192.168.0.0/16)",
+            "3 `a` is not a CIDR range (write ranges such as 10.0.0.0/8,192.168.0.0/16)",
         ),
         ("sidecar.istio.io/inject: maybe", '3 `sidecar.istio.io/inject` must be true or false, not "maybe"'),
         (

@@ -66,7 +66,7 @@ def test_the_hint_for_an_annotation_does_not_suggest_a_boolean():
 
 def test_a_duplicate_key_is_reported_with_both_lines():
     assert flaws("a: 1\nb: 2\na: 3\n") == [
-        (3, "`a` is set twice, here and on line 1", "YAML would silently use the last value; keep one of them")
+        (3, "`a` is set twice, here and on line 1", "keep only one of the two: YAML would silently use the last value")
     ]
 
 
@@ -98,14 +98,14 @@ def test_an_open_bracket_is_reported():
 
 
 def test_nesting_is_bounded():
-    assert error("[" * 100_000).what == f"nested deeper than {MOST_DEPTH} levels"
+    assert error("[" * 100_000).what == f"the document is nested deeper than {MOST_DEPTH} levels"
 
 
 def test_aliases_of_aliases_do_not_explode():
     bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"{new}: &{new} [{', '.join(['*' + old] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
     )
-    assert "values in one document" in error(bomb).what
+    assert "the document has more than" in error(bomb).what
 
 
 def test_an_anchor_inside_itself_is_an_error():

@@ -71,7 +71,7 @@ def test_a_duplicate_key_breaks_only_its_own_object():
     assert [(each.key, each.usable) for each in reading.broken] == [(ObjectKey("Service", "default", "a"), False)]
     assert not reading.unidentified
     assert told(reading) == [
-        "5 `metadata` is set twice, here and on line 3 (YAML would silently use the last value; keep one of them)"
+        "5 `metadata` is set twice, here and on line 3 (keep only one of the two: YAML would silently use the last value)"
     ]
 
 

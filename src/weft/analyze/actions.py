@@ -1,6 +1,6 @@
-"""Findings about settings of routes that are probably mistakes: tries that outlast the request, faults on every
-request, mirrors and redirects to the same destination, weights that do not add up to 100, destinations without a
-port."""
+"""Findings about settings of routes that are probably mistakes: a `perTryTimeout` that is not below `timeout`,
+faults on every request, mirrors and redirects to the route's own destination, weights that do not add up to 100,
+destinations without a port."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def _of_repeats(route: HttpRoute) -> Iterator[_Flaw]:
 
 
 def _may_repeat(match: HttpMatch) -> bool:
-    """Whether requests that match may be repeated: the method is idempotent, or is matched by a prefix or regular
-    expression, which is not analyzed."""
+    """Whether requests that match may safely be sent twice: the method is idempotent, or is matched by a prefix or
+    regular expression, which is not analyzed."""
     method = match.method
     return method is not None and (method.kind is not MatchKind.EXACT or method.value in _IDEMPOTENT)
 
@@ -94,7 +94,7 @@ def _of_methods(matches: tuple[HttpMatch, ...]) -> Iterator[_Flaw]:
 
 def _of_fault(route: HttpRoute) -> Iterator[_Flaw]:
     delay, abort = (route.fault.delay, route.fault.abort) if route.fault else (None, None)
-    hint = "if the test is over, remove it"
+    hint = "if the test is over, remove the `fault`"
     chosen = bool(route.match) and all(map(_is_by_caller, route.match))
     if abort is not None and abort.percentage >= _WHOLE and not route.match:
         yield "WFT0116", "fault.abort", "every request is aborted here: none reaches the service", hint
@@ -105,8 +105,8 @@ def _of_fault(route: HttpRoute) -> Iterator[_Flaw]:
 
 
 def _is_by_caller(match: HttpMatch) -> bool:
-    """Whether the match needs headers, query parameters or source labels that callers choose, so that a fault is
-    limited to requests that opt in."""
+    """Whether the match needs a header, query parameter or source label. Callers choose these, so a fault of the
+    route affects only requests that opt in."""
     return bool(match.headers or match.without_headers or match.query_params or match.source_labels)
 
 
@@ -131,11 +131,11 @@ def _of_redirect(route: HttpRoute, above: tuple[HttpRoute, ...]) -> Iterator[_Fl
         return  # the redirected request matches another route
     if any(_takes(match, path) and _asks_path_only(match) for match in route.match or (HttpMatch(),)):
         what = f"this redirects to {path}, which this route matches again: clients run into a redirect loop"
-        yield "WFT0123", "redirect", what, f"put a route for {path} above it"
+        yield "WFT0123", "redirect", what, f"put a route for {path} above this one"
 
 
 def _takes(match: HttpMatch, path: str) -> bool:
-    """Whether a request with this path may match."""
+    """Whether a request with this path may fulfil the match."""
     uri = match.uri
     if uri is None:
         return True
@@ -146,8 +146,8 @@ def _takes(match: HttpMatch, path: str) -> bool:
 
 
 def _asks_path_only(match: HttpMatch) -> bool:
-    """Whether the match depends on the path only. With other conditions, the redirected request may not match again:
-    it may have a cookie, or another method."""
+    """Whether the match has conditions on the path only. If it has others, such as a cookie or a method, a
+    redirected request may not match again."""
     regex = match.uri is not None and match.uri.kind is MatchKind.REGEX
     named = match.headers or match.without_headers or match.query_params
     return not (regex or named or match.method or match.authority or match.scheme)
@@ -186,8 +186,9 @@ def _ways(route: HttpRoute, routing: VirtualService, handing: dict[tuple[str, st
 
 
 def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Flaw]:
-    """Findings about destinations without a port for which calls fail. Such a destination is called at the port that
-    the caller called, or at its only port; a finding results if it has several ports and not the called one."""
+    """Findings about destinations that name no port and cannot be called. Such a destination is called at its only
+    port or, if it has several ports, at the port that the caller called. A finding is reported if it has several
+    ports, but not the called one."""
     aims = [
         *(
             (f"route[{at}].destination", each.destination, "these calls fail with 503")
@@ -213,7 +214,7 @@ def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Fla
 
 
 def _called(met: tuple[HttpRoute, ...], routing: VirtualService, facts: Facts) -> set[int]:
-    """The ports at which HTTP requests can match these routes, at sidecars and at gateways."""
+    """The ports at which HTTP requests can match all routes in `met`, at sidecars and at gateways."""
     numbers: set[int] = set()
     for name in routing.gateways:
         gateway = facts.gateways.get(name)
@@ -232,7 +233,8 @@ def _called(met: tuple[HttpRoute, ...], routing: VirtualService, facts: Facts) -
 
 
 def _comes(route: HttpRoute, gateway: str, port: int) -> bool:
-    """Whether a request to this port at a gateway, or at a sidecar (`mesh`), may match the route."""
+    """Whether a request to this port can match the route. `gateway`: the Gateway that receives the request, or
+    `mesh` for a sidecar."""
     return not route.match or any(
         (not match.gateways or gateway in match.gateways) and match.port in (0, port) for match in route.match
     )

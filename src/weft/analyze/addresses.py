@@ -72,7 +72,8 @@ def _never_chosen(facts: Facts) -> set[str]:
 
 
 def _is_chosen(routing: VirtualService, host: str) -> bool:
-    """Whether a proxy chooses among the pods of a headless service: at gateways, and for routes of other hosts."""
+    """Whether a proxy chooses the pod when a route of `routing` leads to the headless service `host`. Gateways do,
+    and so do sidecars if the route belongs to another host; otherwise the application has chosen the pod."""
     return host not in routing.hosts or any(gateway != "mesh" for gateway in routing.gateways)
 
 

@@ -1,5 +1,5 @@
-"""Findings for Gateway API objects: one for each condition that does not hold, with the message that the object's
-status on a cluster has."""
+"""Findings for Gateway API objects: one for each status condition that is not fulfilled, with the same message that
+the condition has in the object's status on a cluster."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _of_listeners(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:
 def _of_proxies(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:
     key = outcome.gateway
     if facts.runs and not facts.selected(key.namespace, ((GATEWAY_NAME, key.name),)):
-        what = f"no workload of {key.namespace} has the label {GATEWAY_NAME}: {key.name}: no proxy serves this"
+        what = f"no workload of {key.namespace} has the label {GATEWAY_NAME}: {key.name}: no proxy serves this Gateway"
         yield finding("WFT0905", outcome.origin, "metadata.name", what, "run a gateway with that label")
 
 

@@ -139,14 +139,14 @@ def _account(value: str, known: _Known) -> tuple[str, str, str]:
 
 
 def _matches(value: str, text: str) -> bool:
-    """Whether `value` matches `text` as in a policy's principals: `x`, `x*`, `*x`, `*`."""
+    """Whether `text` matches the pattern `value` by the rules for `principals` of a policy: `x`, `x*`, `*x` or `*`."""
     if value.startswith("*"):
         return text.endswith(value[1:])
     return text.startswith(value[:-1]) if value.endswith("*") else text == value
 
 
 def _like(value: str, text: str) -> bool:
-    """Whether `value` matches `text` as in a policy's namespaces: `*` at any place."""
+    """Whether `text` matches the pattern `value` by the rules for `namespaces` of a policy: `*` may be at any place."""
     first, *others = value.split("*")
     if not others:
         return text == first

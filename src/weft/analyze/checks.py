@@ -43,381 +43,463 @@ RETIRED: frozenset[str] = frozenset({"WFT0103"})
 _CHECKS: tuple[Check, ...] = (
     # Parsing
     Check("WFT0001", ERROR, "An object or a file is rejected",
-          "It cannot be parsed, or a value in it is invalid. The last valid version stays in effect; a policy that "
-          "was never valid denies all callers.", ("IST0106", "IST0122")),
+          "The object or file cannot be parsed, or one of its values is invalid. The object's last valid version "
+          "stays in effect; an AuthorizationPolicy or RequestAuthentication that was never valid denies all callers.",
+          ("IST0106", "IST0122")),
     Check("WFT0002", WARNING, "A field is ignored, deprecated, or means something else than it seems",
-          "The object is in effect without it.", ("IST0133", "IST0002")),
-    Check("WFT0003", WARNING, "A kind that changes how a mesh behaves, and that weft ignores",
+          "The rest of the object is in effect; the message names the field and what is done instead.",
+          ("IST0133", "IST0002")),
+    Check("WFT0003", WARNING, "weft ignores a kind that changes how a mesh behaves",
           "An EnvoyFilter, a WasmPlugin or a ProxyConfig has no effect. Use Istio's typed resources instead, or keep "
-          "the control plane that supports it."),
+          "the control plane that supports these kinds."),
     # Routes
     Check("WFT0101", WARNING, "A VirtualService is for a host that does not exist",
-          "No Service or ServiceEntry has the host: its http routes apply only to requests of callers that resolve "
-          "the name anyway, and its tls and tcp routes are never used. "
-          "Often a misspelled name, or a name with a dot that is not fully qualified.", ("IST0101",)),
+          "No Service or ServiceEntry has the host: the VirtualService's http routes apply only to requests of "
+          "callers that resolve the name anyway, and its tls and tcp routes are never used. Often the name is "
+          "misspelled, or has a dot but is not fully qualified.", ("IST0101",)),
     Check("WFT0102", WARNING, "A VirtualService names a Gateway that does not exist",
-          "No gateway serves its routes, and a match on that Gateway never applies. `mesh` stands for all sidecars.",
+          "No gateway uses the VirtualService's routes for that Gateway, and a match on that Gateway never applies. "
+          "The name `mesh` stands for all sidecars.",
           ("IST0101",)),
     Check("WFT0104", WARNING, "A route leads to a host that does not exist",
-          "Requests sent there fail with 503, connections are closed.", ("IST0101",)),
+          "Requests to that host fail with 503, and connections to it are closed.", ("IST0101",)),
     Check("WFT0105", WARNING, "A route leads to a host that is not exported to its callers",
-          "The `exportTo` of the host does not include their namespace: requests sent there fail with 503. A host that "
-          "only a Sidecar hides can still be reached through a route of a visible host."),
+          "The `exportTo` of the host does not include the namespace of the callers, so their requests to the host "
+          "fail with 503. A host that only a Sidecar hides can still be reached through a route of a visible host."),
     Check("WFT0106", WARNING, "A route leads to a port that the destination does not have",
-          "Requests sent there fail with 503."),
+          "Requests to that port fail with 503."),
     Check("WFT0107", WARNING, "A route leads to a subset that no DestinationRule defines",
-          "Requests sent there fail with 503. Define it in the `subsets` of a DestinationRule for that host.",
+          "Requests to that subset fail with 503. Define the subset in the `subsets` of a DestinationRule for the "
+          "host.",
           ("IST0101",)),
     Check("WFT0108", WARNING, "Two VirtualServices have http routes for one host",
-          "Sidecars use only the routes of the older one. Put the routes of one host into one VirtualService, or "
-          "delegate.", ("IST0109",)),
+          "Sidecars use only the routes of the older VirtualService. Put all routes of the host into one "
+          "VirtualService, or let that one delegate to the others.", ("IST0109",)),
     Check("WFT0109", WARNING, "A delegated route is left out",
-          "The delegate does not exist, has hosts of its own, is not exported to the root's namespace or delegates "
-          "further, or its match is not within that of the root's route."),
+          "The route is left out because its delegate does not exist, has hosts of its own, is not exported to the "
+          "namespace of the delegating VirtualService, or delegates further; or because the delegate's match is not "
+          "within that of the delegating route."),
     Check("WFT0110", WARNING, "A header's value names a command operator that Envoy does not know",
-          "It is sent literally. Write a percent sign as `%%`."),
+          "The value is sent literally. To send a percent sign, write `%%`."),
     Check("WFT0111", WARNING, "A route is never used",
-          "A route above it matches every request that it matches. Put the narrower one first.", ("IST0130",)),
+          "A route above this one matches every request that this one matches. Put the narrower route first.",
+          ("IST0130",)),
     Check("WFT0112", WARNING, "A match is covered by a route above it",
-          "This match of the route never applies.", ("IST0131",)),
+          "A route or match above this match already matches every request that this match would, so this match never "
+          "applies. Remove it.", ("IST0131",)),
     Check("WFT0113", INFO, "The weights of a route do not add up to 100",
-          "They are shares of their sum: 90 and 5 are 94.7 % and 5.3 %."),
+          "Each destination gets the share that its weight has of the sum: 90 and 5 are 94.7 % and 5.3 %."),
     Check("WFT0114", WARNING, "A route names no port, and the destination does not have the one that was called",
-          "It has several others, and the route does not select one: requests fail with 503, and mirrored copies are "
-          "not sent.", ("IST0112",)),
+          "The destination has several ports, but not the called one, and the route does not select one of them: "
+          "requests fail with 503, and mirrored copies are not sent. Name the port in the route's destination.",
+          ("IST0112",)),
     Check("WFT0115", WARNING, "One try may last as long as the whole request",
-          "`perTryTimeout` is not below `timeout`: the request times out before it is retried."),
+          "`perTryTimeout` is not below `timeout`, so the request times out before a slow try is retried."),
     Check("WFT0116", INFO, "A fault aborts every request",
-          "`fault.abort` at 100 % on a route without a match: no request reaches the service. Right for a "
-          "test, and easily left behind."),
+          "`fault.abort` is 100 % on a route without a match, so no request reaches the service. If the test is over, "
+          "remove the `fault`."),
     Check("WFT0117", WARNING, "Requests are mirrored to their own destination",
-          "The same host and subset gets each request twice. Mirror to another subset or host."),
+          "The destination gets each request twice. Mirror to another subset or host."),
     Check("WFT0118", WARNING, "A match is for a port that the host does not have",
-          "The match never applies."),
+          "The match never applies. Correct its `port`."),
     Check("WFT0119", WARNING, "A match is for callers that do not exist",
-          "No workload has the `sourceLabels`, or no workload runs in the `sourceNamespace`: the match never applies."),
-    Check("WFT0120", WARNING, "Routes of a kind that the host's ports do not carry",
-          "`http` routes apply to HTTP ports only, `tls` to TLS and HTTPS, `tcp` to all others: here they are never "
-          "used, or a match is for a port that carries another protocol. Often the name of the Service's port lacks "
-          "its protocol. At a gateway, a server that passes TLS through uses `tls` routes only, one that terminates "
-          "HTTPS `http`, one that terminates TLS or carries TCP `tcp`.", ("IST0118",)),
-    Check("WFT0121", WARNING, "A VirtualService without hosts, and no other delegates to it",
-          "Without hosts it is a delegate, and no route of another VirtualService delegates to it: it is never used."),
+          "No workload has the `sourceLabels`, or no workload runs in the `sourceNamespace`, so the match never "
+          "applies."),
+    Check("WFT0120", WARNING, "Routes of a kind that the host's ports do not use",
+          "HTTP ports use only `http` routes, TLS and HTTPS ports only `tls` routes, all other ports only `tcp` "
+          "routes. The routes of the VirtualService are of another kind, or a match is for a port of another kind, so "
+          "they are never used. Often the name of the Service's port does not begin with its protocol. At a gateway, "
+          "a server that passes TLS through uses only `tls` routes, a server that terminates HTTPS only `http` "
+          "routes, and a server that terminates TLS or carries TCP only `tcp` routes.", ("IST0118",)),
+    Check("WFT0121", WARNING, "A VirtualService has no hosts, and no other VirtualService delegates to it",
+          "A VirtualService without hosts is a delegate. No route of another VirtualService delegates to this one, so "
+          "it is never used. Add `hosts`, or a route with a `delegate` that names this VirtualService."),
     Check("WFT0122", WARNING, "A Gateway does not serve a VirtualService's host",
-          "The Gateway serves other hosts, or accepts routes for this one only from another namespace: these routes "
-          "are never used there.", ("IST0132",)),
+          "The Gateway serves other hosts, or accepts routes for this host only from another namespace, so the "
+          "VirtualService's routes for the host are never used at that Gateway.", ("IST0132",)),
     Check("WFT0123", WARNING, "A redirect leads back to the same URL",
-          "It changes neither path, host, port nor scheme of what it matches: clients run into a redirect loop."),
+          "The redirect changes neither host, port nor scheme, and its own route matches the new path again, so "
+          "clients run into a redirect loop. Put a route for the new path above the redirect."),
     Check("WFT0124", WARNING, "A route matches a method in lower case",
-          "Methods are case-sensitive, and every client sends GET, POST and the like in upper case: the route is never "
+          "Methods are case-sensitive, and clients send GET, POST and the like in upper case, so the route is never "
           "used. Write the method in upper case."),
     Check("WFT0125", INFO, "A fault applies to every request of a route",
-          "Each of them is delayed or aborted, whatever the caller. If the test is over, remove the `fault`; if it is "
-          "not, match a header that only the test sends."),
+          "Every request of the route is delayed or aborted, whatever its caller. If the test is over, remove the "
+          "`fault`; if it is not, match a header that only the test sends."),
     Check("WFT0126", INFO, "A POST may be processed twice",
           "`retryOn` repeats a request after 5xx, gateway-error or reset, when the server may already have processed "
-          "it, and the route is not limited to idempotent methods. Match those in a route of their own, or retry only "
-          "requests that never reached the server."),
+          "the request, and the route is not limited to idempotent methods. Retry only idempotent methods, which a "
+          "route of their own can match, or only requests that never reached the server."),
     # Traffic policy
     Check("WFT0201", WARNING, "A DestinationRule is for a host that does not exist",
-          "The rule has no effect.", ("IST0101",)),
+          "No Service or ServiceEntry has the host, so the rule has no effect.", ("IST0101",)),
     Check("WFT0202", WARNING, "A subset is empty",
-          "No workload behind the host has its labels: calls to it fail."),
+          "No workload of the host has the subset's labels, so calls to the subset fail."),
     Check("WFT0203", WARNING, "A DestinationRule is for callers that do not exist",
-          "No workload of its namespace has the labels of `workloadSelector`.", ("IST0127",)),
+          "No workload of the rule's namespace has the labels of `workloadSelector`, so the rule has no effect.",
+          ("IST0127",)),
     Check("WFT0204", WARNING, "Two DestinationRules of one namespace contradict each other about one host",
-          "Rules for one host are merged: the subsets of all, and the traffic policy of the oldest that has one. If "
-          "two subsets have the same name, the older rule's is used. Merge both into one rule."),
+          "Rules for one host are merged: all their subsets are used, but only the traffic policy of the oldest rule "
+          "that has one, and of two subsets with the same name only that of the older rule. Merge both rules into "
+          "one."),
     Check("WFT0205", WARNING, "The server's certificate is not verified",
-          "With `insecureSkipVerify` proxies accept any certificate.", ("IST0128", "IST0129")),
+          "With `insecureSkipVerify`, proxies accept any certificate. Set `caCertificates` instead.",
+          ("IST0128", "IST0129")),
     Check("WFT0206", WARNING, "The name in the server's certificate is not verified",
-          "Proxies accept any certificate that the CA has signed. Set `sni` or `subjectAltNames`."),
+          "Proxies accept any certificate that the CA has signed, for whatever host. Set `sni` or `subjectAltNames`."),
     Check("WFT0207", WARNING, "Calls in plaintext to workloads that accept only mutual TLS",
-          "`tls.mode: DISABLE` against a STRICT PeerAuthentication: the calls fail.", ("IST0113",)),
+          "The rule has `tls.mode: DISABLE`, and a PeerAuthentication of the workloads is STRICT, so the calls fail. "
+          "Leave `tls` out: proxies use mutual TLS automatically.", ("IST0113",)),
     Check("WFT0208", WARNING, "TLS without the mesh's certificate to a workload of the mesh",
-          "`tls.mode: SIMPLE` towards a sidecar: the calls fail. Leave `tls` out.", ("IST0113",)),
+          "The rule has `tls.mode: SIMPLE`, and the sidecar of the workload accepts only mutual TLS with a "
+          "certificate of the mesh, or expects plaintext HTTP, so the calls fail. Leave `tls` out: proxies use mutual "
+          "TLS automatically.", ("IST0113",)),
     Check("WFT0209", WARNING, "Mutual TLS to a workload without a proxy",
-          "`tls.mode: ISTIO_MUTUAL`, and the workload has no proxy to terminate it: the calls fail. A gateway accepts "
-          "it where the mode of its own server is ISTIO_MUTUAL."),
+          "The rule has `tls.mode: ISTIO_MUTUAL`, and the workload has no proxy that could terminate the TLS, so the "
+          "calls fail. A gateway terminates it only if the `tls.mode` of the gateway's own server is ISTIO_MUTUAL. "
+          "Leave `tls` out."),
     Check("WFT0210", WARNING, "Mutual TLS to workloads that have it disabled",
-          "`tls.mode: ISTIO_MUTUAL` against a PeerAuthentication of mode DISABLE: the calls fail.", ("IST0113",)),
+          "The rule has `tls.mode: ISTIO_MUTUAL`, and a PeerAuthentication of the workloads has the mode DISABLE, so "
+          "the calls fail. Leave `tls` out, or set the PeerAuthentication to PERMISSIVE.", ("IST0113",)),
     Check("WFT0211", WARNING, "Only some workloads behind a headless service accept mutual TLS",
-          "Callers call it by address, and an address does not show whether the workload accepts mutual TLS: all of "
-          "them are called in plaintext."),
-    Check("WFT0212", WARNING, "A rule for a port that the host does not have",
+          "Callers of a headless service call a workload by its address, and an address does not show whether the "
+          "workload accepts mutual TLS, so all workloads of the service are called in plaintext. Give all of them a "
+          "proxy, or none."),
+    Check("WFT0212", WARNING, "A DestinationRule has settings for a port that the host does not have",
           "The entry of `portLevelSettings` has no effect."),
-    Check("WFT0213", WARNING, "A consistent hash over something that no connection there has",
-          "Only HTTP has headers, cookies and query parameters, and no port that this applies to carries HTTP: "
-          "connections are not balanced by it."),
+    Check("WFT0213", WARNING, "A consistent hash uses a header, cookie or query parameter where no port carries HTTP",
+          "Only HTTP has headers, cookies and query parameters, and no port that the hash applies to carries HTTP, so "
+          "the hash has no effect. Use `useSourceIp`."),
     Check("WFT0214", WARNING, "A certificate file of a DestinationRule cannot be used",
-          "It does not exist, or a proxy cannot read it: calls fail."),
+          "The file does not exist, or the proxy cannot read it, so calls that use the rule fail."),
     Check("WFT0215", WARNING, "Locality failover without outlier detection",
-          "`failover` and `failoverPriority` need `outlierDetection`, which detects unhealthy endpoints: without it "
-          "all endpoints are called alike."),
+          "`failover` and `failoverPriority` need `outlierDetection`, which detects unhealthy endpoints. Without it, "
+          "there is no failover, and the endpoints of all localities are called alike."),
     Check("WFT0216", WARNING, "`distribute` sends calls to localities without endpoints",
-          "`distribute` sends the calls from a locality only to localities that no endpoint is in: they fail."),
-    Check("WFT0217", WARNING, "A tunnel that requests or connections do not go through",
-          "`tunnel` is for connections: of tcp and tls routes, and of ports that carry no HTTP. Requests of an http "
-          "route are sent to the host itself, as if it were their destination."),
+          "`distribute` sends the calls from a locality only to localities that have no endpoint of the host, so "
+          "these calls fail."),
+    Check("WFT0217", WARNING, "Requests or connections do not use a DestinationRule's tunnel",
+          "Only connections use a `tunnel`: those of tcp and tls routes, and those of ports that carry no HTTP. "
+          "Requests of an http route do not use it: they are sent to the host of the rule, which is the tunnel's "
+          "proxy, as if that host were their destination."),
     Check("WFT0218", WARNING, "The destinations of one route have different tunnels",
-          "A proxy opens one tunnel for all connections of a route: that of the first destination."),
+          "A proxy opens only one tunnel per route, that of the first destination, and all connections of the route "
+          "use it. Configure the same tunnel for all destinations."),
     Check("WFT0219", WARNING, "The Secret of a DestinationRule does not exist",
-          "`credentialName` names a Secret in the namespace of the callers, which are gateways, or the workloads "
-          "that `workloadSelector` selects. Where it is missing, or lacks what the mode needs, their calls fail with "
-          "503.", ("IST0101",)),
-    Check("WFT0220", WARNING, "A route to a subset of a host that is called by address",
-          "Callers of a headless service, and of a host with `resolution: NONE`, choose the address themselves: the "
-          "sidecar calls it whether it is in the subset or not. Routes of another host do choose among the pods of a "
-          "headless service."),
+          "`credentialName` names a Secret in the namespace of the callers, which are gateways, or the workloads that "
+          "`workloadSelector` selects. If that Secret does not exist, or lacks what the TLS mode needs, the callers' "
+          "requests fail with 503.", ("IST0101",)),
+    Check("WFT0220", WARNING, "A route leads to a subset of a host that is called by address",
+          "Callers of a headless service, and of a host with `resolution: NONE`, choose the address themselves, and "
+          "the sidecar calls that address whether or not it is in the subset. Only routes of another host choose "
+          "among the pods of a headless service."),
     Check("WFT0221", WARNING, "Load balancing for a host that is called by address",
-          "For a headless service, and a host with `resolution: NONE`, sidecars call the address that the "
-          "application chose: `loadBalancer` has no effect, nor have `warmup` and a hash."),
+          "For a headless service, and for a host with `resolution: NONE`, sidecars call the address that the "
+          "application chose, so `loadBalancer` has no effect, including `warmup` and `consistentHash`."),
     Check("WFT0222", WARNING, "HTTP settings for ports that carry no HTTP",
-          "`connectionPool.http` configures how requests are sent, and no port that it applies to is HTTP: its "
-          "`idleTimeout`, "
-          "`maxRequestsPerConnection`, `maxConcurrentStreams`, `h2UpgradePolicy` and `useClientProtocol` have no "
-          "effect. The settings for connections are in `connectionPool.tcp`; if a port does carry HTTP, begin its "
-          "name with http."),
-    Check("WFT0223", WARNING, "`maxRetries` beside a retry budget",
-          "With a `retryBudget`, which limits retries to a share of the active requests, `maxRetries` has no "
-          "effect. Keep one of the two."),
-    Check("WFT0224", WARNING, "TLS inside TLS",
-          "A rule, or a BackendTLSPolicy, makes proxies originate TLS to a port to which the callers' own TLS is "
-          "passed through: by a `tls` route, a TLSRoute of a listener in mode Passthrough, or because the port is "
-          "declared as TLS or HTTPS. The server finds a second handshake inside the connection, and the callers' "
-          "handshakes fail. Terminate the callers' TLS at the gateway, or originate none."),
+          "`connectionPool.http` configures how requests are sent, and no port that it applies to carries HTTP, so "
+          "its `idleTimeout`, `maxRequestsPerConnection`, `maxConcurrentStreams`, `h2UpgradePolicy` and "
+          "`useClientProtocol` have no effect. The settings for connections are in `connectionPool.tcp`; if a port "
+          "does carry HTTP, begin its name with http."),
+    Check("WFT0223", WARNING, "`maxRetries` is set together with a retry budget",
+          "A `retryBudget` limits retries to a share of the active requests, and with it, `maxRetries` has no effect. "
+          "Keep either `retryBudget` or `maxRetries`."),
+    Check("WFT0224", WARNING, "A proxy originates TLS for connections that are already TLS",
+          "A DestinationRule or a BackendTLSPolicy makes proxies originate TLS to a port, and the callers' own TLS is "
+          "passed through to the same port: by a `tls` route, by a TLSRoute of a listener in mode Passthrough, or "
+          "because the port is declared as TLS or HTTPS. The server finds a second handshake inside the connection, "
+          "so the callers' handshakes fail. Terminate the callers' TLS at the gateway, or configure no TLS for that "
+          "port."),
     # Services
     Check("WFT0301", WARNING, "A service selects no workload",
-          "No workload of its namespace has its labels: calls to it fail.", ("IST0127",)),
+          "No workload of the service's namespace has the labels of its selector, so calls to the service fail.",
+          ("IST0127",)),
     Check("WFT0302", WARNING, "The `targetPort` of a service is a port name that no workload has",
-          "Calls to that port fail."),
+          "Calls to that port of the service fail. Correct `targetPort`, or name the workload's port."),
     Check("WFT0303", WARNING, "The `targetPort` of a service is a port that no workload declares",
-          "The Workloads behind it list their ports, and this is none of them."),
+          "The Workloads of the service list their ports, and `targetPort` is none of them, so calls to the service "
+          "fail if no workload listens on that port. Correct `targetPort`, or add the port to the Workload."),
     Check("WFT0304", WARNING, "Two Services have one address",
-          "Proxies cannot tell which of them is called."),
+          "Proxies cannot tell which of the two Services is called, so calls to one may reach the other. Give one of "
+          "the Services another `clusterIP`, or remove it."),
     Check("WFT0305", WARNING, "A service's port is reserved for the proxy",
-          "It cannot be reached through a sidecar."),
-    Check("WFT0306", WARNING, "A port that takes every connection to its number",
-          "It is not HTTP or TLS and the host has no address, so only the port number distinguishes its connections "
-          "from others. List `addresses`.", ("IST0134",)),
+          "The sidecar itself uses that port number, so it cannot forward calls to the service's port. Use another "
+          "service port."),
+    Check("WFT0306", WARNING, "A port gets every connection to its number, whatever the host",
+          "The port is not HTTP or TLS, and its host has no address, so only the port number distinguishes its "
+          "connections from those of other hosts. List the host's `addresses`.", ("IST0134",)),
     Check("WFT0307", INFO, "A port does not declare its protocol",
-          "Proxies detect it from the first bytes of each connection, which costs time, and a server that sends first "
-          "is delayed. Begin its name with the protocol (`http-web`), or set `appProtocol`.", ("IST0118",)),
+          "Proxies detect the protocol from the first bytes of each connection. That takes time, and delays "
+          "connections on which the server sends first. Begin the port's name with the protocol (`http-web`), or set "
+          "`appProtocol`.", ("IST0118",)),
     Check("WFT0308", WARNING, "One port of a workload is HTTP to one service and not to another",
-          "A caller's proxy sends which service was called, and both work. But calls through the service that is not "
-          "HTTP have no routes, policies do not see their path or method, and HTTP can be disguised as raw TCP there. "
-          "For callers without a proxy it is unknown which service was called.",
+          "A caller's proxy sends which service was called, so calls through both services work. But calls through "
+          "the service that is not HTTP have no routes, policies do not see their path or method, and an HTTP request "
+          "that is disguised as raw TCP bypasses HTTP policies. For callers without a proxy, it is unknown which "
+          "service was called. Declare the same protocol in both services.",
           ("IST0116",)),
     Check("WFT0309", WARNING, "A port is declared as HTTP, and its number is a database's",
-          "3306, 5432, 6379, 27017 and the like usually carry another protocol; parsed as HTTP, it is "
-          "rejected. Begin the name with tcp, mysql, redis or mongo."),
+          "Ports such as 3306, 5432, 6379 and 27017 usually carry the protocol of a database, and proxies that parse "
+          "it as HTTP reject it. Begin the port's name with tcp, mysql, redis or mongo."),
     Check("WFT0310", WARNING, "ExternalName services form a loop",
-          "Each is only an alias of the next: the name never resolves."),
+          "Each service is only an alias of the next one, so none of the names ever resolves. Let one of them name a "
+          "host with endpoints."),
     Check("WFT0311", WARNING, "A service is exposed outside the mesh, and its workloads accept only mutual TLS",
-          "Clients outside the mesh that call a NodePort or a load balancer have no certificate of the mesh and are "
-          "rejected."),
+          "Clients outside the mesh that call the service's NodePort or load balancer have no certificate of the "
+          "mesh, so their calls are rejected. Put a gateway in front of the service, or set the port to PERMISSIVE in "
+          "`portLevelMtls`."),
     Check("WFT0312", WARNING, "A host is defined twice",
-          "A ServiceEntry for a host that a Service or another ServiceEntry of its namespace has: the first one "
-          "decides, and the ports and endpoints of this one are not used."),
+          "A ServiceEntry has the host of a Service, or of another ServiceEntry of its namespace, which takes "
+          "precedence: the ports and endpoints of this ServiceEntry are not used. Put the ports and endpoints of one "
+          "host into one object."),
     Check("WFT0313", WARNING, "Two ServiceEntries have one address and port",
-          "Connections that are not HTTP or TLS cannot be told apart: one of the two gets all."),
+          "Proxies cannot distinguish the connections of the two ServiceEntries unless they are HTTP or TLS: one of "
+          "the ServiceEntries gets all of them. Give each its own address."),
     Check("WFT0314", WARNING, "A gRPC client without a proxy cannot call a service",
-          "It sends plaintext, and the service accepts only mutual TLS."),
+          "A gRPC client that gets its configuration by xDS, without a proxy, sends plaintext, and the service or its "
+          "DestinationRule requires TLS. Call the service through a sidecar, or set its PeerAuthentication to "
+          "PERMISSIVE."),
     Check("WFT0315", WARNING, "A ServiceEntry with `resolution: STATIC` has no endpoints",
-          "With `resolution: STATIC`, `endpoints` or a `workloadSelector` list the endpoints: without them, calls "
-          "fail."),
-    Check("WFT0316", INFO, "A WorkloadEntry that no service selects",
-          "No calls are sent to it."),
+          "With `resolution: STATIC`, only `endpoints` or a `workloadSelector` can give the host endpoints, and the "
+          "ServiceEntry has neither, so calls to the host fail."),
+    Check("WFT0316", INFO, "No service selects a WorkloadEntry",
+          "No calls are sent to the WorkloadEntry. Select its labels with the `workloadSelector` of a ServiceEntry."),
     Check("WFT0317", WARNING, "No pod behind a service is ready",
-          "Pods exist, but none passes its readiness probe: calls fail with 503.", live=True),
-    Check("WFT0318", WARNING, "Two ports of one service lead to one port, as different protocols",
-          "A caller's proxy sends which port was called, and both work. But calls through the port that is not HTTP "
-          "have no routes, and policies do not see their path or method."),
+          "The service has pods, but none of them passes its readiness probe, so calls to the service fail with 503.",
+          live=True),
+    Check("WFT0318", WARNING, "Two ports of one service lead to one port of the workload, as different protocols",
+          "A caller's proxy sends which port was called, so calls through both ports work. But calls through the port "
+          "that is not HTTP have no routes, and policies do not see their path or method. Declare the same protocol "
+          "for both ports."),
     Check("WFT0319", INFO, "A port is UDP, which is not intercepted",
-          "Only TCP is redirected to the proxies. UDP is sent as without a mesh: no routes, no policies, no TLS."),
+          "Only TCP is redirected to the proxies. UDP is sent as without a mesh: it has no routes, no policies and no "
+          "TLS."),
     Check("WFT0320", WARNING, "A WorkloadEntry has an address that a service which selects it cannot call",
-          "A Service, or a ServiceEntry with `resolution: STATIC`, does not resolve names, and one that does cannot "
-          "call a Unix socket. The service's other endpoints are called."),
-    Check("WFT0321", WARNING, "One port of a workload is HTTP/1.1 in one place and HTTP/2 in another",
-          "Between proxies the two cannot be told apart: the workload gets the version that the oldest Service "
-          "declares, or the first port of one. gRPC fails where that is HTTP/1.1, and an application that supports "
-          "only HTTP/1.1 fails where it is HTTP/2. For an application that supports both, set `useClientProtocol` in "
-          "a DestinationRule: it then gets the version of each caller."),
+          "A Service, or a ServiceEntry with `resolution: STATIC`, does not resolve names, so it cannot call a "
+          "WorkloadEntry whose address is a name. A ServiceEntry that resolves names cannot call a Unix socket. The "
+          "other endpoints of the service are called."),
+    Check("WFT0321", WARNING, "One port of a workload is declared as HTTP/1.1 and as HTTP/2",
+          "Between proxies, the two declarations cannot be distinguished, so the workload gets the version that the "
+          "oldest Service declares or, if both declarations are in one Service, the version of its first port. If "
+          "that is HTTP/1.1, gRPC fails; if it is HTTP/2, an application that supports only HTTP/1.1 fails. If the "
+          "application supports both versions, set `useClientProtocol` in a DestinationRule: the application then "
+          "gets the version that each caller uses."),
     # Scope
     Check("WFT0401", WARNING, "A Sidecar imports a host that does not exist",
-          "The entry of `egress.hosts` imports nothing: the proxy does not know the host that was meant."),
+          "The entry of `egress.hosts` imports nothing, so the proxy does not know the host that was meant."),
     Check("WFT0402", WARNING, "A Sidecar imports a namespace that does not exist",
-          "The entry of `egress.hosts` imports nothing."),
+          "The entry of `egress.hosts` imports nothing, so the proxy does not know the hosts that were meant."),
     Check("WFT0403", WARNING, "A Sidecar selects no workload",
-          "No workload of its namespace has the labels of `workloadSelector`.", ("IST0127",)),
+          "No workload of the Sidecar's namespace has the labels of `workloadSelector`, so the Sidecar has no effect.",
+          ("IST0127",)),
     Check("WFT0404", WARNING, "Two Sidecars are for a whole namespace",
-          "The older one decides, the other has no effect.", ("IST0111",)),
+          "The older Sidecar is used, and the other has no effect.", ("IST0111",)),
     Check("WFT0405", WARNING, "Two Sidecars select one workload",
-          "The older one decides there, and nothing of the other is used.", ("IST0110",)),
+          "The older Sidecar is used for that workload, and no part of the other.", ("IST0110",)),
     Check("WFT0406", WARNING, "`exportTo` names a namespace that does not exist",
-          "The entry exports the object to no namespace. Often a misspelled name."),
+          "The entry exports the object to no namespace. Often the name is misspelled."),
     Check("WFT0407", WARNING, "The `egressProxy` of a Sidecar does not exist",
-          "No service has its host, or not that port: calls to hosts outside the mesh fail."),
+          "No service has the host of the `egressProxy`, or the service does not have its port, so calls to hosts "
+          "outside the mesh fail."),
     Check("WFT0408", WARNING, "A Sidecar imports a port that none of its hosts has",
-          "The `egress` listener with that port imports nothing: the proxy does not know the hosts that were meant."),
+          "The `egress` listener with that port imports nothing, so the proxy does not know the hosts that were "
+          "meant."),
     # Authentication and authorization
     Check("WFT0501", WARNING, "Two PeerAuthentications are for the same workloads",
-          "The older one decides, the other has no effect."),
-    Check("WFT0502", WARNING, "A PeerAuthentication with a selector in the root namespace",
-          "There a PeerAuthentication applies to the whole mesh; with a selector it has no effect."),
+          "The older PeerAuthentication is used, and the other has no effect."),
+    Check("WFT0502", WARNING, "A PeerAuthentication in the root namespace has a selector",
+          "In the root namespace, a PeerAuthentication applies to the whole mesh, and one with a selector has no "
+          "effect. Move it to the namespace of the workloads."),
     Check("WFT0503", WARNING, "A PeerAuthentication selects no workload",
-          "No workload of its namespace has its labels, or no workload runs there.", ("IST0127",)),
+          "No workload of the PeerAuthentication's namespace has the labels of its selector, or no workload runs in "
+          "that namespace, so the PeerAuthentication has no effect.", ("IST0127",)),
     Check("WFT0504", WARNING, "STRICT mutual TLS for workloads without a proxy",
-          "These workloads have no proxy that could reject plaintext."),
+          "The workloads have no proxy that could reject plaintext, so they still accept it."),
     Check("WFT0505", WARNING, "`portLevelMtls` names a service's port, not the workload's",
-          "The mode has no effect: write the number at which the workload itself listens."),
+          "The mode has no effect, because no call arrives at that number. Write the number of the port on which the "
+          "workload itself listens."),
     Check("WFT0506", WARNING, "`portLevelMtls` names a port that no workload declares",
-          "The mode has no effect."),
+          "The mode has no effect, because no workload has that port."),
     Check("WFT0511", WARNING, "An AuthorizationPolicy selects no workload",
-          "No workload has its labels, or no workload runs in its namespace.", ("IST0127",)),
+          "No workload has the labels of the policy's selector, or no workload runs in the policy's namespace, so the "
+          "policy has no effect.", ("IST0127",)),
     Check("WFT0512", WARNING, "A CUSTOM policy names an authorizer that does not exist",
           "Requests that the policy matches are denied. Define authorizers in `extensionProviders` of the MeshConfig.",
           ("IST0101",)),
     Check("WFT0513", WARNING, "An authorizer's service does not exist",
-          "Requests that the policy matches are denied.", ("IST0101",)),
+          "The authorizer's service, or its port, cannot be called, so requests that the policy matches are denied.",
+          ("IST0101",)),
     Check("WFT0514", WARNING, "A policy names a service's port, not the workload's",
-          "No call arrives at that number: write the one at which the workload itself listens."),
+          "No call arrives at that number, so the rule matches nothing. Write the number of the port on which the "
+          "workload itself listens."),
     Check("WFT0515", WARNING, "An ALLOW rule matches HTTP on a port that carries something else",
-          "It allows no connection there: only HTTP has hosts, paths, methods, headers and tokens."),
+          "Only HTTP has hosts, paths, methods, headers and tokens, so the rule allows no connection to that port. To "
+          "allow connections, add a rule without such conditions."),
     Check("WFT0516", WARNING, "A DENY, AUDIT or CUSTOM rule matches more on a port that does not carry HTTP",
-          "Conditions about HTTP are left out there, so the rule matches every connection that the rest of it matches. "
-          "Add `ports` to its operations. At a gateway these are the servers of TCP, and of TLS passthrough."),
-    Check("WFT0517", WARNING, "An authorizer for HTTP is to decide about other connections",
-          "It cannot be called for them, so every connection that the rule matches is denied."),
+          "On such a port, the rule's HTTP conditions (hosts, paths, methods, headers, tokens) are ignored, so the "
+          "rule matches every connection that its other conditions match. To limit the rule to HTTP, list the HTTP "
+          "ports in `ports` of its operations. At a gateway, the ports without HTTP are those of TCP servers and of "
+          "TLS passthrough servers."),
+    Check("WFT0517", WARNING, "An authorizer that supports only HTTP is used on a port that does not carry HTTP",
+          "The authorizer cannot be called for such connections, so every connection to the port that the rule "
+          "matches is denied. To limit the rule to HTTP, list the HTTP ports in `ports` of its operations, or use an "
+          "`envoyExtAuthzGrpc` authorizer."),
     Check("WFT0518", WARNING, "A policy names a port that no workload declares",
-          "No call arrives at that port: the rule matches nothing."),
+          "No call arrives at that port, so the rule matches nothing at that port."),
     Check("WFT0519", WARNING, "A rule matches callers' identities where mutual TLS is disabled",
-          "Without mutual TLS no caller has an identity: the rule matches nothing."),
+          "Without mutual TLS, no caller has an identity, so the rule matches nothing. Set the PeerAuthentication to "
+          "PERMISSIVE or STRICT."),
     Check("WFT0521", WARNING, "A policy names a trust domain that is not this mesh's",
-          "No certificate here is of that domain: the entry matches no caller. List former domains in "
-          "`trustDomainAliases`."),
+          "No certificate of this mesh has that trust domain, so the entry matches no caller. List former trust "
+          "domains in `trustDomainAliases` of the MeshConfig."),
     Check("WFT0522", WARNING, "A policy names a principal that no workload has",
-          "No workload runs with that identity: the entry matches no caller."),
+          "No workload runs with that identity, so the entry matches no caller."),
     Check("WFT0523", WARNING, "A policy names a namespace in which no workload runs",
-          "The entry matches no caller."),
+          "No caller comes from that namespace, so the entry matches no caller."),
     Check("WFT0524", WARNING, "A policy names a service account that no workload runs as",
-          "The entry matches no caller."),
+          "No caller has that service account, so the entry matches no caller."),
     Check("WFT0531", WARNING, "A policy selects workloads without a proxy",
-          "No proxy enforces it there."),
+          "Only a proxy enforces a policy, so the policy is not enforced for these workloads."),
     Check("WFT0532", WARNING, "A policy selects ports that are excluded from the proxy",
-          "Annotations exclude them from interception: no proxy enforces the policy there."),
-    Check("WFT0533", WARNING, "A rule about callers' identities, and plaintext is accepted",
-          "A caller without a certificate has no identity: no DENY rule that names callers matches it, and an ALLOW "
-          "rule for all but some callers lets it in. Make the PeerAuthentication STRICT."),
+          "Annotations exclude the ports from interception, so no proxy enforces the policy for calls to them."),
+    Check("WFT0533", WARNING, "A rule matches callers' identities where plaintext is accepted",
+          "A caller in plaintext has no certificate, and therefore no identity: no DENY rule that names callers "
+          "matches it, and an ALLOW rule for all but some callers allows it. Make the PeerAuthentication STRICT."),
     Check("WFT0541", WARNING, "A RequestAuthentication selects no workload",
-          "No workload has its labels, or no workload runs in its namespace.", ("IST0127",)),
-    Check("WFT0542", WARNING, "Keys that a pod of a local mesh cannot fetch",
-          "Its pods cannot call hosts outside the mesh: every token of the issuer gets 401. Write the keys themselves: "
-          "`jwks`."),
+          "No workload has the labels of the RequestAuthentication's selector, or no workload runs in its namespace, "
+          "so the RequestAuthentication has no effect.", ("IST0127",)),
+    Check("WFT0542", WARNING, "Pods of a mesh on one machine cannot fetch an issuer's keys",
+          "The pods of a mesh on one machine cannot call hosts outside the mesh, so they cannot fetch the keys from "
+          "`jwksUri`, and every request with a token of this issuer gets 401. Write the keys into the rule instead, "
+          "as `jwks`."),
     Check("WFT0543", WARNING, "Tokens are checked on a port whose protocol is not declared",
-          "Or whose Services declare different protocols. HTTP can be disguised as raw TCP there, and then its token "
-          "is not checked. Begin the port's name with http.", ("IST0119",)),
+          "No Service declares the port's protocol, or Services declare different protocols, so proxies detect it. An "
+          "HTTP request that is disguised as raw TCP reaches the workload, and its token is not checked. Begin the "
+          "name of the Service's port with http.", ("IST0119",)),
     Check("WFT0544", WARNING, "A policy about tokens where no RequestAuthentication checks them",
-          "Without a RequestAuthentication for the workload no request has a token: an ALLOW rule matches none."),
+          "Without a RequestAuthentication for the workload, no token is checked, and every request counts as a "
+          "request without a token: an ALLOW rule that needs a token matches no request. Add a RequestAuthentication "
+          "for the workload."),
     Check("WFT0545", WARNING, "A policy matches tokens of an issuer that no RequestAuthentication trusts",
-          "No RequestAuthentication for these workloads has the issuer: the entry of `requestPrincipals` matches "
-          "no request."),
+          "No RequestAuthentication for the policy's workloads has the issuer, so the entry of `requestPrincipals` "
+          "matches no request."),
     # Telemetry
     Check("WFT0601", WARNING, "A Telemetry names a provider that does not exist",
-          "Nothing is logged there.", ("IST0157",)),
+          "The Telemetry logs nothing to that provider. Define providers in `extensionProviders` of the MeshConfig.",
+          ("IST0157",)),
     Check("WFT0602", WARNING, "A Telemetry names a provider that weft does not support",
-          "Nothing is logged there. Use an envoyFileAccessLog, and collect the logs from there."),
+          "The Telemetry logs nothing to that provider. Use an `envoyFileAccessLog` provider, and collect the logs "
+          "from its file."),
     Check("WFT0603", WARNING, "A Telemetry selects no workload",
-          "No workload of its namespace has its labels.", ("IST0127",)),
+          "No workload of the Telemetry's namespace has the labels of its selector, so the Telemetry has no effect.",
+          ("IST0127",)),
     Check("WFT0604", WARNING, "Two Telemetries are for the same workloads",
-          "The older one decides, the other has no effect.", ("IST0159", "IST0160")),
+          "The older Telemetry is used, and the other has no effect. Merge both into one.", ("IST0159", "IST0160")),
     # The edge
     Check("WFT0701", WARNING, "A Gateway selects no workload",
-          "No workload has its labels: no gateway serves it.", ("IST0101",)),
+          "No workload has the labels of the Gateway's selector, so no proxy serves the Gateway.", ("IST0101",)),
     Check("WFT0702", WARNING, "Two Gateways have the same host and port for the same workloads",
-          "For a TLS server name, and for a TCP port, the older Gateway is served. Routes of plain HTTP are merged.",
+          "For a TLS server name, and for a TCP port, only the older Gateway is served. For plain HTTP, the routes of "
+          "both Gateways are merged.",
           ("IST0145",)),
     Check("WFT0703", WARNING, "Servers of one port have different protocols",
-          "A proxy cannot tell HTTP, TLS and TCP apart on one port of the same workloads: the oldest Gateway decides "
-          "the protocol, or without ages the first by name. The other server is left out.",
+          "A proxy cannot distinguish HTTP, TLS and TCP on one port of the same workloads. The oldest Gateway decides "
+          "the protocol or, if the Gateways have no age, the first by name; servers with another protocol are left "
+          "out. Use one port per protocol.",
           ("IST0145",)),
     Check("WFT0704", WARNING, "A server's certificate is missing",
-          "The Secret does not exist in the namespace of the gateway's pods, or lacks what the server needs: "
-          "connections to its hosts are closed until the Secret is complete. Other hosts are served.", ("IST0101",)),
+          "The Secret does not exist in the namespace of the gateway's pods, or lacks what the server needs, so "
+          "connections to the server's hosts are closed until the Secret is complete. Other hosts are served.",
+          ("IST0101",)),
     Check("WFT0705", WARNING, "A server's certificate has expired",
-          "Clients reject it."),
+          "Clients reject the certificate."),
     Check("WFT0706", WARNING, "A server's certificate is for other hosts",
-          "Clients that call the host reject it. A wildcard in a certificate stands for one label."),
+          "Clients that call the host reject the certificate. A wildcard in a certificate stands for exactly one "
+          "label of a host name."),
     Check("WFT0707", INFO, "A Gateway serves a host without routes",
-          "Every request for it gets 404, every connection is closed. Bind a VirtualService to the Gateway."),
+          "Every request for the host gets 404, and every connection to it is closed. Add the Gateway to the "
+          "`gateways` of a VirtualService for the host."),
     Check("WFT0708", WARNING, "A Gateway selects workloads that are no gateways",
-          "A sidecar serves no Gateway. On one machine a Workload has `gateway`, on a cluster a pod has the injection "
-          "template `gateway`."),
+          "Only gateways serve a Gateway; a sidecar does not. On one machine, a gateway is a Workload with the field "
+          "`gateway`; on a cluster, a pod with the injection template `gateway`."),
     Check("WFT0709", INFO, "A gateway's port is not published",
-          "The Workload publishes others of its ports on the machine. This one can only be called from within the "
-          "mesh."),
+          "The Workload publishes other ports on the machine, but not this one, so it can be called only from within "
+          "the mesh. To publish the port, add it to `publish`."),
     Check("WFT0710", WARNING, "No Gateway serves a published port",
-          "No Gateway that selects the Workload has a server at that port: connections to it are closed at once. "
-          "`port` is the gateway's own, and `hostPort` the machine's."),
+          "No Gateway that selects the Workload has a server for that port, so connections to the port are closed at "
+          "once. In `publish`, `port` is the gateway's own port, and `hostPort` the machine's."),
     # Namespaces, pods and injection
     Check("WFT0801", WARNING, "A namespace has two labels about injection",
-          "`istio-injection` overrides `istio.io/rev`, which has no effect. Keep one of them.", ("IST0123",)),
+          "The label `istio-injection` overrides `istio.io/rev`, which has no effect. Remove `istio-injection` to "
+          "select a revision; otherwise remove `istio.io/rev`.", ("IST0123",)),
     Check("WFT0802", WARNING, "A namespace's `istio-injection` is neither enabled nor disabled",
-          "Its pods get no proxy."),
+          "The pods of the namespace get no proxy. Write `enabled` or `disabled`."),
     Check("WFT0803", WARNING, "A namespace selects a revision that is not installed",
-          "Its new pods get no proxy. `weft x revision list` lists the installed ones.", live=True),
+          "New pods of the namespace get no proxy. `weft x revision list` lists the installed revisions.", live=True),
     Check("WFT0804", WARNING, "A pod has no proxy, although its namespace enables injection",
-          "It was created before the label, or while the webhook was unavailable. Restart its workload.",
+          "The pod was created before the namespace got the label, or while the webhook was unavailable. Restart the "
+          "pod's workload.",
           ("IST0103",), live=True),
     Check("WFT0805", WARNING, "A pod's proxy is of another revision than its namespace selects",
-          "It stays with that control plane until it is restarted.", live=True),
+          "The proxy stays connected to the control plane of its own revision until the pod is restarted.", live=True),
     Check("WFT0806", WARNING, "Pods have another proxy image than new ones would get",
-          "Usual after an upgrade. Restart the workloads.", ("IST0105", "IST0158"), live=True),
+          "This is usual after an upgrade. Restart the workloads of these pods.", ("IST0105", "IST0158"), live=True),
     Check("WFT0807", WARNING, "An application runs as user 1337",
-          "That user is the proxy's: the application's calls are not intercepted, so they have no mutual TLS, no "
-          "policy and no telemetry.", ("IST0144",)),
+          "User 1337 is the proxy's, so the application's calls are not intercepted: they have no mutual TLS, no "
+          "policy and no telemetry. Run the application as another user.", ("IST0144",)),
     Check("WFT0808", WARNING, "A pod on the node's network requests a proxy",
-          "With `hostNetwork` it gets none: a redirect would intercept the connections of the whole node."),
+          "A pod with `hostNetwork` gets no proxy, because the redirect to the proxy would intercept the connections "
+          "of the whole node. Remove `hostNetwork`, or the label that requests the proxy."),
     Check("WFT0809", WARNING, "An annotation or label for injection is on the wrong object",
-          "It has no effect there: it belongs on the pod, in a workload in `spec.template.metadata`.", ("IST0107",)),
-    Check("WFT0810", WARNING, "An annotation that weft does not read",
-          "It is misspelled, or an annotation of Istio that has no effect here.", ("IST0108",)),
+          "The annotation or label has an effect only on pods. Write it in the pod's `metadata`; in a Deployment or "
+          "another workload, in `spec.template.metadata`.", ("IST0107",)),
+    Check("WFT0810", WARNING, "weft does not read an annotation",
+          "The annotation is misspelled, or is an annotation of Istio that has no effect in weft.", ("IST0108",)),
     Check("WFT0811", WARNING, "An annotation's value cannot be used",
-          "The injector rejects the pod.", ("IST0125",)),
+          "The injector rejects the pod, so the pod cannot be created.", ("IST0125",)),
     Check("WFT0812", INFO, "`sidecar.istio.io/inject` is an annotation",
-          "Deprecated: the API server can select pods by a label, but not by an annotation.", ("IST0135",)),
+          "The annotation is deprecated, because the API server can select pods by a label, but not by an annotation. "
+          "Write it as a label.", ("IST0135",)),
     Check("WFT0813", WARNING, "A container listens on a port that is reserved for the proxy",
-          "15000 to 15090 are the proxy's: the one that starts later cannot listen."),
+          "Ports 15000 to 15090 are reserved for the proxy. If the container and the proxy use the same port, the one "
+          "that starts later cannot listen on it. Use another port."),
     Check("WFT0814", WARNING, "`image: auto` in a pod that is not injected",
-          "Only the injector replaces `auto` with an image: the pod cannot start.", ("IST0146", "IST0147")),
+          "Only the injector replaces `auto` with an image, so the pod cannot start without injection.",
+          ("IST0146", "IST0147")),
     Check("WFT0815", WARNING, "The API server cannot reach a webhook",
-          "Pods are created without a proxy or not at all, and objects are not validated.", ("IST0139",), live=True),
+          "Depending on the `failurePolicy` of the webhook, pods are created without a proxy or not at all, and "
+          "objects are not validated.", ("IST0139",), live=True),
     Check("WFT0816", INFO, "A namespace has no label about injection",
-          "Its pods get no proxy. Label it `istio-injection: enabled`, or `disabled` if that is intended.",
+          "The pods of the namespace get no proxy. Label the namespace `istio-injection: enabled`, or `disabled` if "
+          "that is intended.",
           ("IST0102",)),
     Check("WFT0817", WARNING, "A kind could not be read from the cluster",
-          "Your credentials do not allow it, or the API server does not respond: nothing that depends on it was "
-          "checked.", ("IST0141",), live=True),
+          "Your credentials do not allow reading the kind, or the API server does not respond, so nothing that "
+          "depends on the kind was checked.", ("IST0141",), live=True),
     Check("WFT0818", WARNING, "A Workload's program or working directory cannot be used",
-          "It does not exist, or is not executable: its pods restart again and again."),
+          "The program or directory does not exist, or the program is not executable, so the Workload's pods restart "
+          "again and again."),
     # The Gateway API
     Check("WFT0901", WARNING, "A route is not accepted by its parent",
-          "The Gateway or Service does not exist, has no such listener or port, or does not allow this route: its "
-          "rules are never used there. The reason is the one of the Gateway API, as in the route's status."),
+          "The parent (a Gateway or Service) does not exist, has no such listener or port, or does not allow this "
+          "route, so the parent does not use the route's rules. The reason in the message is the Gateway API's, as in "
+          "the route's status."),
     Check("WFT0902", WARNING, "A route has a backend that cannot be called",
-          "The Service or its port does not exist, is in another namespace without a ReferenceGrant, or is not a "
-          "Service: the share of requests that its weight gives it gets 500."),
+          "The backend is not a Service, the Service or its port does not exist, or the Service is in another "
+          "namespace without a ReferenceGrant. The share of requests that the backend's weight gives it gets 500."),
     Check("WFT0903", WARNING, "A listener of a Gateway cannot be served",
-          "Its protocol is not supported, another listener has its port or hostname, or its certificate is missing."),
+          "The listener's protocol is not supported, another listener has the same port or hostname, or the "
+          "listener's certificate is missing."),
     Check("WFT0904", WARNING, "A BackendTLSPolicy is not in effect",
-          "Its Service or port does not exist, an older policy has the same target, or it has no usable CA "
-          "certificate: in the last case all calls to the Service fail."),
+          "The policy's Service or port does not exist, an older policy has the same target, or the policy has no "
+          "usable CA certificate. Without a usable CA certificate, all calls to the Service fail."),
     Check("WFT0905", WARNING, "A Gateway has no proxy",
-          "Its proxies are the gateways of its namespace with the label `gateway.networking.k8s.io/gateway-name` and "
-          "its name; there is none."),
+          "The proxies of a Gateway are the gateways of its namespace whose label "
+          "`gateway.networking.k8s.io/gateway-name` has the Gateway's name, and no workload has this label. Run a "
+          "gateway with the label."),
     Check("WFT0906", WARNING, "A Gateway's class does not exist",
-          "weft serves the class `weft`, and those whose GatewayClass names its controller. This one has another "
-          "`gatewayClassName`, and no GatewayClass with that name exists: no controller serves it."),
+          "weft serves the class `weft`, and the classes whose GatewayClass names weft's controller. The Gateway has "
+          "another `gatewayClassName`, and no GatewayClass has that name, so no controller serves the Gateway."),
 )  # fmt: skip
 
 CHECKS: Mapping[str, Check] = {check.code: check for check in _CHECKS}

@@ -51,9 +51,11 @@ def _of_addresses(entries: list[Service]) -> Iterator[Problem]:
                     reported.add(entry.origin)
                     what = (
                         f"ServiceEntry {first.namespace}/{first.name} has the address {address}:{number} too, "
-                        "and proxies cannot tell their connections apart"
+                        "and proxies cannot tell the connections of the two apart"
                     )
-                    yield finding("WFT0313", entry.origin, "spec.addresses", what, "give each an address of its own")
+                    yield finding(
+                        "WFT0313", entry.origin, "spec.addresses", what, "give each ServiceEntry an address of its own"
+                    )
 
 
 _BY_NAME = ("tls", "https")  # connections of these protocols are distinguished by SNI
@@ -106,13 +108,16 @@ def _of_workload_entries(facts: Facts) -> Iterator[Problem]:
     }
     for place, runner in entries:
         if (place, runner.name) not in selected:
-            what = f"no Service or ServiceEntry of namespace {place} selects its labels: no calls are sent to it"
+            what = (
+                f"no Service or ServiceEntry of namespace {place} selects the labels of this WorkloadEntry: no calls "
+                "are sent to it"
+            )
             yield finding(
                 "WFT0316",
                 runner.instance.origin,
                 "spec",
                 what,
-                "select it with the `workloadSelector` of a ServiceEntry",
+                "select its labels with the `workloadSelector` of a ServiceEntry",
             )
     for service in facts.services if selected else ():
         for runner in facts.selected(service.namespace, service.selector) if service.selector else ():
@@ -122,11 +127,11 @@ def _of_workload_entries(facts: Facts) -> Iterator[Problem]:
 
 def _of_address(entry: Instance, service: Service) -> Problem:
     address, owner = entry.addresses[0], f"{_kind(service)} {service.namespace}/{service.name}"
-    what = f"{owner} selects it and resolves names: it cannot call the socket {address}"
+    what = f"{owner} selects this WorkloadEntry and resolves names, so it cannot call the socket {address}"
     hint = "use a ServiceEntry with `resolution: STATIC`"
     if entry.named:
-        what = f"{owner} selects it and calls only addresses: it does not resolve {address}"
-        hint = "write an address, or select it in a ServiceEntry with `resolution: DNS`"
+        what = f"{owner} selects this WorkloadEntry, but calls only IP addresses and does not resolve {address}"
+        hint = "write an IP address, or select the WorkloadEntry in a ServiceEntry with `resolution: DNS`"
     return finding("WFT0320", entry.origin, "spec.address", what, hint)
 
 

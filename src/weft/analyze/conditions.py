@@ -1,5 +1,5 @@
-"""Findings about matches of routes that never apply: for a port that the host does not have, or for callers that do
-not exist. Only matches for sidecars (gateway `mesh`) are checked."""
+"""Findings about matches of routes that never apply, because they are for a port that the host does not have, or for
+callers that do not exist. Only matches for sidecars (gateway `mesh`) are checked."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Findings about Secrets that DestinationRules name by `credentialName`: each caller reads the Secret from its own
-namespace. Also the hint for a missing Secret, which other checks use."""
+"""Findings about the Secrets that DestinationRules name by `credentialName`, which each caller reads from its own
+namespace. `meant_secret`, the hint for a missing Secret, is also used by other checks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def meant_secret(name: str, place: str, facts: Facts) -> str:
     namespace."""
     elsewhere = sorted(each.namespace for each in facts.credentials if each.name == name)
     if elsewhere:
-        return f"there is one in {elsewhere[0]}; it must be in {place}"
+        return f"namespace {elsewhere[0]} has a Secret of this name; it must be in namespace {place}"
     return did_you_mean(name, (each.name for each in facts.credentials if each.namespace == place))
 
 
@@ -43,7 +43,7 @@ def _callers(rule: DestinationRule, facts: Facts) -> list[str]:
 
 
 def _flaw(tls: ClientTls, place: str, facts: Facts) -> tuple[str, str]:
-    """What is missing for `tls` in a namespace, and a hint; empty strings if nothing is missing."""
+    """What the Secret of `tls` lacks in the namespace `place`, and a hint; empty strings if it lacks nothing."""
     own = facts.credentials.get(CredentialRef(tls.credential, place))
     trusted = facts.credentials.get(CredentialRef(f"{tls.credential}{AUTHORITIES}", place))
     named = f"Secret {place}/{tls.credential}"
@@ -51,7 +51,7 @@ def _flaw(tls: ClientTls, place: str, facts: Facts) -> tuple[str, str]:
         hint = meant_secret(tls.credential, place, facts)
         return f"the {named} does not exist or cannot be parsed", hint
     if tls.mode is ClientTlsMode.MUTUAL and (own is None or not own.chain):
-        return f"the {named} has no certificate", "it needs `tls.crt` and `tls.key`"
+        return f"the {named} has no certificate", "the Secret needs `tls.crt` and `tls.key`"
     if tls.verify and not any(each is not None and each.roots for each in (own, trusted)):
-        return f"the {named} has no CA certificate", "it needs `ca.crt`"
+        return f"the {named} has no CA certificate", "the Secret needs `ca.crt`"
     return "", ""

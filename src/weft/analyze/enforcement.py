@@ -48,7 +48,11 @@ def _of_proxies(
     if unseen:
         what = f"calls to port {', '.join(unseen[:3])} are not intercepted: this policy is not enforced there"
         yield finding(
-            "WFT0532", policy.origin, field, what, "the Workload's annotations exclude the port from interception"
+            "WFT0532",
+            policy.origin,
+            field,
+            what,
+            "the workload excludes the port from interception: see `excludeInboundPorts` and `includeInboundPorts`",
         )
 
 
@@ -73,7 +77,7 @@ def _of_plaintext(
             what = (
                 f"this rule {effect} callers in plaintext, which have no identity, and {runner.name} accepts plaintext"
             )
-            hint = 'make its PeerAuthentication STRICT, or add a DENY rule with notPrincipals: ["*"]'
+            hint = 'make the workload\'s PeerAuthentication STRICT, or add a DENY rule with notPrincipals: ["*"]'
             yield finding("WFT0533", policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
             break
 
@@ -84,7 +88,7 @@ def _of_disabled(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]],
         return
     for number, rule in naming:
         what = f"{guarded[0][1].name} has mutual TLS disabled, so no caller has an identity: this rule matches nothing"
-        hint = "set its PeerAuthentication to PERMISSIVE or STRICT"
+        hint = "set the workload's PeerAuthentication to PERMISSIVE or STRICT"
         yield finding("WFT0519", policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
 
 
@@ -94,7 +98,7 @@ def _is_disabled(namespace: str, runner: Runner, facts: Facts) -> bool:
 
 
 def _called(facts: Facts) -> dict[_Place, set[int]]:
-    """The ports of each runner that Services send calls to."""
+    """For each runner, the ports of the runner to which Services send calls."""
     ports: dict[_Place, set[int]] = defaultdict(set)
     for service in facts.services:
         for runner in facts.selected(service.namespace, service.selector) if service.selector else ():
@@ -105,8 +109,8 @@ def _called(facts: Facts) -> dict[_Place, set[int]]:
 
 
 def _identified(policies: list[AuthorizationPolicy], facts: Facts) -> set[_Place]:
-    """Runners that reject callers in plaintext: a DENY rule matches all such callers, or every ALLOW rule needs an
-    identity."""
+    """The runners whose policies deny all callers in plaintext: by a DENY rule that matches callers without an
+    identity, or because every ALLOW rule needs an identity."""
     denying: set[_Place] = set()
     strangers: set[_Place] = set()
     allowing: set[_Place] = set()

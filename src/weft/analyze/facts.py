@@ -1,7 +1,8 @@
-"""The input of the checks: the values of a mesh by kind, and everything that runs or is meant to run.
+"""The input of the checks: the parsed values of a mesh's objects, by kind, and the workloads that run or are to run
+in it.
 
-Facts are frozen and share no mutable state, so that checks can run on another thread than the mesh's own.
-Rule: a Workload counts as running whether or not its pods exist yet, so that a starting mesh has no findings.
+Facts are frozen and share no mutable state, so that checks can run on another thread than the mesh's own. Rule: a
+Workload counts as running whether or not its pods exist yet, so that a starting mesh has no findings.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ Kind = TypeVar("Kind")
 
 
 class Runner(msgspec.Struct, frozen=True):
-    """Something that runs: a Workload, or an instance that does not belong to a Workload."""
+    """A running program with its labels and ports: a Workload, or an instance (such as a Kubernetes pod) that
+    belongs to no Workload."""
 
     name: str
     labels: Labels
@@ -76,7 +78,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def runs(self) -> bool:
-        """Whether any workload is known. If none is, checks of selectors are skipped."""
+        """Whether any workload is known. If none is, selectors cannot be checked, and their checks are skipped."""
         return bool(self.runners)
 
     def selected(self, namespace: str, labels: Labels) -> tuple[Runner, ...]:
@@ -119,8 +121,8 @@ class Facts(msgspec.Struct, frozen=True):
         return bound(sorted(own, key=gateway_age), lambda number: leads.get(number, ()))
 
     def services_of(self, host: str) -> tuple[Service, ...]:
-        """The services that a host or wildcard matches: services of that name, those that the wildcard covers, and
-        services with a wildcard host that covers it."""
+        """The services that have this host. If `host` is a wildcard, also the services whose host it covers; and
+        services whose own host is a wildcard that covers `host`."""
         services = self.by_host.get(host)
         if services is not None:
             return services

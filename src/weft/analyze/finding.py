@@ -31,15 +31,16 @@ def ahead(first: Aged, then: Aged) -> str:
 
 
 def coded(problem: Problem) -> Problem:
-    """The problem with a code. Problems from parsing a single object have no code, and get WFT0001 or WFT0002."""
+    """The problem with a code. Problems from parsing a single object have none: an error gets WFT0001, a warning
+    WFT0002."""
     if problem.code:
         return problem
     return msgspec.structs.replace(problem, code="WFT0001" if problem.severity is Severity.ERROR else "WFT0002")
 
 
 def meant_host(host: str, hosts: Collection[str], domain: str) -> str:
-    """Hint that names the host that was probably meant. `web.shop` has a dot, so Istio takes it for a fully
-    qualified name."""
+    """Hint with the host that was probably meant, for a host that does not exist. A name such as `web.shop` has a
+    dot, so Istio takes it for a fully qualified name."""
     for longer in (f"{host}.svc.{domain}", f"{host}.{domain}"):
         if longer in hosts:
             return f"a host with a dot is a full name: write {longer}"
@@ -52,8 +53,8 @@ def written(labels: Labels) -> str:
 
 
 def meant_labels(labels: Labels, there: Iterable[Labels]) -> str:
-    """Hint that names the label which is probably wrong: the first label that no workload has, or that no workload
-    has with this value."""
+    """Hint for a selector with these labels that no workload matches. It names the first label that no workload has,
+    or that no workload has with this value. `there`: the labels of each workload."""
     values: dict[str, set[str]] = {}
     for each in there:
         for name, value in each:

@@ -65,8 +65,9 @@ def findings(
 
 def settled(meant: Collection[Problem], in_force: Iterable[Problem]) -> tuple[Problem, ...]:
     """The findings to report when some objects are rejected. `meant`: the findings as if the rejected objects were
-    in effect, so that references to them are checked against what their author wrote. Findings about the effect
-    of another object are returned only if that object is in force, with the text from `in_force`."""
+    in effect, so that a reference to a rejected object is not reported as missing. `in_force`: the findings
+    without the rejected objects. A finding that depends on the effect of another object is reported only if that
+    object is in force, with the text that it has in `in_force`."""
     known = {(problem.where, problem.code) for problem in meant}
     return (
         *(problem for problem in meant if problem.code not in OF_RIVALS),

@@ -1,6 +1,6 @@
-"""Findings about VirtualServices at the Gateways they name: hosts that a Gateway does not serve for them, routes of
-a kind that its servers do not use, and tls and tcp routes to destinations that do not exist.
-`translate/findings.py` checks the destinations of http routes."""
+"""Findings about VirtualServices at the Gateways that they name: hosts that the Gateway does not serve, or not for
+this namespace; routes of a kind (http, tls, tcp) that its servers do not use; and tls and tcp routes to
+destinations that do not exist. `translate/findings.py` checks the destinations of http routes."""
 
 from __future__ import annotations
 
@@ -40,10 +40,13 @@ def _of_hosts(routing: VirtualService, gateway: Gateway) -> Iterator[Problem]:
         if met:
             owners = " or ".join(dict.fromkeys(each.namespace for each in met))
             what = (
-                f"the gateway {gateway.key} accepts routes for {host} only from namespace {owners}: these are never "
-                "used"
+                f"the gateway {gateway.key} accepts routes for {host} only from namespace {owners}: these "
+                "routes are never used there"
             )
-            hint = f"move it there, or set the server's host to `{routing.namespace}/{met[0].host}`"
+            hint = (
+                f"move the VirtualService to namespace {owners}, or set the server's host to "
+                f"`{routing.namespace}/{met[0].host}`"
+            )
         else:
             what = f"the gateway {gateway.key} does not serve {host}: these routes are never used there"
             hint = f"it serves {', '.join(sorted({each.host for each in served})[:5])}"
@@ -62,15 +65,16 @@ def _of_kinds(routing: VirtualService, gateways: list[Gateway]) -> Iterator[Prob
             mode = f" with tls.mode {server.tls.mode}" if server.encrypted and server.tls is not None else ""
             protocol = f"port {server.port.number} is {server.port.protocol.value.upper()}{mode}"
             what = (
-                f"{', '.join(routing.hosts[:3])} has no {kind} at these gateways: {protocol}; these routes are never "
-                "used"
+                f"no server of these gateways uses {kind} routes for {', '.join(routing.hosts[:3])}: {protocol}; "
+                "these routes "
+                "are never used"
             )
             yield finding("WFT0120", routing.origin, f"spec.{kind}", what, f"use `{_looked_at(server)}` routes")
 
 
 def _meant(routing: VirtualService, gateway: Gateway) -> list[GatewayServer]:
-    """The servers of a Gateway to check the VirtualService's hosts against. TCP has no host names, so the `*` of a
-    TCP server is ignored where other servers route by name."""
+    """The servers of a Gateway that can serve the VirtualService's hosts. TCP has no host names, so unless the
+    VirtualService has tcp routes, TCP servers are left out, if the Gateway has other servers."""
     servers = list(gateway.servers)
     return servers if routing.tcp else [each for each in servers if each.is_http or each.encrypted] or servers
 

@@ -1,5 +1,5 @@
-"""Findings about Gateways: without a proxy, with the host and port of another Gateway for the same workloads, with
-missing or wrong certificates, with hosts without routes; and about published ports that no server uses."""
+"""Findings about Gateways: no proxy serves them, another Gateway has the same host and port for the same workloads,
+certificates are missing or wrong, hosts have no routes. Also findings about published ports that no server uses."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def of_gateways(facts: Facts) -> Iterator[Problem]:
 
 
 def _doors(gateway: Gateway, server: GatewayServer, facts: Facts) -> list[_Door]:
-    """The places where a server listens. They name workloads and not selectors, since different selectors may select
-    the same workloads."""
+    """The workloads, ports and addresses at which a server listens. Workloads and not selectors identify these
+    places, since different selectors may select the same workloads."""
     selected: list[str | Labels] = sorted(
         f"{place}/{each.name}" for place in facts.runners for each in facts.selected(place, gateway.selector)
     )
@@ -125,11 +125,13 @@ def _of_selector(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
     if not facts.runs or not gateway.selector:
         return
     if not any(facts.selected(place, gateway.selector) for place in facts.runners):
-        what = f"no workload has the labels {written(gateway.selector)}: no proxy serves this"
+        what = f"no workload has the labels {written(gateway.selector)}: no proxy serves this Gateway"
         labels = (runner.labels for held in facts.runners.values() for runner in held)
         yield finding("WFT0701", gateway.origin, "spec.selector", what, meant_labels(gateway.selector, labels))
     elif not any(each.instance.gateway for place in facts.runners for each in facts.selected(place, gateway.selector)):
-        what = f"the workloads with the labels {written(gateway.selector)} are no gateways: no proxy serves this"
+        what = (
+            f"the workloads with the labels {written(gateway.selector)} are no gateways: no proxy serves this Gateway"
+        )
         yield finding("WFT0708", gateway.origin, "spec.selector", what, "add `gateway: {}` to the Workload")
 
 
@@ -143,7 +145,7 @@ def _of_hosts(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
                 owner in ("*", each.namespace) and any(narrower(host, at) for at in each.hosts) for each in bound
             ):
                 what = f"no VirtualService has routes for {host} at this Gateway"
-                hint = f"add {gateway.key} to the `gateways` of one"
+                hint = f"add {gateway.key} to the `gateways` of a VirtualService"
                 yield finding("WFT0707", gateway.origin, f"spec.servers[{index}].hosts[{place}]", what, hint)
 
 
@@ -165,7 +167,7 @@ def _of_certificate(gateway: Gateway, index: int, facts: Facts) -> Iterator[Prob
                 yield finding("WFT0704", gateway.origin, field, what, hint)
             elif not credential.chain:
                 what = f"the Secret {place}/{reference.name} has no certificate: these hosts are not served"
-                yield finding("WFT0704", gateway.origin, field, what, "it needs `tls.crt` and `tls.key`")
+                yield finding("WFT0704", gateway.origin, field, what, "the Secret needs `tls.crt` and `tls.key`")
             else:
                 yield from _of_shown(gateway, index, field, credential)
     if tls is not None and tls.mode in _ASKING and not tls.authorities:
@@ -182,9 +184,7 @@ def _of_shown(gateway: Gateway, index: int, field: str, held: Credential) -> Ite
         if host != "*" and not any(_names(name, host) for name in held.hosts):
             what = f"the certificate of the Secret {held.namespace}/{held.name} is not for {host}"
             listed = ", ".join(held.hosts[:5])
-            yield finding(
-                "WFT0706", gateway.origin, field, what, f"it is for {listed}" if listed else "it is for no host"
-            )
+            yield finding("WFT0706", gateway.origin, field, what, f"the certificate is for {listed or 'no host'}")
 
 
 def _of_authorities(gateway: Gateway, index: int, tls: ServerTls, places: list[str], facts: Facts) -> Iterator[Problem]:
@@ -196,7 +196,7 @@ def _of_authorities(gateway: Gateway, index: int, tls: ServerTls, places: list[s
         if any(each is not None for each in found) and not any(each is not None and each.roots for each in found):
             name = f"{named[-1].namespace or place}/{named[-1].name}"
             what = f"the Secret {name} has no CA certificate: these hosts are not served"
-            yield finding("WFT0704", gateway.origin, f"spec.servers[{index}].tls", what, "it needs `ca.crt`")
+            yield finding("WFT0704", gateway.origin, f"spec.servers[{index}].tls", what, "the Secret needs `ca.crt`")
 
 
 def _names(name: str, host: str) -> bool:

@@ -25,13 +25,15 @@ def _of_labels(namespace: Namespace) -> Iterator[Problem]:
     field = f"metadata.labels.{INJECTION}"
     if INJECTION in labels and REVISION in labels:
         what = (
-            f"it has the labels {INJECTION}: {labels[INJECTION]} and {REVISION}: {labels[REVISION]}, "
-            "and the former takes precedence: the latter has no effect"
+            f"the namespace has the labels {INJECTION}: {labels[INJECTION]} and {REVISION}: {labels[REVISION]}: "
+            f"{INJECTION} takes precedence, and {REVISION} has no effect"
         )
-        yield finding("WFT0801", namespace.origin, field, what, "remove one of them")
+        yield finding(
+            "WFT0801", namespace.origin, field, what, f"remove {REVISION}; or remove {INJECTION} to select the revision"
+        )
     if labels.get(INJECTION, "enabled") not in _UNDERSTOOD:
-        what = f"{INJECTION} is `{labels[INJECTION]}`: its pods get no proxy"
-        yield finding("WFT0802", namespace.origin, field, what, "use enabled or disabled")
+        what = f"{INJECTION} is `{labels[INJECTION]}`: the pods of the namespace get no proxy"
+        yield finding("WFT0802", namespace.origin, field, what, "write `enabled` or `disabled`")
 
 
 def _of_silence(namespace: Namespace, facts: Facts) -> Iterator[Problem]:
@@ -43,6 +45,6 @@ def _of_silence(namespace: Namespace, facts: Facts) -> Iterator[Problem]:
         return
     pods = [each for each in facts.runners.get(namespace.name, ()) if each.instance.by_slice]
     if pods and not any(each.instance.proxied for each in pods):
-        what = f"it has no label about injection: its pods ({pods[0].name}, …) get no proxy"
+        what = f"the namespace has no label about injection: its pods ({pods[0].name}, …) get no proxy"
         hint = f"kubectl label namespace {namespace.name} {INJECTION}=enabled, or =disabled if that is intended"
         yield finding("WFT0816", namespace.origin, "metadata.labels", what, hint)

@@ -26,8 +26,8 @@ _THEN = "and this rule originates TLS once more: the server gets TLS inside TLS,
 
 
 class _Led(NamedTuple):
-    """The destinations of all routes, by their host, so that the check stays fast in large meshes. `sealed`: of
-    routes that pass TLS through; `opened`: of all other routes."""
+    """The destinations of all routes by host, so that the check stays fast in large meshes. `sealed`: destinations
+    of routes that pass TLS through. `opened`: destinations of all other routes."""
 
     sealed: dict[str, list[tuple[VirtualService, Destination]]]
     opened: dict[str, list[Destination]]
@@ -86,7 +86,8 @@ def _at(rule: DestinationRule, service: Service, port: ServicePort, led: _Led, f
         if not opened and not facts.spoken.get(port.number):
             what = f"{at} is declared as {port.protocol}, so callers send TLS themselves, {_THEN}"
             hint = (
-                f"set no `tls` for it; give callers without TLS a port of their own, with `targetPort: {port.number}`"
+                "set no `tls` for this port; give callers without TLS a port of their own, with `targetPort: "
+                f"{port.number}`"
             )
             yield finding("WFT0224", rule.origin, "spec", what, hint)
 
@@ -107,8 +108,8 @@ def _asks(rule: DestinationRule) -> bool:
 
 
 def _subsets(rule: DestinationRule, port: ServicePort) -> set[str]:
-    """The subsets ("": none) for which a rule originates TLS at a port. With a tunnel, the TLS is for the tunnel
-    proxy."""
+    """The subsets for which a rule originates TLS to the destination itself at a port; "" stands for calls without a
+    subset. A rule with a tunnel does not count, because its TLS is for the tunnel's proxy."""
     found = ((subset, effective(rule, port.number, subset)) for subset in (None, *rule.subsets))
     return {
         subset.name if subset else ""

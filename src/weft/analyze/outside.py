@@ -27,7 +27,7 @@ def of_outside(facts: Facts, documents: Iterable[Document]) -> Iterator[Problem]
                 f"{workload} accepts only mutual TLS at port {number}: calls to this {kind} from outside the mesh are "
                 "rejected"
             )
-            hint = "put a gateway in front, or set that port to PERMISSIVE in `portLevelMtls`"
+            hint = "put a gateway in front of the service, or set that port to PERMISSIVE in `portLevelMtls`"
             yield found("WFT0311", document, ("spec", "type"), what, hint)
 
 

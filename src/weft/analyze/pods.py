@@ -57,7 +57,7 @@ def _of_users(template: PodTemplate) -> Iterator[Problem]:
             what = (
                 f"container {container.name} runs as user {_USER}, which is the proxy's: its calls are not intercepted"
             )
-            yield found("WFT0807", template.document, path, what, "run it as another user")
+            yield found("WFT0807", template.document, path, what, "run the container as another user")
 
 
 def _of_ports(template: PodTemplate) -> Iterator[Problem]:
@@ -66,7 +66,8 @@ def _of_ports(template: PodTemplate) -> Iterator[Problem]:
             if number in _TAKEN and protocol == "TCP":
                 path = (*container.path, "ports", index, "containerPort")
                 what = (
-                    f"port {number} of container {container.name} is reserved for the proxy: the two cannot both listen"
+                    f"port {number} of container {container.name} is reserved for the proxy: container and proxy "
+                    "cannot both listen on it"
                 )
                 yield found("WFT0813", template.document, path, what, "use another port")
 
@@ -74,9 +75,15 @@ def _of_ports(template: PodTemplate) -> Iterator[Problem]:
 def _of_network(template: PodTemplate) -> Iterator[Problem]:
     value = {**dict(template.annotations), **dict(template.labels)}.get(INJECT, "")
     if template.host_network and value.lower() in _WANTED:
-        what = f"it requests a proxy ({INJECT}: {value}) and uses the node's network (`hostNetwork`): it gets none"
+        what = (
+            f"the pod requests a proxy ({INJECT}: {value}), but gets none: it uses the node's network (`hostNetwork`)"
+        )
         yield found(
-            "WFT0808", template.document, (*template.path, "spec", "hostNetwork"), what, "remove one of the two"
+            "WFT0808",
+            template.document,
+            (*template.path, "spec", "hostNetwork"),
+            what,
+            f"remove `hostNetwork`, or {INJECT}",
         )
 
 
@@ -84,7 +91,7 @@ def _of_annotation(template: PodTemplate) -> Iterator[Problem]:
     if INJECT in dict(template.annotations) and INJECT not in dict(template.labels):
         path = (*template.path, "metadata", "annotations", INJECT)
         what = f"{INJECT} is an annotation, which the API server cannot select by: make it a label"
-        yield found("WFT0812", template.document, path, what, f"metadata.labels: {{{INJECT}: …}}")
+        yield found("WFT0812", template.document, path, what, f"write metadata.labels: {{{INJECT}: …}}")
 
 
 def _misplaced(document: Document, place: str) -> Iterator[Problem]:

@@ -78,13 +78,15 @@ def _of_numbers(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], 
                 )
                 yield finding("WFT0514", policy.origin, f"spec.rules[{number}]", what, f'use "{meant}"', line=rule.line)
             elif declared and port not in declared:
-                what = f"no workload that this selects declares port {port}: the rule matches nothing there"
+                what = f"no workload that this policy selects declares port {port}: the rule matches nothing there"
                 hint = f"declared: {', '.join(map(str, declared[:12]))}"
                 yield finding("WFT0518", policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
 
 
 def _of_ports(policy: AuthorizationPolicy, ports: list[int], http: set[int], facts: Facts) -> Iterator[Problem]:
-    """Findings about rules with conditions that need HTTP, for workloads with ports that carry something else."""
+    """Findings about rules with HTTP conditions, or with an authorizer for HTTP only, on ports that do not carry
+    HTTP. `ports`: the ports of the selected workloads that carry another protocol. `http`: their ports that carry
+    HTTP; a port can be in both."""
     http_only = policy.action is Action.CUSTOM and not _asks_about_connections(policy, facts)
     for number, rule in enumerate(policy.rules):
         met = [port for port in ports if _may_be_on(rule, port)]
@@ -101,10 +103,14 @@ def _of_ports(policy: AuthorizationPolicy, ports: list[int], http: set[int], fac
             verb = {Action.DENY: "denies", Action.AUDIT: "audits", Action.CUSTOM: "calls the authorizer for"}[
                 policy.action
             ]
-            code, outcome = "WFT0516", f"so this rule {verb} every connection that the rest of it matches"
+            code, outcome = (
+                "WFT0516",
+                f"so this rule ignores its HTTP conditions and {verb} every connection that its other conditions match",
+            )
         alone = "not carry HTTP" if http.isdisjoint(met) else "not carry HTTP for every caller"
         what = f"{plural} {alone}, {outcome}"
-        hint = f'add `ports` to its operations, such as ports: ["{min(http.difference(ports), default=8080)}"]'
+        example = min(http.difference(ports), default=8080)
+        hint = f'to limit the rule to HTTP, add `ports` to its operations, such as ports: ["{example}"]'
         if policy.action is Action.ALLOW:
             hint = "allow callers of that port by a rule without hosts, paths, methods, headers or tokens"
         yield finding(code, policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)

@@ -1,6 +1,6 @@
-"""Ports of workloads, for policies that name ports by number: the protocol of each port, and the port that a number
-means. Policies need the workload's own port; where they name a Service's port instead, `Ports.meant` returns the
-workload's."""
+"""Ports of workloads, for checks of policies that name ports by number. Policies need the number of the workload's
+own port; `Ports.meant` finds it if a policy names a Service's port instead. `Ports` also has the protocol of each
+port."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class Ports:
                 self._disguising[place].add(number)
 
     def meant(self, number: int, chosen: Iterable[tuple[str, Runner]]) -> int:
-        """The workload's port for a Service's port number; 0 if the number may be the workload's own."""
+        """The workload's own port, if `number` is only the port of a Service that leads to it; 0 if `number` may
+        itself be a port of the workload, or is unknown."""
         meant: set[int] = set()
         for namespace, runner in chosen:
             targets = self._targets.get((namespace, runner.name), ())
@@ -79,6 +80,6 @@ class Ports:
         return tuple(sorted(numbers))
 
     def disguising(self, namespace: str, runner: Runner) -> tuple[int, ...]:
-        """The ports of a runner that accept both HTTP and other protocols: no Service declares a protocol, or
-        Services declare both."""
+        """The ports of a runner on which a request can be sent as HTTP or as raw TCP: no Service declares the
+        protocol, or one Service declares HTTP and another a different protocol."""
         return tuple(sorted(self._disguising.get((namespace, runner.name), ())))

@@ -88,7 +88,10 @@ def _of_saying(service: Service, index: int, at: str, before: list[_Saying]) -> 
     declared = next((each for each in before if each[1].protocol is not Protocol.UNDECLARED), None)
     if declared is not None and declared[1].protocol.is_http != new.is_http:
         code = "WFT0318" if declared[0] is service else "WFT0308"
-        what = f"{at} is {new.value} here and {_elsewhere(declared, service)}: {_met(new, before[0][1].protocol)}"
+        other = _owner(declared, service)
+        what = (
+            f"{at} is {new.value} here and {_elsewhere(declared, service)}: {_met(new, before[0][1].protocol, other)}"
+        )
         yield finding(code, service.origin, field, what, "declare one protocol per port")
     spoken = next((each for each in before if each[1].protocol.is_http), None)
     if spoken is not None and new.is_http and spoken[1].protocol.is_http2 != new.is_http2:
@@ -105,25 +108,30 @@ def _of_saying(service: Service, index: int, at: str, before: list[_Saying]) -> 
 
 
 def _elsewhere(saying: _Saying, service: Service) -> str:
+    port = saying[1]
+    return f"{port.protocol.value} in {_owner(saying, service)}"
+
+
+def _owner(saying: _Saying, service: Service) -> str:
     other, port = saying
-    owner = f"port {port.number} of this Service" if other is service else f"Service {other.name}"
-    return f"{port.protocol.value} in {owner}"
+    return f"port {port.number} of this Service" if other is service else f"Service {other.name}"
 
 
-def _met(protocol: Protocol, oldest: Protocol) -> str:
-    """The effect on callers that use `protocol`, if another Service declares the same port as HTTP and this one does
-    not, or vice versa."""
+def _met(protocol: Protocol, oldest: Protocol, other: str) -> str:
+    """The effect on calls through this Service, if it declares `protocol` for a workload port that another Service
+    declares differently, one of them as HTTP. `oldest`: what the oldest Service declares. `other`: the name of
+    the other Service or port, for the message."""
     if not protocol.is_http:
         return "policies do not see the path or method of calls through this port"
     if oldest is Protocol.UNDECLARED:
-        return "policies do not see the path or method of calls through the latter"
-    return "for callers without a proxy the latter is assumed, and policies do not see a path or method"
+        return f"policies do not see the path or method of calls through {other}"
+    return f"for callers without a proxy the protocol in {other} is assumed, and policies do not see a path or method"
 
 
 def _spoken(protocol: Protocol) -> str:
-    """The effect on callers that use this version of HTTP, if the workload gets the other version."""
+    """The effect on calls through a port that declares this version of HTTP, if the workload gets the other version."""
     if not protocol.is_http2:
-        return "it gets HTTP/2, and must support that"
+        return "the workload gets HTTP/2, and must support it"
     if protocol is Protocol.HTTP2:
-        return "it gets HTTP/1.1"
-    return "it gets HTTP/1.1, which cannot carry gRPC"
+        return "the workload gets HTTP/1.1"
+    return "the workload gets HTTP/1.1, which cannot carry gRPC"

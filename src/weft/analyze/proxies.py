@@ -41,14 +41,14 @@ def of_proxies(
             continue
         if pod.proxy is None:
             if wants_proxy(pod):
-                hint = "restart it: kubectl rollout restart, or delete the pod if it is not needed"
-                what = "it has no proxy, and a pod like this would get one now"
+                hint = "restart its workload with kubectl rollout restart, or delete the pod if it is not needed"
+                what = "the pod has no proxy, and a pod like this would get one now"
                 yield found("WFT0804", pod.document, (), what, hint)
             continue
         revision, wanted = _revision(pod), _wanted(labels.get(pod.namespace, {}))
         if revision and wanted and revision != wanted:
-            what = f"its proxy is of revision {revision}, and namespace {pod.namespace} selects {wanted}"
-            yield found("WFT0805", pod.document, (), what, "restart its workload")
+            what = f"the pod's proxy is of revision {revision}, and namespace {pod.namespace} selects {wanted}"
+            yield found("WFT0805", pod.document, (), what, "restart the pod's workload")
         elif revision and pod.proxy.image != installed.images.get(revision, pod.proxy.image):
             old[pod.namespace].append(pod)
     yield from _of_images(old, installed)
@@ -68,7 +68,7 @@ def _of_revisions(facts: Facts, installed: Installed, labels: Mapping[str, Mappi
     for name, namespace in facts.declared.items() if installed.revisions else ():
         wanted = _wanted(labels[name])
         if wanted and wanted not in installed.revisions:
-            what = f"it selects revision {wanted}, which is not installed: new pods get no proxy"
+            what = f"the namespace selects revision {wanted}, which is not installed: new pods get no proxy"
             hint = did_you_mean(wanted, installed.revisions)
             yield finding("WFT0803", namespace.origin, "metadata.labels", what, hint)
 
@@ -80,7 +80,7 @@ def _of_readiness(facts: Facts) -> Iterator[Problem]:
         behind = [each for each in facts.selected(service.namespace, service.selector) if each.instance.by_slice]
         pods = [each for each in behind if each.instance.addresses]
         if pods and not any(each.instance.ready for each in behind):
-            what = f"none of its {len(pods)} pods ({pods[0].name}, …) is ready: calls fail with 503"
+            what = f"none of the service's {len(pods)} pods ({pods[0].name}, …) is ready: calls fail with 503"
             yield finding("WFT0317", service.origin, "spec.selector", what, f"kubectl get pods -n {service.namespace}")
 
 

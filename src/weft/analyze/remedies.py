@@ -14,18 +14,19 @@ from weft.model.gateway_api import Listener
 from weft.model.names import ObjectKey
 from weft.model.outcome import BackendFlaw, RouteOutcome, StatusCondition
 
-_GRANT = "a ReferenceGrant there, with this namespace in `from` and a {kind} in `to`, allows it"
+_GRANT = "a ReferenceGrant in that namespace, with this namespace in `from` and a {kind} in `to`, allows the reference"
 
 _OF_ROUTES = {
-    "NotAllowedByListeners": "its `allowedRoutes` decide: `namespaces: {from: All}` allows routes of every namespace",
+    "NotAllowedByListeners": "the listener's `allowedRoutes` decide: `namespaces: {from: All}` allows routes of every "
+    "namespace",
     "NoMatchingListenerHostname": "use a hostname of a listener, or one within its wildcard; without `hostnames` the "
     "route has those of the listeners",
     "NotSupported": "name a Gateway in `parentRefs`",
-    "Conflicted": "give each of the two its own hostnames, listener or port",
+    "Conflicted": "give each of the two routes its own hostnames, listener or port",
 }
 _OF_LISTENERS = {
     "PortUnavailable": "use another port",
-    "ProtocolConflict": "give each protocol a port",
+    "ProtocolConflict": "use one port per protocol",
     "HostnameConflict": "give each listener a `hostname` or a port of its own",
     "RefNotPermitted": _GRANT.format(kind="Secret or ConfigMap"),
     "InvalidCACertificateRef": "create a ConfigMap of that name, with certificates in `ca.crt`",
@@ -40,7 +41,7 @@ def of_route(outcome: RouteOutcome, told: StatusCondition, facts: Facts) -> str:
     if parent.kind == "Service":
         there = any(each.namespace == parent.namespace for each in facts.by_host.get(parent.host, ()))
         if there:
-            return "set one of these as `port`, or leave `port` out for all of them"
+            return "set `port` to one of the ports of the Service, or leave `port` out for all its ports"
         return _meant(parent.name, parent.namespace, _services(facts))
     gateway = facts.standard_gateways.get((parent.namespace, parent.name))
     if gateway is None:
@@ -54,15 +55,15 @@ def of_backend(flaw: BackendFlaw, facts: Facts) -> str:
     """Hint for a backend that cannot be called."""
     match flaw.reason:
         case "InvalidKind":
-            return "name a Service, the default without `group` and `kind`"
+            return "name a Service: it is the default without `group` and `kind`"
         case "RefNotPermitted":
             return _GRANT.format(kind="Service")
     if flaw.host in facts.by_host:
-        return "use one of its ports; until then, requests sent there get 500, and connections are closed"
+        return "use a port of the Service; until then, requests to this backend get 500, and connections are closed"
     name, namespace, *_ = (*flaw.host.split("."), "")
     return (
         _meant(name, namespace, _services(facts))
-        or "until it exists, requests sent there get 500, and connections are closed"
+        or "until the Service exists, requests to this backend get 500, and connections are closed"
     )
 
 
@@ -86,13 +87,13 @@ def _meant_certificate(listener: Listener, facts: Facts) -> str:
     held = {(each.namespace, each.name): credential for each, credential in facts.credentials.items()}
     for each in listener.certificates:
         if (each.group, each.kind) != ("", "Secret"):
-            return "name a Secret, the default without `group` and `kind`"
+            return "name a Secret: it is the default without `group` and `kind`"
         credential = held.get((each.namespace, each.name))
         if credential is None:
             guess = meant_secret(each.name, each.namespace, facts)
             return guess or "create a Secret of that name, with `tls.crt` and `tls.key`"
         if not credential.chain:
-            return "it needs `tls.crt` and `tls.key`"
+            return "the Secret needs `tls.crt` and `tls.key`"
     return ""
 
 
@@ -106,7 +107,7 @@ def _meant(name: str, namespace: str, known: Iterable[tuple[str, str]]) -> str:
     places = sorted(known)
     elsewhere = [place for place, other in places if other == name and place != namespace]
     if elsewhere:
-        return f"there is one in {elsewhere[0]}: write `namespace: {elsewhere[0]}`"
+        return f"namespace {elsewhere[0]} has one of this name: write `namespace: {elsewhere[0]}`"
     return _near(name, (other for place, other in places if place == namespace))
 
 

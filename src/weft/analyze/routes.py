@@ -1,6 +1,6 @@
 """Findings about VirtualServices for hosts or gateways that do not exist, or with routes for a protocol that no port
-carries. `gateway_routes.py` checks them at gateways, `translate/findings.py` checks the destinations of their
-routes."""
+of the host carries. `gateway_routes.py` checks VirtualServices at gateways, `translate/findings.py` checks the
+destinations of http routes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,14 @@ def of_routes(facts: Facts) -> Iterator[Problem]:
             yield from _of_kinds(routing, facts)
         yield from _of_gateways(routing, facts)
         if not routing.hosts and (routing.namespace, routing.name) not in delegates:
-            what = "without hosts it is a delegate, and no other VirtualService delegates to it: it is never used"
-            yield finding("WFT0121", routing.origin, "spec", what, "add `hosts`, or a `delegate` that names it")
+            what = "a VirtualService without hosts is a delegate, and no other delegates to this one: it is never used"
+            yield finding(
+                "WFT0121",
+                routing.origin,
+                "spec",
+                what,
+                "add `hosts`, or a route with a `delegate` that names this VirtualService",
+            )
 
 
 def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
@@ -69,8 +75,9 @@ def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    """Findings about http, tls or tcp routes for which no port of the hosts carries the protocol. A port without a
-    declared protocol may carry any, and a Sidecar may declare another protocol for callers."""
+    """Findings about http, tls or tcp routes of hosts none of whose ports carries that protocol. A port without a
+    declared protocol may carry any, and if a Sidecar declares another protocol for its callers, that one counts
+    too."""
     services = [service for host in routing.hosts for service in facts.services_of(host)]
     ports: dict[int, set[Protocol]] = {}
     for port in (each for service in services for each in service.ports if each.protocol is not Protocol.UDP):

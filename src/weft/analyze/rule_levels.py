@@ -1,8 +1,8 @@
-"""Findings about settings at one level of a DestinationRule that have no effect: HTTP settings where no port that
-the level applies to carries HTTP, and `maxRetries` beside a retry budget.
+"""Findings about settings at one level of a DestinationRule (the host, a subset, or a port of them) that have no
+effect: HTTP settings and hashes where no port that the level applies to carries HTTP, and `maxRetries` beside a
+retry budget.
 
-Rule: HTTP settings for a host that has HTTP ports and others are not reported. Only a level without any HTTP port is
-reported.
+Rule: a level that applies to HTTP ports and to other ports is not reported, only a level without any HTTP port.
 """
 
 from __future__ import annotations
@@ -79,17 +79,26 @@ def _of_pool(rule: DestinationRule, level: _Level, pool: ConnectionPool) -> Iter
     if level.bytes_alone and useless:
         listed = ", ".join(f"`{name}`" for name in useless)
         effect = "has no effect" if len(useless) == 1 else "have no effect"
-        what = f"no port of {rule.host} that this applies to carries HTTP, only {level.carried}: {listed} {effect}"
+        what = (
+            f"no port of {rule.host} that these settings apply to carries HTTP, only {level.carried}: {listed} {effect}"
+        )
         hint = "use `connectionPool.tcp` for connections; if the port carries HTTP, begin its name with http"
         yield finding("WFT0222", rule.origin, field, what, hint, line=level.line)
     if pool.max_retries and level.budget is not None:
         what = f"the `retryBudget` of {level.budget.percent:g} % limits retries: `maxRetries` has no effect"
-        yield finding("WFT0223", rule.origin, f"{field}.maxRetries", what, "keep one of the two", line=level.line)
+        yield finding(
+            "WFT0223",
+            rule.origin,
+            f"{field}.maxRetries",
+            what,
+            "keep either `retryBudget` or `maxRetries`",
+            line=level.line,
+        )
 
 
 def _of_requests(pool: ConnectionPool) -> tuple[tuple[str, object], ...]:
-    """The settings of a connection pool that have an effect only for HTTP, by name. Limits of requests and retries
-    apply to any cluster, and are left out."""
+    """The settings of a connection pool that have an effect only on HTTP ports, each with its name. Limits of
+    requests and retries are left out, because they apply to every cluster."""
     return (
         ("idleTimeout", pool.idle_timeout),
         ("maxRequestsPerConnection", pool.max_requests_per_connection),

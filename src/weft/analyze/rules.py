@@ -54,7 +54,7 @@ def _of_merging(rule: DestinationRule, older: list[DestinationRule]) -> Iterator
         first = next((each for each in older if any(other.name == subset.name for other in each.subsets)), None)
         if first is not None:
             whose = f"DestinationRule {first.name} {ahead(first, rule)}"
-            what = f"{whose} and has a subset {subset.name} too: that one is used"
+            what = f"{whose} and has a subset {subset.name} too: that subset is used instead of this one"
             yield finding("WFT0204", rule.origin, f"spec.subsets[{index}]", what, hint, line=subset.line)
 
 

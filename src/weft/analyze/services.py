@@ -25,7 +25,10 @@ def of_services(facts: Facts) -> Iterator[Problem]:
 def _of_selection(service: Service, selector: Labels, facts: Facts) -> Iterator[Problem]:
     behind = facts.selected(service.namespace, selector)
     if not behind:
-        what = f"no workload of namespace {service.namespace} has the labels {written(selector)}: calls to it fail"
+        what = (
+            f"no workload of namespace {service.namespace} has the labels {written(selector)}: calls to the service "
+            "fail"
+        )
         yield finding(
             "WFT0301", service.origin, f"spec.{_field(service)}", what, _selection_hint(service, selector, facts)
         )
@@ -52,7 +55,7 @@ def _selection_hint(service: Service, selector: Labels, facts: Facts) -> str:
 def _of_target(service: Service, index: int, port: ServicePort, behind: tuple[Runner, ...]) -> Iterator[Problem]:
     ports = {pair for runner in behind for pair in runner.ports or runner.instance.ports}
     names = {name for name, _ in ports if name}
-    subject = f"no workload behind it ({', '.join(sorted(runner.name for runner in behind)[:3])})"
+    subject = f"no workload of this service ({', '.join(sorted(runner.name for runner in behind)[:3])})"
     field = f"spec.ports[{index}].targetPort"
     if isinstance(port.target, str) and port.target:
         if port.target not in names and not any(runner.instance.is_entry for runner in behind):
@@ -62,7 +65,7 @@ def _of_target(service: Service, index: int, port: ServicePort, behind: tuple[Ru
                 service.origin,
                 field,
                 what,
-                did_you_mean(port.target, names) or "none of their ports has a name",
+                did_you_mean(port.target, names) or "no port of these workloads has a name",
             )
         return
     if any(runner.ports is None for runner in behind):
@@ -89,4 +92,6 @@ def _of_addresses(facts: Facts) -> Iterator[Problem]:
         }
         for (address, number), first in taken.items():
             what = f"Service {first.namespace}/{first.name} has the address {address}:{number} too"
-            yield finding("WFT0304", service.origin, "spec.clusterIP", what, "use another one, or leave it out")
+            yield finding(
+                "WFT0304", service.origin, "spec.clusterIP", what, "use another `clusterIP`, or leave `clusterIP` out"
+            )

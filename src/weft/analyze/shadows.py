@@ -59,13 +59,15 @@ def _problems(routing: VirtualService, number: int, route: HttpRoute, takers: di
         line = f" (line {first.line})" if first.line else ""
         what = f"this route is never used: http[{first.route}]{line} matches every request that it matches"
         field = f"spec.http[{number}]"
-        yield finding("WFT0111", routing.origin, field, what, "put it above that one", line=route.line)
+        yield finding(
+            "WFT0111", routing.origin, field, what, f"move this route above http[{first.route}]", line=route.line
+        )
         return
     for index, taker in takers.items():
         above = "a match above it" if taker.route == number else f"http[{taker.route}]"
         what = f"this match never applies: {above} covers it"
         field = f"spec.http[{number}].match[{index}]"
-        yield finding("WFT0112", routing.origin, field, what, "remove it", line=route.line)
+        yield finding("WFT0112", routing.origin, field, what, "remove this match", line=route.line)
 
 
 def _taker(match: HttpMatch, above: list[_Above], routing: VirtualService) -> _Above | None:

@@ -52,9 +52,9 @@ def _of_port(sidecar: Sidecar, number: int, facts: Facts) -> Iterator[Problem]:
     known = sorted({port.number for service in services for port in service.ports})
     if not services or listener.port.number in known:
         return
-    what = f"none of the hosts has port {listener.port.number}: the listener imports nothing"
+    what = f"none of the imported hosts has port {listener.port.number}: the listener imports nothing"
     field = f"spec.egress[{number}].port.number"
-    yield finding("WFT0408", sidecar.origin, field, what, f"they have {', '.join(map(str, known))}")
+    yield finding("WFT0408", sidecar.origin, field, what, f"the hosts have {', '.join(map(str, known))}")
 
 
 def _of_proxy(sidecar: Sidecar, proxy: Destination, facts: Facts) -> Iterator[Problem]:
@@ -81,7 +81,11 @@ def _of_conflicts(facts: Facts) -> Iterator[Problem]:
                 why = ahead(first, sidecar)
                 what = f"Sidecar {first.name} is for all of the namespace too and {why}: this one is not used"
                 yield finding(
-                    "WFT0404", sidecar.origin, "spec", what, "keep one of them, or give it a workloadSelector"
+                    "WFT0404",
+                    sidecar.origin,
+                    "spec",
+                    what,
+                    f"keep only one of {first.name} and {sidecar.name}, or give one of them a `workloadSelector`",
                 )
             continue
         for runner in facts.selected(sidecar.namespace, sidecar.selector):

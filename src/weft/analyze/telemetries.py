@@ -28,7 +28,7 @@ def of_telemetries(facts: Facts) -> Iterator[Problem]:
         if first is not telemetry:
             why = ahead(first, telemetry)
             what = f"Telemetry {first.name} is for the same workloads and {why}: this one has no effect"
-            yield finding("WFT0604", telemetry.origin, "", what, "merge both into one")
+            yield finding("WFT0604", telemetry.origin, "", what, "merge both into one Telemetry")
 
 
 def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:
@@ -38,16 +38,18 @@ def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:
             field = f"spec.accessLogging[{index}].providers[{number}].name"
             if name.lower() not in providers:
                 hint = did_you_mean(name, [provider.name for provider in facts.settings.log_providers])
-                what = f"MeshConfig has no access log provider `{name}`: nothing is logged there"
+                what = f"MeshConfig has no access log provider `{name}`: the Telemetry logs nothing to it"
                 yield finding("WFT0601", telemetry.origin, field, what, hint)
             elif providers[name.lower()].log is None and not rule.disabled:
-                what = f"weft does not support the provider `{name}`: it logs only to files that proxies may open"
+                what = (
+                    f"weft does not support the provider `{name}`: access logs go only to files that proxies may open"
+                )
                 yield finding(
                     "WFT0602",
                     telemetry.origin,
                     field,
                     what,
-                    "use an envoyFileAccessLog, and collect the logs from there",
+                    "use an `envoyFileAccessLog`, and collect the logs from its file",
                 )
 
 

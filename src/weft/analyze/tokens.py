@@ -42,16 +42,19 @@ def of_tokens(facts: Facts) -> Iterator[Problem]:
 def _of_keys(
     authentication: RequestAuthentication, chosen: list[tuple[str, Runner]], facts: Facts
 ) -> Iterator[Problem]:
-    """Findings about `jwksUri`s that pods of a local mesh (only those have a Workload) cannot fetch: these pods
-    cannot call hosts outside the mesh."""
+    """Findings about `jwksUri`s that the pods of a mesh on one machine cannot fetch, because they cannot call hosts
+    outside the mesh. Only these pods belong to a Workload."""
     local = any(runner.instance.origin and runner.instance.origin.key.kind == "Workload" for _, runner in chosen)
     for number, rule in enumerate(authentication.rules):
         server = rule.key_server
         if not local or server is None or server.meshed or is_address(server.host):
             continue
         if not facts.services_of(server.host):
-            what = f"pods of a local mesh cannot reach {server.host}: every token of {rule.issuer} gets 401 there"
-            hint = "write the keys inline: `jwks`"
+            what = (
+                f"pods of a mesh on one machine cannot fetch keys from {server.host}: every token of {rule.issuer} "
+                "gets 401"
+            )
+            hint = "write the keys into the rule instead, as `jwks`"
             yield finding(
                 "WFT0542", authentication.origin, f"spec.jwtRules[{number}].jwksUri", what, hint, line=rule.line
             )
@@ -66,12 +69,12 @@ def _of_disguises(
         for port in ports.disguising(namespace, runner):
             if port in ports.tcp.get((namespace, runner.name), ()):
                 why = f"port {port} of {runner.name} is HTTP to one Service and not to another"
-                hint = "declare it as `http` in all its Services"
+                hint = "declare the port as `http` in all its Services"
             else:
                 known = port in ports.http.get((namespace, runner.name), ())
                 why = f"{'not every' if known else 'no'} Service declares the protocol of port {port} of {runner.name}"
                 hint = "name the Service's port `http`, or set `appProtocol`"
-            what = f"{why}: HTTP disguised as raw TCP gets in there without a check of its token"
+            what = f"{why}: an HTTP request disguised as raw TCP is accepted without a check of its token"
             yield finding("WFT0543", authentication.origin, "spec", what, hint)
             return
 
@@ -115,7 +118,7 @@ def _of_policy(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]]) -
 
 
 def _asks_for(rule: AuthorizationRule) -> bool:
-    """Whether the rule matches only requests with a valid token."""
+    """Whether the rule can match only requests with a valid token."""
     named = bool(rule.sources) and all(source.request_principals for source in rule.sources)
     return named or any(each.key.startswith(_OF_TOKENS) and each.values for each in rule.conditions)
 

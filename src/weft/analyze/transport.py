@@ -33,7 +33,7 @@ def of_transport(facts: Facts) -> Iterator[Problem]:
         if first is not policy:
             whose = f"{first.namespace}/{first.name} {ahead(first, policy)}"
             what = f"{whose} and selects the same workloads: this one has no effect"
-            yield finding("WFT0501", policy.origin, "spec", what, "keep one of them")
+            yield finding("WFT0501", policy.origin, "spec", what, f"keep only one of {first.name} and {policy.name}")
 
 
 def _of_rule(rule: DestinationRule, facts: Facts) -> Iterator[Problem]:
@@ -51,13 +51,13 @@ def _of_rule(rule: DestinationRule, facts: Facts) -> Iterator[Problem]:
 def _against(
     tls: ClientTls, service: Service, port: ServicePort, subset: Subset | None, facts: Facts
 ) -> tuple[str, str, str]:
-    """The code, message and hint of the finding about a rule's TLS settings for a port; empty strings if there is no
-    finding."""
+    """The code, message and hint of the finding about the TLS settings of a DestinationRule for a port; empty
+    strings if there is no finding."""
     at = f"port {port.number} of {service.host}"
     if tls.mode in (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL):
         if not tls.verify:
             what = f"`insecureSkipVerify`: the certificate of {service.host} is not verified"
-            return "WFT0205", what, "set its `caCertificates`"
+            return "WFT0205", what, "set `caCertificates` instead"
         names = tls.subject_alt_names or service.subject_alt_names or tls.server_name
         if not names and service.host.startswith("*") and not port.protocol.is_http:
             what = f"no name is verified at {at}: any certificate that the CA has signed is accepted"
@@ -138,7 +138,13 @@ def _of_headless(service: Service, facts: Facts) -> Iterator[Problem]:
                 f"port {port.number} is called in plaintext: {secured[False]} does not accept mutual TLS, "
                 f"{secured[True]} does, and callers of a headless service cannot tell them apart"
             )
-            yield finding("WFT0211", service.origin, f"spec.ports[{index}]", what, "give all of them a proxy, or none")
+            yield finding(
+                "WFT0211",
+                service.origin,
+                f"spec.ports[{index}]",
+                what,
+                "give all workloads of the service a proxy, or none",
+            )
 
 
 def _of_policy(policy: PeerAuthentication, facts: Facts, ports: Ports) -> Iterator[Problem]:
@@ -146,7 +152,13 @@ def _of_policy(policy: PeerAuthentication, facts: Facts, ports: Ports) -> Iterat
         what = (
             "in the root namespace a PeerAuthentication applies to the whole mesh: with a `selector` it has no effect"
         )
-        yield finding("WFT0502", policy.origin, "spec.selector", what, "move it to the namespace of the workload")
+        yield finding(
+            "WFT0502",
+            policy.origin,
+            "spec.selector",
+            what,
+            "move the PeerAuthentication to the namespace of the workload",
+        )
         return
     yield from selects_nothing("WFT0503", policy, facts, "the PeerAuthentication has no effect")
     chosen = facts.chosen(policy.namespace, policy.selector)
@@ -173,5 +185,9 @@ def _of_number(number: int, chosen: list[tuple[str, Runner]], ports: Ports) -> t
     declared = ports.declared(chosen)
     if declared and number not in declared:
         listed = ", ".join(map(str, declared[:12]))
-        return "WFT0506", f"no workload that this selects declares port {number}", f"declared: {listed}"
+        return (
+            "WFT0506",
+            f"no workload that this selects declares port {number}: its mode has no effect",
+            f"declared: {listed}",
+        )
     return _WELL

@@ -1,5 +1,5 @@
-"""Findings about tunnels of DestinationRules that have no effect. Only connections of tcp and tls routes, and of
-ports that carry no HTTP, use the tunnel: requests of an http route are sent to the host itself."""
+"""Findings about tunnels of DestinationRules that are not used. Only connections of tcp and tls routes, and of ports
+that carry no HTTP, use the tunnel; requests of an http route are sent to the rule's host without it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def of_tunnels(facts: Facts) -> Iterator[Problem]:
                 if len({_tunnel(rules, part.destination) for part in _taking_part(stream.route)}) > 1:
                     what = "the destinations of this route have different tunnels, and a proxy opens one per route"
                     hint = (
-                        f"all use that of {_taking_part(stream.route)[0].destination.host}: configure the same for all"
+                        f"all use the tunnel of {_taking_part(stream.route)[0].destination.host}: configure the same "
+                        "tunnel for all"
                     )
                     yield finding(
                         "WFT0218", routing.origin, f"spec.{name}[{number}].route", what, hint, line=stream.line
@@ -52,7 +53,7 @@ def _of_use(rules: dict[str, DestinationRule], facts: Facts) -> Iterator[Problem
         ports = [port for service in facts.services_of(host) for port in service.ports]
         if ports and host not in reached and all(port.protocol.is_http for port in ports):
             what = f"no connection goes through the tunnel: {host} carries HTTP, and no tcp or tls route leads to it"
-            hint = "route the connections that should use it by a `tcp` or `tls` route of a VirtualService"
+            hint = "route the connections that should use the tunnel by a `tcp` or `tls` route of a VirtualService"
             yield finding("WFT0217", rule.origin, "spec", what, hint)
 
 

@@ -51,7 +51,7 @@ def read_file(fields: Fields, name: str) -> LogProvider:
         return LogProvider(name, log)
     labels = form.raw("labels")
     if not isinstance(labels, Mapping):
-        form.error("labels", "`labels` must be a mapping", "from names to lines, such as code: '%RESPONSE_CODE%'")
+        form.error("labels", "`labels` must be a mapping", "map names to lines, such as code: '%RESPONSE_CODE%'")
         labels = {}
     line = _labels(form, ("labels",), labels)
     return LogProvider(name, msgspec.structs.replace(log, encoding=Encoding.JSON, format=line))
@@ -76,7 +76,7 @@ def read_logging(config: Fields, providers: tuple[LogProvider, ...]) -> Logging:
             elif found.log is None:
                 what = f"the provider `{name}` is not supported: this version of weft writes access logs only to files"
                 defaults.warning(
-                    ("accessLogging", index), what, "use an envoyFileAccessLog, and collect the logs from there"
+                    ("accessLogging", index), what, "use an `envoyFileAccessLog`, and collect the logs from its file"
                 )
     if names:
         logs = (by_name[name.lower()].log for name in names if name.lower() in by_name)
@@ -118,8 +118,8 @@ def _line(fields: Fields, name: str, line: str) -> str:
 
 
 def _labels(fields: Fields, at: Path, labels: Mapping[str, Any]) -> str:
-    """Return the labels of a log format as JSON; "" for the default labels. Formats that Envoy rejects are reported as
-    errors."""
+    """Return the labels of a JSON log format as JSON text; "" for the default labels. Labels that Envoy would reject
+    are reported as errors."""
     flaws = list(_flaws(at, labels))
     for path, what, hint in flaws:
         fields.error(path, f"Envoy rejects the log format of `{path[-1]}`: {what}", hint)
@@ -143,4 +143,4 @@ def _flaws(path: Path, value: Any) -> Iterator[tuple[Path, str, str]]:
         if what:
             yield path, what, hint
     elif value is not None and not (isinstance(value, (bool, int, float)) and abs(value) < 1e15):
-        yield path, f"{describe(value)} is not a JSON value", "put it in quotes"
+        yield path, f"{describe(value)} is not a JSON value", "put the value in quotes"

@@ -151,7 +151,7 @@ def _rules(spec: Fields, action: Action, meta: Meta) -> tuple[AuthorizationRule,
             hint="write `rules: [{}]` to match every request",
         )
     if len(rules) > MOST_RULES:
-        spec.error("rules", f"{len(rules)} rules, and at most {MOST_RULES} can be enforced")
+        spec.error("rules", f"the policy has {len(rules)} rules, and at most {MOST_RULES} can be enforced")
     return tuple(_rule(rule, meta) for rule in rules)
 
 
@@ -163,9 +163,10 @@ def _rule(rule: Fields, meta: Meta) -> AuthorizationRule:
 
 
 def _listed(rule: Fields, name: str) -> list[Fields]:
-    """Return the mappings of a list. An empty list is an error: it would match nothing, which is never intended."""
+    """Return the mappings of the list `name` in a rule; [] if it is not set. An empty list is an error: it would
+    match nothing, which is never intended."""
     if rule.has(name) and rule.raw(name) == []:
-        rule.error(name, f"`{name}` is empty", "leave it out to match everything")
+        rule.error(name, f"`{name}` is empty", f"leave `{name}` out to match everything")
     return rule.items(name)
 
 
@@ -187,7 +188,9 @@ def _source(source: Fields, meta: Meta) -> Source:
     for name in ("serviceAccounts", "notServiceAccounts"):
         if source.has(name) and any(source.has(other) for other in others):
             source.error(
-                name, f"`{name}` cannot be combined with principals or namespaces", "they match the same property"
+                name,
+                f"`{name}` cannot be combined with principals or namespaces",
+                "all of them match the caller's identity",
             )
     return Source(
         principals=check_principals(source, "principals", _values(source, "principals")),
@@ -270,7 +273,7 @@ def _key(when: Fields, written: str) -> tuple[str, tuple[str, ...]]:
 def _values(fields: Fields, name: str) -> tuple[str, ...]:
     found = fields.texts(name, most=2_048)
     if fields.has(name) and fields.raw(name) == []:
-        fields.error(name, f"`{name}` is empty", "leave it out to match everything")
+        fields.error(name, f"`{name}` is empty", f"leave `{name}` out to match everything")
     for index, value in enumerate(found):
         if not value and not fields.report.is_wrong((*fields.path, name, index)):
             fields.error((name, index), f"an empty text in `{name}`", '`"*"` matches any value')
@@ -308,11 +311,13 @@ def _service_accounts(fields: Fields, name: str, values: tuple[str, ...], meta: 
         namespace = namespace if slash else meta.namespace
         if not is_dns_label(namespace) or not is_host(account) or account != account.lower():
             fields.error(
-                (name, index), f"`{value[:80]}` is not a service account", "NAMESPACE/NAME or NAME, without `*`"
+                (name, index), f"`{value[:80]}` is not a service account", "write NAMESPACE/NAME or NAME, without `*`"
             )
         accounts.append(f"{namespace}/{account}")
     if len(values) > MOST_SERVICE_ACCOUNTS:
-        fields.error(name, f"{len(values)} service accounts, and at most {MOST_SERVICE_ACCOUNTS} may be listed")
+        fields.error(
+            name, f"`{name}` has {len(values)} service accounts, and at most {MOST_SERVICE_ACCOUNTS} may be listed"
+        )
     return tuple(accounts)
 
 

@@ -1,5 +1,5 @@
-"""Warns about values of policies that are well formed and yet never match, since a DENY that never matches protects
-nothing. The functions return the values unchanged."""
+"""Checks values of policies. A value that is well formed but never matches gets a warning, since a DENY rule that
+never matches protects nothing; a malformed path template is an error. The functions return the values unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_paths(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str
         if not path:
             continue
         if path.count("/") > MOST_SEGMENTS:
-            fields.error(at, f"a path of more than {MOST_SEGMENTS} segments")
+            fields.error(at, f"the path has more than {MOST_SEGMENTS} segments")
         elif is_template(path):
             _check_template(fields, at, path)
         else:
@@ -41,7 +41,9 @@ def check_paths(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str
 def check_hosts(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
     for index, host in enumerate(values):
         if "/" in host:
-            fields.warning((name, index), f"no request's host matches `{host[:80]}`", "only the name, without a path")
+            fields.warning(
+                (name, index), f"no request's host matches `{host[:80]}`", "write only the name, without a path"
+            )
     return check_stars(fields, name, values)
 
 

@@ -83,7 +83,8 @@ def flaw(expression: str) -> str:
 
 
 def strangers(expression: str) -> tuple[tuple[str, str], ...]:
-    """Return the attributes in the expression that do not exist, with hints: conditions on them are never true."""
+    """Return the attributes in the expression that Envoy does not have, each with a hint. A condition on such an
+    attribute is never true."""
     found: dict[str, str] = {}
     for root, field in _read(expression).attributes:
         if root not in ATTRIBUTES:
@@ -270,7 +271,7 @@ class _Reader:
             raise _Refused(f"{last.text[:80]} is not a regular expression: {wrong}")
 
     def _has(self) -> None:
-        """Parse the argument of `has(a.b)`, which must be a field."""
+        """Parse the argument of the macro `has`, which must be a field: `has(a.b)`."""
         self.expression()
         self._expect(")")
         name, dot = self.tokens[self._place - 2], self.tokens[self._place - 3]

@@ -1,5 +1,6 @@
-"""Reads the `tls` of a DestinationRule: TLS of connections to a host. A setting that cannot be applied as written is
-rejected. Calls for which a rejected rule configures TLS fail: they must not fall back to weaker settings."""
+"""Reads the `tls` of a DestinationRule: the TLS of connections to its host. A setting that cannot be applied as
+written is rejected, and calls for which a rejected rule configures TLS fail: they must not fall back to weaker
+settings."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def read_client_tls(policy: Fields) -> ClientTls | None:
     idle = [name for name in _FIELDS if tls.has(name) and name not in _READ[mode]]
     if idle:
         what = f"{quoted(idle)} would have no effect, since `mode` is {mode if tls.has('mode') else 'missing'}"
-        tls.error(idle[0], what, "set `mode`" if mode == "DISABLE" else "leave it out, or set another `mode`")
+        tls.error(
+            idle[0], what, "set `mode`" if mode == "DISABLE" else f"leave out {quoted(idle)}, or set another `mode`"
+        )
         if not tls.has("mode"):
             return _CLOSED
     found = ClientTls(
@@ -102,20 +105,24 @@ def _check_credential(tls: Fields) -> None:
     error."""
     name = tls.text("credentialName", most=253)
     if name and (not is_host(name) or name != name.lower()):
-        hint = "the name, without a namespace, of a Secret in the proxy's own namespace"
+        hint = "write the name, without a namespace, of a Secret in the proxy's own namespace"
         tls.error("credentialName", f"`{name[:80]}` is not the name of a Secret", hint)
     beside = [each for each in _FILES if tls.has(each)] if tls.has("credentialName") else []
     if beside:
-        tls.error(beside[0], f"{quoted(beside)} would have no effect beside `credentialName`", "leave one of them out")
+        tls.error(
+            beside[0],
+            f"{quoted(beside)} would have no effect beside `credentialName`",
+            f"leave out {quoted(beside)}, or `credentialName`",
+        )
 
 
 def _check_files(tls: Fields, found: ClientTls) -> None:
     if found.mode is ClientTlsMode.MUTUAL and not tls.has("credentialName"):
         for name in ("clientCertificate", "privateKey"):
             if not tls.has(name):
-                tls.lacks(name, what=f"`mode: MUTUAL` needs `{name}`", hint="a file in the proxy's file system")
+                tls.lacks(name, what=f"`mode: MUTUAL` needs `{name}`", hint="name a file in the proxy's file system")
     if not found.verify:
         idle = [name for name in ("caCertificates", "caCrl", "subjectAltNames") if tls.has(name)]
         if idle:
             what = f"{quoted(idle)} would have no effect, since `insecureSkipVerify` accepts every certificate"
-            tls.error(idle[0], what, "leave one of them out")
+            tls.error(idle[0], what, f"leave out {quoted(idle)}, or `insecureSkipVerify`")

@@ -37,7 +37,7 @@ def _subsets(spec: Fields) -> tuple[Subset, ...]:
     for item in spec.items("subsets"):
         name = item.text("name", required=True, most=63)
         if name and not is_dns_label(name):
-            item.error("name", f"`{name}` is not a subset name", "lower-case letters, digits and -")
+            item.error("name", f"`{name}` is not a subset name", "use lower-case letters, digits and -")
         if name and any(other.name == name for other in subsets):
             item.error("name", f"two subsets are named `{name}`")
         subsets.append(Subset(name, item.labels("labels"), read_policy(item), item.line))

@@ -147,5 +147,5 @@ def _headers(fields: Fields, name: str) -> tuple[str, ...]:
     for index, header in enumerate(found):
         plain = header.removeprefix("*") if header.startswith("*") else header.removesuffix("*")
         if header != "*" and (not is_header(plain) or "*" in plain):
-            fields.error((name, index), f"`{header[:80]}` is not a header name", "it may begin or end with `*`")
+            fields.error((name, index), f"`{header[:80]}` is not a header name", "a name may begin or end with `*`")
     return tuple(header.lower() for header in found)

@@ -72,7 +72,7 @@ def _public(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:
     if len(key.get("kid", "")) > 1024:
         return KeyFlaw("has a `kid` longer than 1024 characters")
     if key.get("use", "sig") != "sig":
-        return KeyFlaw("is not for signatures (`use` is not `sig`)", "remove it: it cannot verify a token")
+        return KeyFlaw("is not for signatures (`use` is not `sig`)", "remove the key: it cannot verify a token")
     match key.get("kty"):
         case "RSA":
             kind, parts = "RSA", _rsa(key)
@@ -115,13 +115,14 @@ def _curve(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:
     if any(len(_bytes(key.get(name, ""))) != size for name in ("x", "y")):
         return KeyFlaw(f"needs `x` and `y` of {size} bytes each, in base64url")
     if not _is_on_curve(key["crv"], _number(key["x"]), _number(key["y"])):
-        return KeyFlaw(f"is not a valid key: its point is not on {key['crv']}", "copy it again")
+        return KeyFlaw(f"is not a valid key: its point is not on {key['crv']}", "copy the key again")
     return {"crv": key["crv"], "x": key["x"], "y": key["y"]}
 
 
 def _is_on_curve(name: str, x: int, y: int) -> bool:
-    """Whether a point is on the curve. Needed because Envoy rejects a whole listener if a key set has no valid key. The
-    library is imported here, because it is slow to import and few objects need it."""
+    """Whether the point (x, y) is on the elliptic curve `name`, so that the key is valid. Envoy rejects a whole
+    listener if a key set has no valid key. The cryptography library is imported here, because it is slow to
+    import and few objects need it."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     curves = {"P-256": ec.SECP256R1(), "P-384": ec.SECP384R1(), "P-521": ec.SECP521R1()}
@@ -144,7 +145,7 @@ def _flaw_of_number(name: str, text: str) -> KeyFlaw | None:
     if not text:
         return KeyFlaw(f"lacks `{name}`")
     if len(text.rstrip("=")) % 4 == 1:
-        return KeyFlaw(f"has an `{name}` that is truncated: no base64url has this length", "copy it again")
+        return KeyFlaw(f"has an `{name}` that is truncated: no base64url has this length", "copy the key again")
     if not _bytes(text):
         return KeyFlaw(f"has an `{name}` that is not base64url")
     return None if _number(text) else KeyFlaw(f"has an `{name}` of 0")

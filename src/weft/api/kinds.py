@@ -1,5 +1,5 @@
-"""Computes the kind that an ObjectKey has for an object. Two API groups have a kind Gateway: the kind of the Gateway
-API gets its group appended, as in kubectl."""
+"""Computes the kind in an object's ObjectKey. Two API groups have a kind Gateway, so the Gateway API's kind gets its
+group appended, as in kubectl: `Gateway.gateway.networking.k8s.io`."""
 
 from __future__ import annotations
 

@@ -27,7 +27,9 @@ def read_locality(holder: Fields) -> LocalitySetting | None:
             fields.error(("failoverPriority", index), what, f"use {TOPOLOGY[1]}, or a label of the workloads")
         elif name in TOPOLOGY and fields.has("failover"):
             what = f"`failover` already sets priorities by locality, and `{name}` sets them again"
-            fields.error(("failoverPriority", index), what, "leave one of them out")
+            fields.error(
+                ("failoverPriority", index), what, f"remove `{name}` from `failoverPriority`, or leave out `failover`"
+            )
     return LocalitySetting(
         enabled=enabled is None or enabled,
         distribute=_distribute(fields),
@@ -79,7 +81,9 @@ def _check_place(fields: Fields, at: str | Path, place: str) -> None:
     starred = [part for part in parts if "*" in part]
     if len(parts) > 3 or not all(parts) or (starred and (starred != ["*"] or parts[-1] != "*")):
         fields.error(
-            at, f"`{place[:80]}` is not a locality", "region, region/zone, region/zone/subzone, or `*` at the end"
+            at,
+            f"`{place[:80]}` is not a locality",
+            "write region, region/zone or region/zone/subzone; the last part may be `*`",
         )
 
 

@@ -72,8 +72,8 @@ def _is_mesh_config(meta: Meta, *, from_file: bool) -> bool:
 
 
 def _embedded(data: Fields) -> Fields | None:
-    """Parse the text of the MeshConfig; None if it is not a YAML mapping. In a literal block (`mesh: |`), problems of a
-    setting have the line of that setting; in any other text, they have the line of `mesh`."""
+    """Parse the text of the MeshConfig; None if it is not a YAML mapping. If the text is a literal block (`mesh:
+    |`), a problem has the line of its setting; otherwise, it has the line of `mesh`."""
     text, start = data.text("mesh"), data.text_line("mesh")
     try:
         composed = compose(text, start or 1)
@@ -189,7 +189,7 @@ def _underscores(config: Fields, meta: Meta) -> Underscores:
 
 def _check_trust_domain(config: Fields, at: str | Path, written: str) -> None:
     if not is_trust_domain(written):
-        config.error(at, f"`{written[:80]}` is not a trust domain", "a name such as cluster.local, in lower case")
+        config.error(at, f"`{written[:80]}` is not a trust domain", "write a name such as cluster.local, in lower case")
 
 
 def _least(between: Fields) -> str:

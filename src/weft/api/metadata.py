@@ -134,8 +134,8 @@ def _check_names(fields: Fields, document: Document) -> None:
     name = fields.text("name", required=True, most=253)
     if not is_host(name) or name != name.lower():
         fields.error(
-            "name", f"`{document.key.name[:80]}` is not a name for an object", "lower-case letters, digits, - and ."
+            "name", f"`{document.key.name[:80]}` is not a name for an object", "use lower-case letters, digits, - and ."
         )
     namespace = fields.text("namespace", most=253)
     if namespace and not is_dns_label(namespace):
-        fields.error("namespace", f"`{namespace[:80]}` is not a namespace", "lower-case letters, digits and -")
+        fields.error("namespace", f"`{namespace[:80]}` is not a namespace", "use lower-case letters, digits and -")

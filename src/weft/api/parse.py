@@ -130,7 +130,7 @@ _INSTEAD: Mapping[str, str] = {
     "UDPRoute": "UDP bypasses the proxies: a mesh does not route it",
     "ListenerSet": "put its listeners into the Gateway",
     "XListenerSet": "put its listeners into the Gateway",
-    "ProxyConfig": "remove it, or keep the control plane that supports it",
+    "ProxyConfig": "remove the ProxyConfig, or keep the control plane that supports it",
 }
 
 CLUSTER_SCOPED = frozenset(
@@ -155,7 +155,7 @@ def parse(document: Document, domain: str = "cluster.local") -> Parsed:
     elif reader is not None and document.api_version not in reader.versions:
         _report_version(report, document, reader)
     elif _deeper(document.body, MOST_DEPTH):
-        report.error((), f"nested deeper than {MOST_DEPTH} levels")
+        report.error((), f"the object is nested deeper than {MOST_DEPTH} levels")
     elif reader is None:  # a RequestTest, which `weft test` runs, may be in the same files
         return Parsed((), read_request_test(document)[1])
     else:
@@ -199,8 +199,8 @@ def _report_version(report: DocumentReport, document: Document, reader: KindRead
 
 
 def _deeper(value: Any, levels: int) -> bool:
-    """Whether a value is nested deeper than `levels`. The check goes level by level instead of recursively, to be fast:
-    it runs for each of the many objects of a cluster."""
+    """Whether a value is nested deeper than `levels`. It visits the value level by level, which is faster than
+    recursion: the check runs for every object of a cluster."""
     level = [value]
     while level := [each for each in level if isinstance(each, _NESTING)]:
         if levels == 0:

@@ -1,5 +1,5 @@
-"""Parses each document only once. A command that needs a mesh before and after a change, and its problems, creates one
-`Reading` and passes it to all functions that parse documents."""
+"""Parses each document only once. A command that needs a mesh before and after a change creates one `Reading` and
+passes it to all functions that parse documents."""
 
 from __future__ import annotations
 

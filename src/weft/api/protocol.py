@@ -24,7 +24,8 @@ _SPEAK_FIRST = frozenset({25, 53, 3306, 27017})
 
 def from_name(name: str, number: int = 0) -> Protocol:
     """Return the protocol of a port by Istio's convention for names: `http-web` is HTTP, `grpc` is gRPC, `web` is
-    undeclared. `number` decides only for ports that are well known as not HTTP."""
+    undeclared. If the name declares no protocol, the port number decides, but only for well-known ports that do
+    not carry HTTP."""
     lower = name.lower()
     prefix = "grpc-web" if lower.startswith("grpc-web") else lower.partition("-")[0]
     found = PROTOCOLS.get(prefix, Protocol.UNDECLARED)

@@ -70,9 +70,9 @@ class Fields:
         below: Iterable[Fields] = (),
         severity: Severity = Severity.ERROR,
     ) -> None:
-        """Report an error because none of these fields, of the mappings `below` or else of this one, is set as needed.
-        If one of these fields has an error itself, or is misspelled, only that problem is reported: one mistake, one
-        message."""
+        """Report an error because none of the fields `names` is set as needed. They are fields of the mappings
+        `below`, or of this mapping if `below` is empty. If one of these fields has an error itself, or is
+        misspelled, only that problem is reported: one mistake, one message."""
         causes = tuple((fields, name) for fields in (tuple(below) or (self,)) for name in names)
         self.report.consequence(Consequence(causes, self._at(at), what, hint, severity))
 
@@ -136,7 +136,7 @@ class Fields:
 
     def choice(self, name: str, choices: Iterable[str], *, default: str = "", refused: Iterable[str] = ()) -> str:
         """Read one of the values in `choices`; `default` if the field is not set or not valid. `refused`: further
-        values that are returned, because the caller rejects them with a better message."""
+        values that are returned without an error, because the caller reports them with a better message."""
         value = self.text(name, default=default, most=200)
         known = (*choices, *refused)
         if value in known or value == default:
@@ -198,10 +198,12 @@ class Fields:
         found = self.string_map(name)
         for key, value in found.items():
             if not is_label_name(key):
-                self.error((name, key), f"`{key[:80]}` is not a label name", "letters, digits, -, _ and . (at most 63)")
+                self.error(
+                    (name, key), f"`{key[:80]}` is not a label name", "use letters, digits, -, _ and . (at most 63)"
+                )
             elif not is_label_value(value):
                 self.error(
-                    (name, key), f"`{value[:80]}` is not a label value", "letters, digits, -, _ and . (at most 63)"
+                    (name, key), f"`{value[:80]}` is not a label value", "use letters, digits, -, _ and . (at most 63)"
                 )
         return labels_of(found)
 
@@ -279,8 +281,9 @@ class Fields:
         return value
 
     def request_text(self, name: str, *, required: bool = False, most: int) -> str:
-        """Read a path or an authority. Spaces and control characters in it are errors: for a line break Envoy rejects
-        every route of the port, and with any other of them the request would be invalid for any server."""
+        """Read a path or an authority. A space or control character in it is an error: a line break would make Envoy
+        reject every route of the port, and any other such character would make the request invalid for every
+        server."""
         value = self.text(name, required=required, most=most)
         if any(character <= " " or character == "\x7f" for character in value):
             self.error(name, f"`{name}` contains a space or a control character", "percent-encode it: a space is %20")
@@ -304,7 +307,8 @@ class Fields:
         self._known.update(names)
 
     def told_elsewhere(self, *names: str) -> None:
-        """Mark fields as known, because the caller reads or checks them elsewhere and reports their errors itself."""
+        """Mark fields as known, so that they are not reported as unknown: the caller reads or checks them elsewhere
+        and reports their errors itself."""
         self._known.update(names)
 
     def outdented(self, holder: str, names: Iterable[str]) -> bool:
@@ -317,7 +321,8 @@ class Fields:
         return bool(there)
 
     def texts_beside(self, name: str) -> list[str]:
-        """Return the unknown fields with text values, except for those that seem to be `name` misspelled."""
+        """Return the names of the unknown fields that have text values, except for those that seem to be `name`
+        misspelled."""
         texts = [other for other, value in self._body.items() if isinstance(value, str) and other not in self._known]
         return [other for other in texts if not did_you_mean(other[:80], (name,)).startswith("did you")]
 
@@ -334,8 +339,8 @@ class Fields:
             self.error(name, what, hint)
 
     def also_called(self, synonyms: Mapping[str, str]) -> None:
-        """Add names that fields have in other tools, such as Kubernetes; they are used only in hints for unknown
-        fields."""
+        """Add names that other tools, such as Kubernetes, have for weft's fields: `synonyms` maps them to weft's
+        names. They are used only in hints for unknown fields."""
         self._synonyms.update(synonyms)
 
     def report_unknown(self) -> None:
@@ -409,7 +414,7 @@ class Fields:
     def _too_many(self, name: str | Path, value: Mapping[str, Any] | Sequence[Any]) -> bool:
         if len(value) <= MOST_ITEMS:
             return False
-        self.error(name, f"more than {MOST_ITEMS} items")
+        self.error(name, f"the field has more than {MOST_ITEMS} items")
         return True
 
     def _at(self, name: str | Path) -> Path:
@@ -440,8 +445,8 @@ def _host_hint(value: str, *, wildcard: bool) -> str:
     if value.startswith("*") and not wildcard:
         return "a wildcard is not possible here"
     if "://" in value or "/" in value:
-        return "only the name, without scheme or path"
-    return "without the port" if ":" in value else "letters, digits, - and ."
+        return "write only the name, without scheme or path"
+    return "write the name without the port" if ":" in value else "use letters, digits, - and ."
 
 
 def _short(duration: timedelta) -> str:

@@ -80,7 +80,8 @@ class _Flaw(Exception):
 
 
 class _Group:
-    """The part of an expression between two parentheses, as far as it has been parsed."""
+    """One pair of parentheses in an expression, or the whole expression, with the part of it that has been parsed so
+    far."""
 
     def __init__(self, *, captures: bool) -> None:
         self.steps = 2 if captures else 0

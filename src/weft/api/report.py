@@ -28,7 +28,8 @@ class Cursor(Protocol):
 
 
 class Consequence(msgspec.Struct, frozen=True):
-    """An error that is reported only if none of the fields that cause it has an error itself."""
+    """An error that may only follow from an error in one of the fields that it names; it is reported if none of
+    these fields has an error."""
 
     causes: tuple[tuple[Cursor, str], ...]
     path: Path
@@ -75,13 +76,14 @@ class DocumentReport:
         self._opened.append(cursor)
 
     def consequence(self, found: Consequence) -> None:
-        """Add an error that may follow from another error. `finish` decides whether it is reported: only then are
-        misspelled fields known."""
+        """Add an error that may follow from another error. `finish` decides whether it is reported, because
+        misspelled fields are known only at the end."""
         self.failed = self.failed or found.severity is Severity.ERROR
         self._consequences.append(found)
 
     def _is_root(self, cursor: Cursor, name: str) -> bool:
-        """Whether a field has an error, or is set under a misspelled name."""
+        """Whether a field has an error, or is set under a misspelled name, so that an error that follows from it is
+        not reported."""
         return cursor.is_misspelled(name) or self.is_wrong((*cursor.path, name))
 
     def is_wrong(self, at: Path) -> bool:

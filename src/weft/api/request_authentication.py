@@ -115,7 +115,7 @@ def _names(rule: Fields, name: str, found: tuple[str, ...]) -> tuple[str, ...]:
 def _lacks_keys(rule: Fields, issuer: str) -> None:
     """Report that a rule has no keys. Istio would discover the keys at the issuer, and trust whatever URL the issuer
     returns."""
-    what = "there is neither `jwks` nor `jwksUri`, and weft does not discover the keys of an issuer"
+    what = "the rule has neither `jwks` nor `jwksUri`, and weft does not discover the keys of an issuer"
     hint = "set `jwks` or `jwksUri`"
     if issuer.startswith("https://"):
         hint = f"set `jwksUri` to the `jwks_uri` that {issuer[:200].rstrip('/')}/.well-known/openid-configuration names"
@@ -145,7 +145,7 @@ def _key_server(rule: Fields, meta: Meta) -> KeyServer | None:
             rule.error("jwksUri", "`jwksUri` must not be empty")
         return None
     if rule.has("jwks"):
-        rule.warning("jwksUri", "`jwksUri` is not used: the keys are in `jwks`", "remove one of them")
+        rule.warning("jwksUri", "`jwksUri` is not used: the keys are in `jwks`", "remove `jwksUri` or `jwks`")
         return None
     parts = _split(uri)
     port = _port(parts) if parts else None
@@ -153,7 +153,11 @@ def _key_server(rule: Fields, meta: Meta) -> KeyServer | None:
         rule.error("jwksUri", f"`{uri[:80]}` is not the URL of a key set", "for example https://HOST/jwks.json")
         return None
     if "@" in parts.netloc:
-        rule.error("jwksUri", "`jwksUri` contains a user name or a password", "keys are public; leave it out")
+        rule.error(
+            "jwksUri",
+            "`jwksUri` contains a user name or a password",
+            "leave the user name and password out: keys are public",
+        )
         return None
     if parts.fragment:
         rule.error("jwksUri", "`jwksUri` has a part after `#`, which is never sent")
@@ -244,7 +248,9 @@ def _check_headers(rule: Fields, found: JwtRule) -> None:
             continue
         if header in read:
             rule.error(
-                field, f"the token is read from the header `{header}`, so it cannot be set", "use another header"
+                field,
+                f"the token is read from the header `{header}`, so no value can be written to it",
+                "write the value to another header",
             )
         if header in seen:
             rule.error(field, f"`{header}` is set twice")

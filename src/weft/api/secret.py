@@ -73,14 +73,14 @@ def _content(root: Fields, names: tuple[str, ...]) -> bytes:
 
 
 def without_key(pem: bytes) -> bytes:
-    """Return only the public PEM blocks of a text that contains a private key; a placeholder if it contains nothing
-    else. A text without a private key is returned unchanged."""
+    """Return only the certificates and revocation lists of a PEM text that contains a private key; a placeholder if
+    it contains none. A text without a private key is returned unchanged."""
     return b"".join(found[0] for found in _SHOWN.finditer(pem)) or HIDDEN if b"PRIVATE KEY" in pem else pem
 
 
 class _Leaf:
-    """A certificate with its key, validated as Envoy would: its hosts, expiry and key type. Problems are reported to
-    the root."""
+    """A certificate with its private key, checked as Envoy would check them: the certificate's hosts and expiry, and
+    the type of the key. Problems are reported to `root`."""
 
     def __init__(self, root: Fields, meta: Meta, chain: bytes, key: bytes) -> None:
         self._root = root

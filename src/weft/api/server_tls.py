@@ -64,7 +64,7 @@ def read_server_tls(server: Fields, *, encrypted: bool) -> ServerTls | None:
     if idle:
         what = f"{quoted(idle)} would have no effect, since `mode` is {mode if tls.has('mode') else 'missing'}"
         meant = ServerTlsMode.SIMPLE if set(idle).isdisjoint(_TRUSTED) else ServerTlsMode.MUTUAL
-        hint = "leave it out, or set another `mode`"
+        hint = f"leave out {quoted(idle)}, or set another `mode`"
         tls.error(idle[0], what, hint if tls.has("mode") else f"write mode: {meant}; the default is PASSTHROUGH")
     found = ServerTls(
         mode=mode,
@@ -106,17 +106,17 @@ def _check_complete(tls: Fields, found: ServerTls) -> None:
         return
     if not ways:
         what = f"`mode: {found.mode}` needs a certificate"
-        tls.lacks("credentialName", what=what, hint="`credentialName`, or `serverCertificate` and `privateKey`")
+        tls.lacks("credentialName", what=what, hint="set `credentialName`, or `serverCertificate` and `privateKey`")
     if found.mode is ServerTlsMode.SIMPLE:
         return
     if found.files and not found.authorities and found.authorities_credential is None:
         what = f"`mode: {found.mode}` needs `caCertificates`"
-        tls.lacks("caCertificates", what=what, hint="a file in the proxy's file system")
+        tls.lacks("caCertificates", what=what, hint="name a file in the proxy's file system")
     if found.authorities and found.authorities_credential is not None:
         tls.error("caCertCredentialName", "only one of `caCertificates` and `caCertCredentialName` may be set")
     if found.revoked and not found.authorities:
         what = "`caCrl` needs `caCertificates`"
-        tls.error("caCrl", what, "a Secret has its own list: `ca.crl`")
+        tls.error("caCrl", what, "in a Secret, write the revocation list as `ca.crl`")
 
 
 def _check_versions(tls: Fields, found: ServerTls) -> None:
@@ -139,7 +139,7 @@ def _credentials(tls: Fields) -> tuple[CredentialRef, ...]:
             tls.error(
                 "credentialNames",
                 "`credentialNames` must have one or two Secrets",
-                "one with an RSA key, one with an ECDSA key",
+                "list one with an RSA key, one with an ECDSA key, or one of each",
             )
         return tuple(map(CredentialRef, found))
     name = _secret(tls, "credentialName")
@@ -155,7 +155,7 @@ def _secret(tls: Fields, field: str) -> str:
 
 def _check_secret(tls: Fields, field: str | tuple[str | int, ...], name: str) -> None:
     if not is_host(name) or name != name.lower():
-        hint = "the name, without a namespace, of a Secret in the gateway's own namespace"
+        hint = "write the name, without a namespace, of a Secret in the gateway's own namespace"
         tls.error(field, f"`{name[:80]}` is not the name of a Secret", hint)
 
 
@@ -174,13 +174,13 @@ def _files(tls: Fields) -> tuple[CertificateFiles, ...]:
             tls.error(
                 "tlsCertificates",
                 "`tlsCertificates` must have one or two entries",
-                "one with an RSA key, one with an ECDSA key",
+                "list one with an RSA key, one with an ECDSA key, or one of each",
             )
         return tuple(found)
     certificate, key = _file(tls, "serverCertificate"), _file(tls, "privateKey")
     for name, there, other in (("serverCertificate", certificate, key), ("privateKey", key, certificate)):
         if other and not there:
-            tls.lacks(name, what=f"`{name}` is missing", hint="a file in the proxy's file system")
+            tls.lacks(name, what=f"`{name}` is missing", hint="name a file in the proxy's file system")
     return (CertificateFiles(certificate, key),) if certificate and key else ()
 
 

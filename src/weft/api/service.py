@@ -65,7 +65,7 @@ def _ports(spec: Fields, *, required: bool, external: bool) -> tuple[ServicePort
         if len(items) > 1 and not name:
             port.lacks("name", what="a port of a service with several ports needs a `name`")
         elif name and not is_dns_label(name):
-            port.error("name", f"`{name}` is not a port name", "lower-case letters, digits and -")
+            port.error("name", f"`{name}` is not a port name", "use lower-case letters, digits and -")
         if name and name in names:
             port.error("name", f"two ports are named `{name}`")
         if number and (number, protocol is Protocol.UDP) in numbers:
@@ -98,7 +98,7 @@ def _addresses(spec: Fields) -> tuple[tuple[str, ...], bool]:
             spec.error(
                 "clusterIP" if address == first else "clusterIPs",
                 f"`{address}` is not an IP address",
-                "write an address, None for a headless service, or leave it out",
+                "write an IP address, write None for a headless service, or leave the field out",
             )
     return found, False
 

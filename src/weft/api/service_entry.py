@@ -81,7 +81,7 @@ def _ports(spec: Fields) -> tuple[ServicePort, ...]:
     for port in spec.items("ports"):
         number, name = port.port("number", required=True), port.text("name", required=True, most=63)
         if name and not is_dns_label(name):
-            port.error("name", f"`{name}` is not a port name", "lower-case letters, digits and -")
+            port.error("name", f"`{name}` is not a port name", "use lower-case letters, digits and -")
         if name and any(other.name == name for other in ports):
             port.error("name", f"two ports are named `{name}`")
         if number and any(other.number == number for other in ports):

@@ -55,10 +55,12 @@ def _outbound(spec: Fields, meta: Meta) -> Outbound | None:
         return mode
     if mode is not OutboundPolicy.ALLOW_ANY:
         policy.error(
-            "egressProxy", "`egressProxy` needs `mode: ALLOW_ANY`", "without it calls to unknown hosts are rejected"
+            "egressProxy",
+            "`egressProxy` needs `mode: ALLOW_ANY`",
+            "without `mode: ALLOW_ANY`, calls to unknown hosts are rejected",
         )
     if not proxy.has("port"):
-        proxy.lacks("port", what="`egressProxy` needs a port", hint="port: {number: 8080}")
+        proxy.lacks("port", what="`egressProxy` needs a port", hint="for example port: {number: 8080}")
     return read_destination(proxy, meta)
 
 
@@ -90,7 +92,7 @@ def _check_host(item: Fields, index: int, host: str) -> None:
     namespace, slash, name = host.partition("/")
     if not slash:
         item.error(
-            ("hosts", index), f"`{host}` must be NAMESPACE/HOST", f"./{host} for this namespace, */{host} for any"
+            ("hosts", index), f"`{host}` must be NAMESPACE/HOST", f"write ./{host} for this namespace, */{host} for any"
         )
     elif namespace not in (".", "*", "~") and not is_dns_label(namespace):
         item.error(
@@ -116,7 +118,8 @@ def _ingress(spec: Fields) -> tuple[IngressListener, ...]:
 
 
 def _port(port: Fields, *, well_known: bool) -> ServicePort:
-    """Read a port of a listener. `well_known`: whether the port number decides the protocol if nothing else does."""
+    """Read a port of a listener. `well_known`: if `protocol` is not set, a well-known port number decides the
+    protocol."""
     number = port.port("number", required=True)
     port.text("name", most=63)  # a valid field without effect
     port.refused("targetPort", "`targetPort` has no effect in a Sidecar", "leave it out")
@@ -124,8 +127,8 @@ def _port(port: Fields, *, well_known: bool) -> ServicePort:
 
 
 def _refuse_binding(item: Fields) -> None:
-    """Report settings that would bind a listener to an address. weft intercepts all calls, so listeners are selected by
-    the destination and are not bound."""
+    """Report settings that would bind a listener to an address of its own. weft intercepts all calls and selects the
+    listener by their destination, so its listeners are not bound."""
     hint = "leave it out: calls to any address are intercepted"
     item.refused("bind", "a listener with an address of its own is not supported by this version of weft", hint)
     if item.choice("captureMode", ("DEFAULT", "IPTABLES"), refused=("NONE",)) == "NONE":
@@ -141,6 +144,6 @@ def _endpoint(item: Fields) -> str:
         item.error(
             "defaultEndpoint",
             f"`{endpoint}` is not a local address with a port",
-            "127.0.0.1:PORT, 0.0.0.0:PORT, [::1]:PORT, [::]:PORT or unix:///PATH",
+            "write 127.0.0.1:PORT, 0.0.0.0:PORT, [::1]:PORT, [::]:PORT or unix:///PATH",
         )
     return endpoint

@@ -79,5 +79,5 @@ def is_header(text: str) -> bool:
 
 
 def words(text: str) -> list[str]:
-    """Split a long list of names that is written as text."""
+    """Split a text into words; used for long lists of names in tables."""
     return text.split()

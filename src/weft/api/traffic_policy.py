@@ -48,7 +48,7 @@ def read_policy(holder: Fields) -> TrafficPolicy | None:
         return None
     more = ("portLevelSettings", "tunnel", "proxyProtocol", "retryBudget")
     if not any(policy.has(name) for name in (*_SETTINGS, *more)):
-        hint = f"set one of {quoted(_SETTINGS)} or leave it out"
+        hint = f"set one of {quoted(_SETTINGS)}, or leave `trafficPolicy` out"
         policy.lacks(*_SETTINGS, *more, what="`trafficPolicy` sets nothing", hint=hint)
     ports: dict[int, TrafficPolicy] = {}
     for setting in policy.items("portLevelSettings"):
@@ -87,7 +87,7 @@ def _load_balancer(policy: Fields) -> LoadBalancer | None:
     if warmup is not None and (hashing is not None or simple in _WITHOUT_WARMUP):
         at = "warmup" if fields.has("warmup") else "warmupDurationSecs"
         what = f"`{at}` would have no effect: only ROUND_ROBIN and LEAST_REQUEST support it"
-        fields.error(at, what, "leave it out, or use ROUND_ROBIN or LEAST_REQUEST")
+        fields.error(at, what, f"leave `{at}` out, or use ROUND_ROBIN or LEAST_REQUEST")
     return LoadBalancer(simple, hashing, warmup, read_locality(fields))
 
 
@@ -141,8 +141,8 @@ def _cookie_attributes(cookie: Fields) -> tuple[tuple[str, str], ...]:
             if any(sign in written for sign in ";,\r\n\0"):
                 item.error(field, f"`{written[:80]}` is not allowed in a cookie")
         if name.lower() in ("path", "max-age"):
-            what = f"`{name}` is set by `{'path' if name.lower() == 'path' else 'ttl'}`"
-            item.error("name", what, "leave it out here")
+            what = f"the cookie's `{name}` is set by its field `{'path' if name.lower() == 'path' else 'ttl'}`"
+            item.error("name", what, f"remove `{name}` from `attributes`")
         found.append((name, value))
     return tuple(found)
 

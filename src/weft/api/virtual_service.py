@@ -43,7 +43,9 @@ def _hosts(spec: Fields, meta: Meta, *, mesh: bool) -> tuple[str, ...]:
     written: dict[str, str] = {}  # the host as written, by its full name
     for index, host in enumerate(spec.texts("hosts", most=255)):
         if not is_host(host, wildcard=True) and not is_address(host):
-            spec.error(("hosts", index), f"`{host}` is not a host name", "a name, `*.example.com` or an IP address")
+            spec.error(
+                ("hosts", index), f"`{host}` is not a host name", "write a name, `*.example.com` or an IP address"
+            )
         if host == "*" and mesh:
             spec.error(
                 ("hosts", index),

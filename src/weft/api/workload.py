@@ -132,9 +132,9 @@ def read_workload(root: Fields, meta: Meta) -> tuple[Workload, ...]:
 def _refuse_beside_gateway(spec: Fields, inject: str) -> None:
     """Report fields that have no effect on a gateway as errors: those of a command, or of a sidecar's interception."""
     for name in _OF_COMMANDS:
-        spec.refused(name, f"a gateway is only a proxy: `{name}` has no effect", "leave it out, or leave out `gateway`")
+        spec.refused(name, f"a gateway is only a proxy: `{name}` has no effect", f"leave out `{name}`, or `gateway`")
     if inject == "false":
-        spec.error("gateway", f"a gateway is a proxy, and `{_INJECT}` is false", "remove one of them")
+        spec.error("gateway", f"a gateway is a proxy, and `{_INJECT}` is false", f"remove `gateway`, or `{_INJECT}`")
 
 
 def _publish(gateway: Fields) -> tuple[PublishedPort, ...]:
@@ -156,7 +156,8 @@ def _publish(gateway: Fields) -> tuple[PublishedPort, ...]:
 
 
 class _Traffic:
-    """Reads Istio's annotations `traffic.sidecar.istio.io/*`, whose values are separated by commas."""
+    """Reads Istio's annotations `traffic.sidecar.istio.io/*`, whose values are ports, CIDR ranges or `*`, separated
+    by commas."""
 
     def __init__(self, root: Fields, annotations: dict[str, str]) -> None:
         self._root, self._annotations = root, annotations
@@ -173,7 +174,7 @@ class _Traffic:
             if part.isdecimal() and 1 <= int(part[:6]) <= 65_535:
                 found.append(int(part))
             else:
-                self._root.error(self._at(name), f"`{part[:40]}` is not a port", "numbers, separated by commas")
+                self._root.error(self._at(name), f"`{part[:40]}` is not a port", "write numbers, separated by commas")
         return tuple(found)
 
     def ranges(self, name: str) -> tuple[str, ...]:
@@ -181,7 +182,9 @@ class _Traffic:
         for part in found:
             if not is_range(part):
                 self._root.error(
-                    self._at(name), f"`{part[:40]}` is not a CIDR range", "such as 10.0.0.0/8,192.168.0.0/16"
+                    self._at(name),
+                    f"`{part[:40]}` is not a CIDR range",
+                    "write ranges such as 10.0.0.0/8,192.168.0.0/16",
                 )
         return found
 
@@ -219,7 +222,7 @@ def _include_ranges(spec: Fields, traffic: _Traffic) -> str:
 def _service_account(spec: Fields) -> str:
     name = spec.text("serviceAccount", default="default", most=253)
     if not is_host(name) or name != name.lower():
-        spec.error("serviceAccount", f"`{name[:80]}` is not a service account", "lower-case letters, digits and -")
+        spec.error("serviceAccount", f"`{name[:80]}` is not a service account", "use lower-case letters, digits and -")
     return name
 
 

@@ -136,7 +136,7 @@ class _Composer:
                 self._flaw(
                     line,
                     f"`{key}` is set twice, here and on line {first}",
-                    "YAML would silently use the last value; keep one of them",
+                    "keep only one of the two: YAML would silently use the last value",
                 )
             lines[(*path, key)] = line
             value[key] = self._node((*path, key), lines)
@@ -206,10 +206,14 @@ class _Composer:
     def _count(self, nodes: int, line: int, depth: int) -> None:
         self._nodes += nodes
         if depth > MOST_DEPTH:
-            raise YamlError(TextFlaw(line, f"nested deeper than {MOST_DEPTH} levels"))
+            raise YamlError(TextFlaw(line, f"the document is nested deeper than {MOST_DEPTH} levels"))
         if self._nodes > self._most_nodes:
             raise YamlError(
-                TextFlaw(line, f"more than {self._most_nodes} values in one document", "split it, or use fewer aliases")
+                TextFlaw(
+                    line,
+                    f"the document has more than {self._most_nodes} values",
+                    "split the document, or use fewer aliases",
+                )
             )
 
     def _line(self, event: Any) -> int:

@@ -29,7 +29,7 @@ def test_every_target_gets_the_server_name():
         ("{hostname: a.b}", "`caCertificateRefs` or `wellKnownCACertificates` is required"),
         (
             '{hostname: a.b, wellKnownCACertificates: System, caCertificateRefs: [{group: "", kind: ConfigMap, name: s}]}',
-            "`caCertificateRefs` cannot be combined with `wellKnownCACertificates` (keep one of the two)",
+            "`caCertificateRefs` cannot be combined with `wellKnownCACertificates` (keep either `caCertificateRefs` or `wellKnownCACertificates`)",
         ),
         (
             "{hostname: a.b, wellKnownCACertificates: System, subjectAltNames: [{type: URI, hostname: c.d}]}",

@@ -116,7 +116,7 @@ def test_unsupported_filters_are_rejected(text, problem):
 def test_redirects_and_rewrites_exclude_each_other():
     text = "{type: RequestRedirect, requestRedirect: {scheme: https}}, {type: URLRewrite, urlRewrite: {hostname: a.b}}"
     assert told(filtered(text, backends=False)) == [
-        "7 a rule cannot both redirect and rewrite a request (keep one of the two filters)"
+        "7 a rule cannot both redirect and rewrite a request (keep either RequestRedirect or URLRewrite)"
     ]
 
 

@@ -56,7 +56,7 @@ def test_tls_may_be_passed_through():
         ),
         (
             "{name: a, port: 80, protocol: HTTP, hostname: '*'}",
-            "7 `*` is not a host name (a name, `*.example.com`, or none at all)",
+            "7 `*` is not a host name (write a name or `*.example.com`, or leave `hostname` out)",
         ),
         (
             "{name: a, port: 1, protocol: TCP, hostname: a.b}",
@@ -72,7 +72,7 @@ def test_tls_may_be_passed_through():
         ),
         (
             "{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: 'a,metadata.name!=b'}]}}",
-            "7 `a,metadata.name!=b` is not the name of a Secret (lower-case letters, digits, - and .)",
+            "7 `a,metadata.name!=b` is not the name of a Secret (use lower-case letters, digits, - and .)",
         ),
     ],
 )

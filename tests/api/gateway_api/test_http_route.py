@@ -75,7 +75,7 @@ def test_retry_codes_are_added_to_connection_errors():
         ("matches: [{path: {type: Suffix, value: /a}}]", None),
         ("matches: [{headers: [{name: 'a b', value: c}]}]", "8 `a b` is not a header name"),
         ("timeouts: {request: 1s, backendRequest: 2s}", "8 `backendRequest` must not be longer than `request`"),
-        ("retry: {codes: [200]}", "8 `200` is not a status to retry on (from 400 to 599)"),
+        ("retry: {codes: [200]}", "8 `200` is not a status to retry on (use a status from 400 to 599)"),
         ("retry: {codes: 503}", "8 `codes` must be a list of status codes"),
         ("retries: {}", None),
     ],
@@ -103,8 +103,8 @@ def test_fields_without_effect_beside_a_redirect_get_a_warning():
     mirror = "{type: RequestMirror, requestMirror: {backendRef: {name: b, port: 80}}}"
     text = f"- filters: [{redirect}, {mirror}]\n  timeouts: {{request: 1s}}\n  retry: {{attempts: 2}}"
     assert told(http_route(text)) == [
-        "7 warning: a redirect is sent by the proxy itself: its RequestMirror has no effect (remove it)",
-        "8 warning: a redirect is sent by the proxy itself: `timeouts` has no effect (remove it)",
-        "9 warning: a redirect is sent by the proxy itself: `retry` has no effect (remove it)",
+        "7 warning: a redirect is sent by the proxy itself: RequestMirror has no effect (remove RequestMirror)",
+        "8 warning: a redirect is sent by the proxy itself: `timeouts` has no effect (remove `timeouts`)",
+        "9 warning: a redirect is sent by the proxy itself: `retry` has no effect (remove `retry`)",
     ]
     assert rule(text).route.redirect is not None

@@ -56,7 +56,7 @@ def test_hostnames_are_case_insensitive_and_cannot_be_a_star():
     text = "parentRefs: [{name: edge}]\nhostnames: [Shop.Example.com, '*.example.org']"
     assert value(standard("HTTPRoute", text)).hostnames == ("shop.example.com", "*.example.org")
     assert told(standard("HTTPRoute", "parentRefs: [{name: edge}]\nhostnames: ['*']")) == [
-        "6 `*` is not a host name (a name, or `*.example.com`)"
+        "6 `*` is not a host name (write a name, or `*.example.com`)"
     ]
 
 

@@ -76,7 +76,7 @@ def _validation(fields: Fields) -> tuple[str, tuple[str, ...], bool, tuple[str, 
         fields.error(
             "caCertificateRefs",
             "`caCertificateRefs` cannot be combined with `wellKnownCACertificates`",
-            "keep one of the two",
+            "keep either `caCertificateRefs` or `wellKnownCACertificates`",
         )
     if not system and not bundles and not others:
         what = "`caCertificateRefs` or `wellKnownCACertificates` is required"

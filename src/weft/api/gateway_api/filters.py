@@ -59,7 +59,7 @@ def read_filters(holder: Fields, meta: Meta, allowed: tuple[str, ...]) -> Filter
     for item in holder.items("filters"):
         kind = _type(item, allowed)
         if kind in seen and kind not in _REPEATABLE:
-            item.error("type", f"there is a filter {kind} already", "merge the two")
+            item.error("type", f"there is a filter {kind} already", "merge the two filters")
         seen.add(kind)
         for other in allowed:
             if other == kind and not item.has(_FIELDS[kind]):
@@ -83,7 +83,9 @@ def read_filters(holder: Fields, meta: Meta, allowed: tuple[str, ...]) -> Filter
                 case "CORS":
                     found = replace(found, cors=_cors(body))
     if found.redirect is not None and found.rewrite is not None:
-        holder.error("filters", "a rule cannot both redirect and rewrite a request", "keep one of the two filters")
+        holder.error(
+            "filters", "a rule cannot both redirect and rewrite a request", "keep either RequestRedirect or URLRewrite"
+        )
     replaced = any(each is not None and each.prefix for each in (found.redirect, found.rewrite))
     return replace(found, headers=Headers(request, response), prefix_replaced=replaced)
 
@@ -118,7 +120,7 @@ def _pairs(fields: Fields, name: str, *, authority: bool) -> tuple[tuple[str, st
     pairs: dict[str, tuple[str, str]] = {}
     items = fields.items(name)
     if len(items) > MOST_HEADERS:
-        fields.error(name, f"more than {MOST_HEADERS} headers")
+        fields.error(name, f"`{name}` has more than {MOST_HEADERS} headers")
     for item in items:
         header, value = item.text("name", required=True, most=256), item.text("value", required=True, most=MOST_VALUE)
         if header.lower() in ("host", ":authority"):
@@ -179,7 +181,8 @@ def _rewrite(fields: Fields) -> Rewrite:
 
 
 def _path(fields: Fields) -> tuple[str, str]:
-    """Return the full path and the prefix that replace those of the request; at most one of them is set."""
+    """Return the full path, and the prefix, that replace the path or matched prefix of a request; at most one of the
+    two is not empty."""
     path = fields.fields("path")
     if path is None:
         return "", ""
@@ -223,8 +226,8 @@ def _cors(fields: Fields) -> CorsPolicy:
 
 
 def _origin(written: str) -> StringMatch:
-    """Return the match for an allowed CORS origin. `*` matches every origin, or any labels on the left:
-    `https://*.example.com`."""
+    """Return the match for an allowed CORS origin. `*` alone matches every origin; in `https://*.example.com`, it
+    matches any labels."""
     if "*" not in written:
         return StringMatch(MatchKind.EXACT, written)
     return StringMatch(MatchKind.REGEX, ".*".join(map(re.escape, written.split("*"))))

@@ -58,7 +58,7 @@ def _infrastructure(spec: Fields) -> tuple[Labels, Labels]:
     fields = spec.fields("infrastructure")
     if fields is None:
         return (), ()
-    hint = "remove it, and change the Deployment: weft does not overwrite your changes"
+    hint = "remove `parametersRef`, and change the Deployment instead: weft does not overwrite your changes"
     fields.refused("parametersRef", "weft supports no parameters of a Gateway", hint)
     found = fields.labels("labels"), labels_of(fields.string_map("annotations"))
     for name, pairs in zip(("labels", "annotations"), found, strict=True):
@@ -122,10 +122,12 @@ def _address(item: Fields) -> tuple[str, str]:
 def _listener(item: Fields, meta: Meta) -> Listener:
     name, protocol = item.text("name", required=True, most=253), item.text("protocol", required=True, most=255)
     if name and not is_host(name):
-        item.error("name", f"`{name}` is not a name for a listener", "lower-case letters, digits and -")
+        item.error("name", f"`{name}` is not a name for a listener", "use lower-case letters, digits and -")
     hostname = item.text("hostname", most=253).lower()
     if hostname and (hostname == "*" or not is_host(hostname, wildcard=True)):
-        item.error("hostname", f"`{hostname}` is not a host name", "a name, `*.example.com`, or none at all")
+        item.error(
+            "hostname", f"`{hostname}` is not a host name", "write a name or `*.example.com`, or leave `hostname` out"
+        )
     if hostname and protocol == "TCP":
         item.error("hostname", "a TCP listener cannot have a `hostname`: TCP has no host names", "remove `hostname`")
     passthrough, certificates = _tls(item, meta, protocol)
@@ -172,7 +174,7 @@ def _certificate(item: Fields, meta: Meta) -> CertificateRef:
         item.error("namespace", f"`{namespace}` is not a namespace")
     name = item.text("name", required=True, most=253)
     if name and (not is_host(name) or name != name.lower()):
-        item.error("name", f"`{name[:80]}` is not the name of a Secret", "lower-case letters, digits, - and .")
+        item.error("name", f"`{name[:80]}` is not the name of a Secret", "use lower-case letters, digits, - and .")
     return CertificateRef(
         namespace,
         name,
@@ -207,5 +209,7 @@ def _allowed(item: Fields) -> tuple[From, Labels, tuple[LabelRequirement, ...], 
 def _requirement(item: Fields) -> LabelRequirement:
     operator = item.choice("operator", _OPERATORS, default="")
     if not operator:
-        item.lacks("operator", what="`operator` is required", hint=", ".join(_OPERATORS))
+        item.lacks(
+            "operator", what="`operator` is required", hint=f"write {', '.join(_OPERATORS[:-1])} or {_OPERATORS[-1]}"
+        )
     return LabelRequirement(item.text("key", required=True, most=317), operator, item.texts("values", most=63))

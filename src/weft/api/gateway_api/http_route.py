@@ -157,13 +157,13 @@ def _check_redirect(item: Fields, filters: Filters, backends: tuple[Backend, ...
     if backends:
         item.error("backendRefs", "a rule that redirects has no backends", "remove `backendRefs`, or the redirect")
     useless = [(name, f"`{name}`") for name in ("timeouts", "retry") if item.has(name)]
-    useless += [("filters", "its RequestMirror")] if filters.mirrors else []
+    useless += [("filters", "RequestMirror")] if filters.mirrors else []
     for name, words in useless:
-        item.warning(name, f"a redirect is sent by the proxy itself: {words} has no effect", "remove it")
+        item.warning(name, f"a redirect is sent by the proxy itself: {words} has no effect", f"remove {words}")
 
 
 def _timeouts(item: Fields) -> tuple[timedelta | None, timedelta | None]:
-    """Return the timeouts of the whole request and of each try; None, also for 0s, if there is none."""
+    """Return the timeout of the whole request and that of each try; None for a timeout that is not set, or is 0s."""
     fields = item.fields("timeouts")
     if fields is None:
         return None, None
@@ -181,7 +181,7 @@ def _retries(item: Fields, single: timedelta | None) -> Retries | None:
     raw = fields.raw("codes")
     for index, code in enumerate(raw if isinstance(raw, list) else ()):
         if isinstance(code, bool) or not isinstance(code, int) or not 400 <= code <= 599:
-            fields.error(("codes", index), f"`{code}` is not a status to retry on", "from 400 to 599")
+            fields.error(("codes", index), f"`{code}` is not a status to retry on", "use a status from 400 to 599")
         else:
             codes.append(str(code))
     if raw is not None and not isinstance(raw, list):

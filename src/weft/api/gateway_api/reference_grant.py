@@ -23,8 +23,8 @@ def read_reference_grant(root: Fields, meta: Meta) -> tuple[ReferenceGrant, ...]
 
 
 def _source(item: Fields) -> GrantSource:
-    """Read an entry of `from`. Grants may be for other controllers, too, so only an entry that no controller can use
-    gets a warning."""
+    """Read an entry of `from`. ReferenceGrants are also used by other controllers, so an entry that weft does not
+    use gets a warning only if no controller can use it."""
     group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
     if group == GROUP and kind and kind not in (*_ASKING, *_OTHERS):
         item.warning(

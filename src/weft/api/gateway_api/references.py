@@ -73,7 +73,7 @@ def read_hostnames(spec: Fields) -> tuple[str, ...]:
     found = spec.texts("hostnames", most=253)
     for index, name in enumerate(found):
         if name == "*" or not is_host(name, wildcard=True):
-            spec.error(("hostnames", index), f"`{name}` is not a host name", "a name, or `*.example.com`")
+            spec.error(("hostnames", index), f"`{name}` is not a host name", "write a name, or `*.example.com`")
     return tuple(name.lower() for name in found)
 
 

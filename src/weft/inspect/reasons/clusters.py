@@ -1,5 +1,6 @@
-"""Find the reasons for a cluster, field by field: the DestinationRule's setting and its level, the mesh's setting,
-or the default. The functions that decide are those of translation."""
+"""Find the reasons for a cluster, field by field: the DestinationRule's setting and its level (host, subset or
+port), the mesh's setting, or the default. The functions that select the setting are the same that translation
+uses."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
 
 
 def level_rules(level: PolicyLevel | None, passed: PolicyLevel | None) -> tuple[DecisionRule, ...]:
-    """The rule by which the setting at `level` overrides the wider one at `passed`; () if it overrides none."""
+    """The rules by which the setting at `level` takes precedence over the one at the wider level `passed`; () if
+    there is no setting at a wider level."""
     if passed is None:
         return ()
     if level in (PolicyLevel.HOST_PORT, PolicyLevel.SUBSET_PORT) or level is None or passed is PolicyLevel.SUBSET:
@@ -90,8 +92,8 @@ class Policy:
             self.chosen, self._pool_by = msgspec.structs.replace(self.chosen, connection_pool=pool[0]), pool[1]
 
     def of(self, field: str) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """The object that sets the field, and the rules by which it decides. The sources are empty if no object sets
-        the field."""
+        """The object that sets the field, and the rules by which that setting takes precedence. The objects are
+        empty if no object sets the field."""
         if field == _POOL and self._pool_by:
             return self._pool_by, (rules.POOL_OF_SIDECAR,)
         decided = decided_at(self.rule, self._port, field, self._subset)
@@ -106,8 +108,8 @@ class Policy:
 
 
 def secret(ground: Ground, name: str, asked_by: tuple[ObjectSource, ...]) -> Part:
-    """Reasons for a secret for TLS origination, which is named after its cluster. `asked_by`: the DestinationRules
-    of the cluster."""
+    """The reasons for a secret that a cluster uses for TLS origination. `name`: the secret's name, which contains
+    that of the cluster. `asked_by`: the DestinationRules of the cluster."""
     number, subset_name, host = name.rpartition("/")[0].split("|")[1:]
     view = ground.service(host)
     rule = view.rule if view is not None else None
@@ -201,7 +203,7 @@ def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[ObjectSource, ...
 
 
 def workloads(ground: Ground) -> tuple[ObjectSource, ...]:
-    """The object that declares the pods of the group."""
+    """The objects that declare the pods of the group, such as a Workload."""
     group = ground.group
     alike = [each for each in ground.mesh.instances(group.namespace) if each.labels == group.labels and each.meshed]
     return sources(*(each.origin for each in alike[:1]))
@@ -243,7 +245,8 @@ def _of_pool(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
 
 
 def _near(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
-    """The reason for locality-weighted load balancing, if the cluster uses it."""
+    """The reason for the cluster's locality settings; nothing if the cluster has no locality-weighted load
+    balancing."""
     if cluster.common_lb_config.HasField("locality_weighted_lb_config"):
         yield _part("common_lb_config", *locality(ground, found))
 

@@ -1,5 +1,5 @@
-"""Find the reasons for an endpoint in a cluster, and for a secret from the node's agent: the objects and rules
-behind them."""
+"""Find the reasons for the endpoints of a cluster, and for the secrets that the node's agent provides: the objects
+that they come from and the rules that apply."""
 
 from __future__ import annotations
 

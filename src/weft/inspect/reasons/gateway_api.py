@@ -26,7 +26,8 @@ def route_rules(route: HttpRoute) -> tuple[DecisionRule, ...]:
 
 
 def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | None) -> tuple[DecisionRule, ...]:
-    """The rules by which `deciding` applies to a host, although several objects route it; () if there is only one."""
+    """The rules by which `deciding` is used for a host, although several objects have routes for it; () if only one
+    object has."""
     attached = [each for each in routings if each.attached and each.http]
     if deciding is None or len(routings) < 2:
         return ()
@@ -38,7 +39,8 @@ def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | 
 
 
 def tls_by_policy(ground: Ground, host: str, port: int, chosen: ClientTls | None) -> tuple[ObjectSource, ...]:
-    """The BackendTLSPolicy from which the chosen TLS settings come; () if they come from another object."""
+    """The BackendTLSPolicy from which the TLS settings `chosen` for a host and port come; () if they come from
+    another object."""
     for derived in ground.mesh.derived() if chosen is not None else ():
         for rule in derived.rules:
             if rule.host == host and effective(rule, port).tls == chosen:
@@ -77,7 +79,7 @@ def roots_of_gateway(ground: Ground, name: str) -> Part:
 
 
 def grants(ground: Ground, namespace: str, secret: str) -> tuple[ObjectSource, ...]:
-    """ReferenceGrants that let the group's Gateway use a Secret of another namespace."""
+    """The ReferenceGrants that let the group's Gateway use the Secret `secret` of another namespace."""
     source = GrantSource(GROUP, "Gateway", ground.group.namespace)
     target = GrantTarget("", "Secret", secret)
     held = (value for _, values in ground.mesh.values() for value in values if isinstance(value, ReferenceGrant))

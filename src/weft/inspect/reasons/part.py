@@ -19,8 +19,8 @@ from weft.translate.view import GroupView, ServiceView, group_view, service_view
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One part of a resource, the objects that it comes from and the rules that decided it. `path` names entries of
-    lists, `at` has their positions: `filter_chains[3]`."""
+    """One part of a resource, the objects that it comes from and the rules that decided it. `path` and `at` both
+    name the part: `path` by the names of list entries, `at` by their positions, such as `filter_chains[3]`."""
 
     path: str
     at: str
@@ -29,7 +29,8 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Ground:
-    """The views of the mesh from which one group's config is translated."""
+    """The views of the mesh that belong to one group of proxies. The group's config is translated from these views,
+    and its reasons are found in them."""
 
     def __init__(self, mesh: Mesh, group: Group) -> None:
         self.mesh, self.group = mesh, group
@@ -58,8 +59,8 @@ class Ground:
         return sources(settings.origin), (rules.OUTBOUND_BY_MESH,)
 
     def on_demand(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """The object and the rule by which proxies of the group hold calls to services for which they have no config
-        yet."""
+        """The object and the rule by which on-demand CDS is on for the group: its proxies hold calls to services for
+        which they have no config yet."""
         judged = self.mesh.on_demand(self.mesh.scope(self.group))
         stays = "" if judged.on else "; this stays until its proxies have disconnected, so that held calls can proceed"
         rule = msgspec.structs.replace(rules.HELD_CALLS, says=f"{rules.HELD_CALLS.says} {judged}{stays}.")
@@ -74,7 +75,8 @@ class Ground:
 
 
 def sources(*origins: Origin | None, line: int = 0, part: str = "") -> tuple[ObjectSource, ...]:
-    """Convert origins to sources, one per object. `line` and `part` apply to the first object."""
+    """Convert origins to sources, one per object. `line` and `part`, the line and field within the object, are set
+    only in the first source."""
     listed: list[ObjectSource] = []
     for position, origin in enumerate(dict.fromkeys(each for each in origins if each is not None)):
         source = _of(origin)

@@ -1,5 +1,6 @@
-"""Table of the rules by which weft decides where no object sets a value, or several objects set it. `--why` names
-these rules as reasons for a resource; docs/reference/rules.md is generated from this table.
+"""Table of the rules by which weft decides if no object sets a value, or if several objects set it. `weft why` and
+the option `--why` name these rules as reasons for a resource; docs/reference/rules.md is generated from this
+table.
 
 Rule: once a rule has a name, the meaning of that name never changes.
 """
@@ -29,18 +30,20 @@ _REQUEST, _CHANGE, _KUBERNETES = "life-of-a-request.md", "life-of-a-change.md", 
 
 GATEWAY_LISTENER = DecisionRule(
     "gateway-listener",
-    "Each port that Gateways with the proxy's labels serve has a listener; for plain HTTP it has a route "
-    "configuration too.",
+    "Each port that is served by a Gateway whose selector matches the proxy's labels has a listener; a port of plain "
+    "HTTP has a route configuration too.",
     _EDGE,
 )
 FIRST_GATEWAY = DecisionRule(
     "first-gateway",
-    "The oldest Gateway's server decides the protocol of a port, and the first server with an SNI host gets that host.",
+    "The oldest Gateway's server decides the protocol of a port. If several servers have the same SNI host, the first "
+    "one gets that host.",
     _EDGE,
 )
 MISSING_CREDENTIAL = DecisionRule(
     "missing-credential",
-    "The server's certificate does not exist: connections for its hosts are closed until it does.",
+    "The server's certificate does not exist: connections for the server's hosts are closed until the certificate "
+    "exists.",
     _EDGE,
 )
 MERGED_AT_GATEWAY = DecisionRule(
@@ -52,18 +55,20 @@ MERGED_AT_GATEWAY = DecisionRule(
 UNKNOWN_AT_GATEWAY = DecisionRule("unknown-at-gateway", "A request for a host without a route gets a 404.", _EDGE)
 NAME_OF_ANOTHER_SERVER = DecisionRule(
     "name-of-another-server",
-    "The host belongs to another server of this port: a request for it on a connection to this server gets a 421.",
+    "The host belongs to another server of this port: on a connection to this server, a request for that host gets a "
+    "421.",
     _EDGE,
 )
 HTTPS_ALONE = DecisionRule("https-alone", "The server has httpsRedirect: plain HTTP is redirected to HTTPS.", _EDGE)
 OUT_OF_SECRET = DecisionRule(
     "out-of-secret",
-    "Its content comes from a Secret in the gateway's namespace and is updated when the Secret changes.",
+    "The content comes from a Kubernetes Secret in the gateway's namespace and is updated when that Secret changes.",
     _EDGE,
 )
 FILES_OF_SERVER = DecisionRule(
     "files-of-server",
-    "It names files in the proxy's file system; the proxy reads them, and reads them again when they are replaced.",
+    "The server names files in the proxy's file system; the proxy reads these files, and reads them again when they "
+    "are replaced.",
     _EDGE,
 )
 
@@ -84,7 +89,7 @@ NOBODY_TO_SEND_TO = DecisionRule(
 )
 CONSUMERS_FIRST = DecisionRule(
     "consumers-first",
-    "Routes in the caller's namespace replace, at their ports, those in the Service's namespace.",
+    "At the ports that they name, routes in the caller's namespace replace the routes in the Service's namespace.",
     _STANDARD,
 )
 VIRTUAL_SERVICE_FIRST = DecisionRule(
@@ -99,13 +104,13 @@ TLS_BY_POLICY = DecisionRule(
 )
 POLICY_WITHOUT_ROOTS = DecisionRule(
     "policy-without-roots",
-    "The CA certificates of the BackendTLSPolicy cannot be determined, so calls fail until they can.",
+    "The CA certificates of the BackendTLSPolicy cannot be determined, so calls to its Service fail until they can.",
     _STANDARD,
 )
 ROOTS_OUT_OF_CONFIG_MAP = DecisionRule(
     "roots-out-of-config-map",
-    "It holds the certificates in `ca.crt` of the ConfigMaps that the policy or listener names, and is updated "
-    "when they change.",
+    "The content comes from `ca.crt` of the ConfigMaps that the policy or listener names, and is updated when these "
+    "ConfigMaps change.",
     _STANDARD,
 )
 
@@ -113,7 +118,7 @@ ROOTS_OUT_OF_CONFIG_MAP = DecisionRule(
 
 BOOTSTRAP = DecisionRule(
     "bootstrap",
-    "It is part of the bootstrap that every proxy is started with; the control plane does not send it.",
+    "The resource is part of the bootstrap that every proxy is started with; the control plane does not send it.",
     _REQUEST,
 )
 CLUSTER_PER_PORT = DecisionRule(
@@ -121,8 +126,8 @@ CLUSTER_PER_PORT = DecisionRule(
 )
 CLUSTER_OF_ROUTE = DecisionRule(
     "cluster-of-route",
-    "The Sidecar does not show this service, but a route of a service that it shows leads to it: only that route "
-    "can reach it.",
+    "The Sidecar does not import this service, but it imports another service with a route to this one: only that "
+    "route can reach this service.",
     _RESOURCES,
 )
 CLUSTER_PER_SUBSET = DecisionRule(
@@ -136,11 +141,13 @@ CLUSTER_PER_INBOUND_PORT = DecisionRule(
     _REQUEST,
 )
 PORT_WITHOUT_SERVICE = DecisionRule(
-    "port-without-service", "No service names the port: the workload's own declaration of it counts.", _RESOURCES
+    "port-without-service",
+    "No service names the port, so the workload's own declaration of the port is used.",
+    _RESOURCES,
 )
 INGRESS_REPLACES_SERVICES = DecisionRule(
     "ingress-replaces-services",
-    "The ports in a Sidecar's ingress replace those that services name.",
+    "The ports in a Sidecar's ingress replace the ports that services name.",
     _RESOURCES,
 )
 INBOUND_LISTENER = DecisionRule(
@@ -150,7 +157,8 @@ INBOUND_LISTENER = DecisionRule(
 )
 INBOUND_REST = DecisionRule(
     "inbound-rest",
-    "A call to a port that no service names is passed to the workload, after the same policies.",
+    "A call to a port that no service names is passed to the workload, after the same policies as a call to any other "
+    "port.",
     _REQUEST,
 )
 INBOUND_LOOP = DecisionRule(
@@ -163,8 +171,8 @@ OUTBOUND_LISTENER = DecisionRule(
 )
 HELD_CALLS = DecisionRule(
     "held-calls",
-    "A call to a service whose cluster the proxy does not have yet is held until the control plane has sent it "
-    "(on-demand CDS), and then proceeds as usual.",
+    "A call to a service whose cluster the proxy does not have yet is held until the control plane has sent the "
+    "cluster (on-demand CDS), and then proceeds as usual.",
     _ON_DEMAND,
 )
 LISTENER_PER_HTTP_PORT = DecisionRule(
@@ -179,11 +187,12 @@ LISTENER_PER_ADDRESS = DecisionRule(
 )
 CHAIN_ON_SHARED_PORT = DecisionRule(
     "chain-on-shared-port",
-    "A service without an address has a filter chain on the listener that is shared by its port number.",
+    "A service without an address has a filter chain on the listener that all services with the same port number "
+    "share.",
     _REQUEST,
 )
 FIRST_CLAIM = DecisionRule(
-    "first-claim", "Among objects that claim the same name or address, the first by name gets it.", _RESOURCES
+    "first-claim", "If several objects claim the same name or address, the first object by name gets it.", _RESOURCES
 )
 ROUTES_PER_PORT = DecisionRule(
     "routes-per-port",
@@ -193,18 +202,21 @@ ROUTES_PER_PORT = DecisionRule(
 SIDECAR_SCOPE = DecisionRule("sidecar-scope", "A Sidecar limits the hosts that the proxy may see.", _RESOURCES)
 NEAREST_SIDECAR = DecisionRule(
     "nearest-sidecar",
-    "A Sidecar that selects the workload takes precedence over its namespace's, and that over the root namespace's.",
+    "A Sidecar that selects the workload takes precedence over the Sidecar of its namespace, which takes precedence "
+    "over the Sidecar of the root namespace.",
     _RESOURCES,
 )
 
 # Routes
 
 ROUTE_TO_SERVICE = DecisionRule(
-    "route-to-service", "No VirtualService applies: every request goes to the service that it names.", _RESOURCES
+    "route-to-service",
+    "No VirtualService applies: every request goes to the service whose host the request names.",
+    _RESOURCES,
 )
 ONE_VIRTUAL_SERVICE = DecisionRule(
     "one-virtual-service",
-    "Several VirtualServices are for the host: the oldest decides, and the others are not merged into it.",
+    "Several VirtualServices are for the host: only the oldest is used, and the others are not merged into it.",
     _RESOURCES,
 )
 EXACT_HOST_FIRST = DecisionRule(
@@ -215,8 +227,8 @@ EXACT_HOST_FIRST = DecisionRule(
 )
 ROUTES_IN_ORDER = DecisionRule(
     "routes-in-order",
-    "Routes are tried in the order in which they are written; those after a route that matches every request are "
-    "not sent.",
+    "Routes are tried in the order in which they are written; routes after a route that matches every request are not "
+    "sent to proxies.",
     _RESOURCES,
 )
 DELEGATED = DecisionRule(
@@ -226,7 +238,7 @@ DELEGATED = DecisionRule(
 )
 ROUTES_FOR_OTHERS = DecisionRule(
     "routes-for-others",
-    "None of the VirtualService's routes applies to this caller and port: it is treated as absent.",
+    "None of the VirtualService's routes applies to this caller and port, so the VirtualService is treated as absent.",
     _RESOURCES,
 )
 NO_TIMEOUT = DecisionRule("no-timeout", "There is no timeout, unless the route has one.", _RESOURCES)
@@ -242,7 +254,8 @@ RETRIES_TO_WORKLOAD = DecisionRule(
 )
 DESTINATION_PORT = DecisionRule(
     "destination-port",
-    "The destination names no port: the service's only port is used or, if it has several, the port that was called.",
+    "The destination names no port: if the service has one port, that port is used; if the service has several, the "
+    "port that was called.",
     _RESOURCES,
 )
 HASH_FROM_RULE = DecisionRule(
@@ -271,7 +284,8 @@ OUTBOUND_BY_SIDECAR = DecisionRule(
 NEAREST_RULE = DecisionRule(
     "nearest-destination-rule",
     "DestinationRules for a host are looked up in the caller's namespace first, then the service's, then the root "
-    "namespace; the exact host takes precedence over a wildcard, and the oldest over its equals.",
+    "namespace; the exact host takes precedence over a wildcard, and the oldest rule over rules for the same host or "
+    "wildcard.",
     _RESOURCES,
 )
 RULES_MERGED = DecisionRule(
@@ -282,7 +296,8 @@ RULES_MERGED = DecisionRule(
 )
 PORT_REPLACES_HOST = DecisionRule(
     "port-replaces-level",
-    "portLevelSettings replace the whole policy of their level, including fields that they do not mention.",
+    "portLevelSettings replace the whole traffic policy of the host or subset that contains them, including fields "
+    "that they do not mention.",
     _RESOURCES,
 )
 SUBSET_OVER_HOST = DecisionRule(
@@ -308,8 +323,8 @@ RETRY_BUDGET = DecisionRule(
 )
 POOL_OF_SIDECAR = DecisionRule(
     "pool-of-sidecar",
-    "A connection pool in the workload's Sidecar overrides the DestinationRule's: an ingress listener's own "
-    "first, then inboundConnectionPool.",
+    "A connection pool in the workload's Sidecar overrides the DestinationRule's: first the pool of an ingress "
+    "listener is used, then inboundConnectionPool.",
     _RESOURCES,
 )
 LEAST_REQUEST = DecisionRule(
@@ -332,8 +347,8 @@ LOCALITY_BY_MESH = DecisionRule(
 )
 LOCALITY_FAILOVER = DecisionRule(
     "locality-failover",
-    "With outlierDetection the caller's own zone is preferred, then its region, then the others, unless a "
-    "localityLbSetting sets another order.",
+    "With outlierDetection, the caller's own zone is preferred, then other zones of its region, then other regions, "
+    "unless a localityLbSetting sets another order.",
     _BALANCING,
 )
 ENDPOINTS_BY_EDS = DecisionRule(
@@ -345,7 +360,7 @@ ENDPOINTS_BY_DNS = DecisionRule(
     "endpoints-by-dns", "The proxy itself resolves the host names of the endpoints.", _RESOURCES
 )
 ENDPOINTS_AS_CALLED = DecisionRule(
-    "as-called", "The call goes to the very address that the caller used (original destination).", _RESOURCES
+    "as-called", "The call goes to exactly the address that the caller used (original destination).", _RESOURCES
 )
 AUTO_MTLS = DecisionRule(
     "auto-mtls",
@@ -364,7 +379,9 @@ NO_TLS_OUTSIDE = DecisionRule(
 )
 TLS_BY_RULE = DecisionRule("tls-by-rule", "A DestinationRule's tls overrides the mesh's automatic mutual TLS.", _TLS)
 CLOSED_RULE = DecisionRule(
-    "refused-rule-closed", "The tls of the DestinationRule is invalid, so calls fail until it is corrected.", _TLS
+    "refused-rule-closed",
+    "The tls of the DestinationRule is invalid, so calls to its host fail until the rule is corrected.",
+    _TLS,
 )
 HTTP2_BETWEEN_PROXIES = DecisionRule(
     "http2-between-proxies",
@@ -400,16 +417,18 @@ WRITTEN_ENDPOINTS = DecisionRule(
     "written-endpoints", "The endpoints are those that the ServiceEntry lists.", _RESOURCES
 )
 SUBSET_BY_LABELS = DecisionRule(
-    "subset-by-labels", "A subset has those of the service's endpoints that have its labels.", _RESOURCES
+    "subset-by-labels",
+    "The endpoints of a subset are the endpoints of the service that have the subset's labels.",
+    _RESOURCES,
 )
 ENDPOINT_TLS = DecisionRule(
     "endpoint-tls",
-    "The endpoint has a proxy that accepts the mesh's mutual TLS at this port, so it is marked for it.",
+    "The endpoint has a proxy that accepts the mesh's mutual TLS at this port, so callers use mutual TLS.",
     _TLS,
 )
 ENDPOINT_PLAIN = DecisionRule(
     "endpoint-plaintext",
-    "The endpoint has no proxy at this port, or accepts no TLS there: it is called in plaintext.",
+    "The endpoint has no proxy at this port, or its proxy accepts no TLS at this port, so callers use plaintext.",
     _TLS,
 )
 
@@ -420,17 +439,18 @@ PERMISSIVE = DecisionRule(
 )
 PEER_LEVELS = DecisionRule(
     "peer-authentication-levels",
-    "The narrowest PeerAuthentication decides: port, workload, namespace, mesh; the oldest within a level.",
+    "The narrowest PeerAuthentication applies: first that of the port, then of the workload, of the namespace, of the "
+    "mesh; of several at one level, the oldest.",
     _TLS,
 )
 PROTOCOL_DECLARED = DecisionRule(
-    "protocol-declared", "The port's protocol is declared, so it is not detected.", _REQUEST
+    "protocol-declared", "The port's protocol is declared, so proxies do not detect it from the first bytes.", _REQUEST
 )
 CALLERS_TOLD_APART = DecisionRule(
     "callers-told-apart",
-    "Services declare different protocols for the port: the caller's proxy sends the protocol as ALPN; for other "
-    "callers the oldest Service's protocol applies or, if it is HTTP and another Service declares TCP, the first "
-    "bytes decide.",
+    "Services declare different protocols for the port: the caller's proxy sends the protocol as ALPN. For other "
+    "callers, the oldest Service's protocol applies, except that the first bytes decide if that protocol is HTTP and "
+    "another Service declares TCP.",
     _REQUEST,
 )
 PROTOCOL_DETECTED = DecisionRule(
@@ -448,7 +468,7 @@ DETECTION_TIMEOUT_OF_MESH = DecisionRule(
 )
 DENY = DecisionRule(
     "deny-before-allow",
-    "Policies are evaluated in the order CUSTOM, AUDIT, DENY, ALLOW; one DENY that matches denies.",
+    "Policies are evaluated in the order CUSTOM, AUDIT, DENY, ALLOW; a request that one DENY policy matches is denied.",
     _POLICIES,
 )
 ALLOW = DecisionRule(
@@ -463,7 +483,7 @@ CUSTOM = DecisionRule(
 )
 AUDIT = DecisionRule(
     "audit-notes",
-    "A request that an AUDIT policy matches is marked in the access log; the policy decides nothing.",
+    "A request that an AUDIT policy matches is marked in the access log; the policy neither allows nor denies it.",
     _POLICIES,
 )
 DRY_RUN = DecisionRule(
@@ -476,12 +496,13 @@ NO_AUTHORIZER = DecisionRule(
 )
 REFUSED_POLICY = DecisionRule(
     "refused-policy-denies",
-    "The policy cannot be enforced as it is written: it denies every request until it is corrected.",
+    "The policy cannot be enforced as it is written, so it denies every request until it is corrected.",
     _POLICIES,
 )
 DISGUISES = DecisionRule(
     "disguises-denied",
-    "Spellings of paths and headers that only serve to bypass a policy are denied where a policy matches on them.",
+    "Where a policy matches on paths or headers, requests are denied whose path or header is spelled in a way that "
+    "only serves to bypass the policy.",
     _POLICIES,
 )
 MESH_POLICIES_FIRST = DecisionRule(
@@ -491,12 +512,12 @@ MESH_POLICIES_FIRST = DecisionRule(
 )
 TOKEN_OPTIONAL = DecisionRule(
     "token-optional",
-    "A request without a token passes and has no principal; one with an invalid token is rejected.",
+    "A request without a token passes and has no principal; a request with an invalid token is rejected.",
     _TOKENS,
 )
 REFUSED_AUTHENTICATION = DecisionRule(
     "refused-authentication-denies",
-    "The RequestAuthentication is invalid, so every request is denied until it is corrected.",
+    "The RequestAuthentication is invalid, so it denies every request until it is corrected.",
     _TOKENS,
 )
 NO_ACCESS_LOG = DecisionRule(
@@ -507,7 +528,8 @@ ACCESS_LOG_OF_MESH = DecisionRule(
 )
 TELEMETRY_LEVELS = DecisionRule(
     "telemetry-levels",
-    "The narrowest Telemetry decides: workload, namespace, mesh; the oldest within a level.",
+    "The narrowest Telemetry applies: first that of the workload, then of the namespace, of the mesh; of several at "
+    "one level, the oldest.",
     _LOGS,
 )
 
@@ -515,22 +537,28 @@ TELEMETRY_LEVELS = DecisionRule(
 
 WORKLOAD_CERTIFICATE = DecisionRule(
     "workload-certificate",
-    "Each pod has a certificate for its service account; its node's agent requests and renews it.",
+    "Each pod has a certificate for its service account; the agent of the pod's node requests and renews the "
+    "certificate.",
     _IDENTITY,
 )
 MESH_ROOTS = DecisionRule(
-    "mesh-roots", "Proxies trust the root certificates of their mesh, which their node's agent provides.", _IDENTITY
+    "mesh-roots",
+    "Proxies trust the root certificates of their mesh; the agent of the proxy's node provides these certificates.",
+    _IDENTITY,
 )
 FILES_OF_RULE = DecisionRule(
     "files-of-rule",
-    "TLS origination uses the files that the DestinationRule names; without caCertificates, the system's roots.",
+    "TLS origination uses the files that the DestinationRule names; without caCertificates, it uses the system's "
+    "roots.",
     _TLS,
 )
 
 # Rejected config
 
 LAST_ACCEPTED = DecisionRule(
-    "last-accepted", "Envoy rejected the newer version, so the last accepted version stays in use.", _CHANGE
+    "last-accepted",
+    "Envoy rejected the newer version of the resource, so the last accepted version stays in use.",
+    _CHANGE,
 )
 
 RULES: Mapping[str, DecisionRule] = {

@@ -1,6 +1,6 @@
-"""Add files and lines to the objects of an explanation. Resources name the objects that they come from, most of them
-without file and line, and do not name a deciding Sidecar or RequestAuthentication. This module finds both in the
-mesh."""
+"""Add files and lines to the objects that an explanation names. Resources name the objects that they come from,
+mostly without file and line, and they do not name the Sidecar or RequestAuthentication that decided a step. This
+module finds both in the mesh."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sourced(mesh: Mesh, group: Callable[[str], Group | None], explanation: Expla
 
 
 def _more(mesh: Mesh, group: Callable[[str], Group | None], step: Step) -> tuple[ObjectSource, ...]:
-    """The objects that decided a step and that no resource names: Sidecars, RequestAuthentications, mesh settings."""
+    """The objects that decided a step, but that no resource names: Sidecars, RequestAuthentications, mesh settings."""
     needed = step.about in _UNKNOWN or step.stage in (DecisionStage.TOKEN, DecisionStage.INBOUND)
     owner = group(step.proxy) if needed else None
     if owner is None:
@@ -54,7 +54,8 @@ def _more(mesh: Mesh, group: Callable[[str], Group | None], step: Step) -> tuple
 
 
 def _authentications(mesh: Mesh, group: Group, issuer: str) -> tuple[ObjectSource, ...]:
-    """The RequestAuthentications that apply to the group: those with the issuer, or all if none has it."""
+    """The RequestAuthentications that apply to the group and have the issuer; if none has it, all that apply to the
+    group."""
     policies = mesh.policies(RequestAuthentication, group)
     believing = [each for each in policies if any(rule.issuer == issuer for rule in each.rules)]
     return sources(*(each.origin for each in believing or policies))
