@@ -68,7 +68,7 @@ def test_a_command_has_the_flags_of_a_source_and_its_own():
         got.append((source.file, port))
 
     assert CliRunner().invoke(command, ["--file", "x", "--port", "4"]).exit_code == 0
-    assert got == [("x", 4)] and command.help == "Does it."
+    assert got == [("x", 4)] and command.help == "A command for the test."
     assert [each.name for each in command.params][:3] == ["target", "namespace", "file"]
     assert command.params[-1].name == "port"
 
