@@ -92,7 +92,7 @@ def test_a_namespace_goes_to_the_new_revision_and_back_without_a_failed_request(
         until(lambda: drivers(mesh, old, "echo") == {"canary.csi.weft.dev"})
         assert uses(mesh)[old] == ("canary", {"canary": 1, "default": 1})
         said = mesh.weft("uninstall", "--revision", "canary", "--yes", check=False)
-        assert "pods still use it" in said
+        assert "pods still use what is to be removed" in said
         assert f"{old} (1 pod)" in said
         assert f"{new} (1 pod)" in said
         mesh.weft("upgrade", "--revision", "default", "--move", old)
@@ -143,7 +143,7 @@ def test_the_whole_installation_can_be_removed_and_installed_again(mesh):
     mesh.apply(peer(namespace, "stays"), strict(namespace))
     mesh.wait(namespace, "pod/stays")
     said = mesh.weft("uninstall", "--purge", "--yes", check=False)
-    assert f"pods still use it: {namespace} (1 pod)" in said
+    assert f"pods still use what is to be removed: {namespace} (1 pod)" in said
     mesh.kubectl("delete", "pod", f"--namespace={namespace}", "stays", "--wait")
     mesh.weft("uninstall", "--purge", "--yes")
     assert everything(mesh, LABEL) == [f"namespace/{NAMESPACE}"]

@@ -58,8 +58,8 @@ _CHECKS: tuple[Check, ...] = (
           "callers that resolve the name anyway, and its tls and tcp routes are never used. Often the name is "
           "misspelled, or has a dot but is not fully qualified.", ("IST0101",)),
     Check("WFT0102", WARNING, "A VirtualService names a Gateway that does not exist",
-          "No gateway uses the VirtualService's routes for that Gateway, and a match on that Gateway never applies. "
-          "The name `mesh` stands for all sidecars.",
+          "No proxy serves the VirtualService's routes for the missing Gateway, and a match on it never applies. The "
+          "name `mesh` is not a Gateway: it stands for all sidecars.",
           ("IST0101",)),
     Check("WFT0104", WARNING, "A route leads to a host that does not exist",
           "Requests to that host fail with 503, and connections to it are closed.", ("IST0101",)),
@@ -494,9 +494,8 @@ _CHECKS: tuple[Check, ...] = (
           "The policy's Service or port does not exist, an older policy has the same target, or the policy has no "
           "usable CA certificate. Without a usable CA certificate, all calls to the Service fail."),
     Check("WFT0905", WARNING, "A Gateway has no proxy",
-          "The proxies of a Gateway are the gateways of its namespace whose label "
-          "`gateway.networking.k8s.io/gateway-name` has the Gateway's name, and no workload has this label. Run a "
-          "gateway with the label."),
+          "No workload in the Gateway's namespace has the label `gateway.networking.k8s.io/gateway-name` with the "
+          "Gateway's name, so no proxy serves the Gateway. Run a gateway workload with this label."),
     Check("WFT0906", WARNING, "A Gateway's class does not exist",
           "weft serves the class `weft`, and the classes whose GatewayClass names weft's controller. The Gateway has "
           "another `gatewayClassName`, and no GatewayClass has that name, so no controller serves the Gateway."),

@@ -64,10 +64,11 @@ def findings(
 
 
 def settled(meant: Collection[Problem], in_force: Iterable[Problem]) -> tuple[Problem, ...]:
-    """The findings to report when some objects are rejected. `meant`: the findings as if the rejected objects were
-    in effect, so that a reference to a rejected object is not reported as missing. `in_force`: the findings
-    without the rejected objects. A finding that depends on the effect of another object is reported only if that
-    object is in force, with the text that it has in `in_force`."""
+    """Return the findings to report when some objects are rejected. `meant`: the findings computed with the rejected
+    objects. `in_force`: the findings computed without them. Most findings are taken from `meant`, so that a
+    reference to a rejected object is not reported as missing. A finding with a code in `OF_RIVALS`, which another
+    object causes by its effect, is taken from `in_force`, because a rejected object has no effect; and only if
+    `meant` has a finding with the same place and code."""
     known = {(problem.where, problem.code) for problem in meant}
     return (
         *(problem for problem in meant if problem.code not in OF_RIVALS),

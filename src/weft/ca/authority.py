@@ -212,7 +212,9 @@ class Authority:
             try:
                 self.tick()
             except Exception:
-                log.exception("the CA could not do a step that is due; it tries again")
+                log.exception(
+                    "the CA could not enter the next phase of its rotation or load its changed files; it tries again"
+                )
             self._tell_of_ends()
             due = self._keeper.due_at
             left = 0.0 if due is None else due - self._clock()

@@ -227,8 +227,9 @@ class _Outbound:
     def send(
         self, connection: IncomingConnection, cluster: str, headers: RequestHeaders | None, offers: tuple[str, ...]
     ) -> Verdict:
-        """Sends a request to an endpoint of the cluster and returns its verdict. `headers`: None for a connection
-        that the proxy forwards as TCP. `offers`: ALPN that the filter chain sets."""
+        """Predict what happens to a request that the proxy forwards to an endpoint of `cluster`, and return the
+        verdict. `headers`: None for a connection that the proxy forwards as TCP. `offers`: the ALPN protocols
+        that the filter chain sets for TLS to the endpoint; empty for those of the cluster's TLS context."""
         walk, request = self._walk, self._request
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)
         if isinstance(target, NoTarget):

@@ -52,9 +52,10 @@ def verdict(found: Verdict) -> str:
 
 
 def _listed(sources: tuple[ObjectSource, ...]) -> str:
-    """The sources as text in brackets. If there are more than `_MOST_SOURCES`, some Services and
-    AuthorizationPolicies are left out, but no objects of other kinds; each of these objects is listed once before
-    further rules of it."""
+    """Return the sources as text in brackets, "" if there are none. If there are more than `_MOST_SOURCES`, all
+    sources of other kinds are listed first, then Services and AuthorizationPolicies as far as the limit allows;
+    the rest is counted as `and N more`. One object may be several sources, one per rule: its first source comes
+    before further sources of any Service or AuthorizationPolicy."""
     seen: set[tuple[str, str, str]] = set()
     kept: list[tuple[bool, ObjectSource]] = []
     others: list[tuple[bool, ObjectSource]] = []

@@ -258,7 +258,8 @@ class Past(msgspec.Struct, frozen=True):
             yield moment, mesh
 
     def _pods(self) -> tuple[tuple[ObjectKey, Instance, bool], ...]:
-        """Return the current pods, and for each whether its workload is an object in the mesh."""
+        """Return the current pods: for each its key, its Instance, and whether its Workload is among the current
+        objects."""
         workloads = {key for key, _ in self.objects if key.kind == "Workload"}
         return tuple(
             (key, value, _workload(value) in workloads)

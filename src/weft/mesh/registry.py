@@ -253,7 +253,8 @@ class Registry:
         return members.standing(service) if members is not None else written_standing(service)
 
     def secured(self, service: Service, off: Off | None) -> tuple[int, ...]:
-        """The service ports at which every endpoint accepts the mesh's TLS."""
+        """Return the service ports at which every endpoint accepts the mesh's TLS. `off`: a function (labels, port)
+        that returns whether policies disable mTLS there; None if they disable it nowhere."""
         members, others = self.members(service), self._others(service)
         if members is None:
             return all_secured(others, service, off) if others else ()

@@ -116,8 +116,9 @@ def exec_argv(wanted: Spawn) -> list[str]:
 
 
 def carried_environment(wanted: Spawn) -> dict[str, str]:
-    """Return the program's variables under names that mean nothing to the tools that start it. These tools run as root,
-    and must not act on a variable such as LD_PRELOAD before the user has changed."""
+    """Return the program's environment variables under neutral names. The tools that start the program run as root
+    and would act on a variable such as LD_PRELOAD. The real names are restored after the switch to the program's
+    user."""
     return {_CARRIER.format(number): value for number, (_, value) in enumerate(_variables(wanted))}
 
 

@@ -26,7 +26,9 @@ class Entrances(Generic[OwnerT]):
         self._numbers = itertools.count()
 
     async def open(self, name: str, owner: OwnerT, doorway: Doorway) -> None:
-        """Listen for the owner's client at `doorway`. Raises DoorError."""
+        """Open the workload's socket at `doorway` and connect it to a listening address of the server that belongs
+        to `owner` alone. `name` identifies the socket in later calls. Raises DoorError if the socket or the
+        server's address cannot be opened."""
         self._private.mkdir(mode=0o700, parents=True, exist_ok=True)
         inner = self._private / f"{next(self._numbers)}"
         inner.unlink(missing_ok=True)  # left by an agent that was killed

@@ -41,9 +41,9 @@ class Key:
         try:
             key = serialization.load_pem_private_key(pem, password=None)
         except (TypeError, UnsupportedAlgorithm) as error:
-            raise ValueError("not a private key of ours") from error
+            raise ValueError("the private key is encrypted, or has an unsupported algorithm") from error
         if not isinstance(key, (rsa.RSAPrivateKey, ec.EllipticCurvePrivateKey, ed25519.Ed25519PrivateKey)):
-            raise ValueError("not a private key of ours")
+            raise ValueError("the private key is not an RSA, EC or Ed25519 key")
         wrapped = cls.__new__(cls)
         wrapped.kind, wrapped._key = kind, key
         return wrapped

@@ -187,9 +187,10 @@ async def _wait_for_event(waiting: dict[str, list[asyncio.Event]], about: str) -
 
 
 def _making(pod: KubeletPod) -> tuple[str, str, str] | None:
-    """Return namespace, service account and controller of a pod, or None if its name has no controller's suffix.
-    Controllers name pods after themselves: `web-7d9f8c6b5-x2x7k` belongs to the ReplicaSet `web-7d9f8c6b5`. A name
-    given by a person proves nothing: `db-admin` and `db-public` have different policies."""
+    """Return the namespace, service account and controller of a pod, or None if its name does not end as
+    controllers' pod names do: in a number, or in five characters of Kubernetes' random alphabet.
+    `web-7d9f8c6b5-x2x7k` belongs to the ReplicaSet `web-7d9f8c6b5`. Other suffixes are not cut off: `db-admin`
+    and `db-public` are not two pods of a controller `db`, and may have different policies."""
     match = _OF_CONTROLLER.fullmatch(pod.name)
     return (pod.namespace, pod.service_account, match[1]) if match else None
 

@@ -443,7 +443,8 @@ class _Joined:
         ] = {}  # (type, name) → a large body that the agent has, as the base of patches
 
     def has(self, type_url: str, resources: Iterable[Resource]) -> None:
-        """Record the large ones of `resources`, which the agent has, as bases of patches."""
+        """Record that the agent has these resources. Only large resources (those with `parts_of`) are kept: a later
+        version of one can then be sent as a patch against the version recorded here."""
         self.large.update(((type_url, each.name), each) for each in resources if parts_of(each))
 
     def is_complete(self) -> bool:

@@ -111,7 +111,10 @@ def test_a_file_instead_of_a_moment_is_an_error_with_the_right_flag(weft, tmp_pa
     (tmp_path / "web.yaml").write_text(SERVICE)
     done = weft("diff", tmp_path / "web.yaml")
     assert done.returncode == 2
-    assert f"web.yaml is a file, not a moment\nhint: apply it over the mesh: weft diff -f {tmp_path}" in done.stderr
+    assert (
+        f"web.yaml is a file, not a moment\nhint: to see what the file would change: weft diff -f {tmp_path}"
+        in done.stderr
+    )
 
 
 @pytest.mark.root

@@ -66,13 +66,13 @@ def diff(
         fail("files cannot be applied over the past", hint, code=2)
     for word in given:
         if not word.startswith("@") and Path(word).exists():
-            fail(f"{word} is a file, not a moment", f"apply it over the mesh: weft diff -f {word}", code=2)
+            fail(f"{word} is a file, not a moment", f"to see what the file would change: weft diff -f {word}", code=2)
     if not given and not files:
         fail("nothing to compare is given", "give a change: weft diff -f FILE; or a moment: weft diff @-1", code=2)
     if len(given) > 2 or (given and against is not None):
         fail(
             "too many things to compare are given",
-            "give at most two moments, without --against: weft diff @-3 @-1",
+            "give one or two moments, such as weft diff @-3 @-1; --against is only for files (-f)",
             code=2,
         )
     place: dict[str, Any] = {

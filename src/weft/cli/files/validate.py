@@ -1,8 +1,9 @@
 """`weft validate`: reads YAML as a mesh would, and reports every problem, in the objects and between them. It runs
 nothing and needs no root privileges.
 
-All given files together are one mesh, if they contain a directory or a Workload. Otherwise they are a part of a mesh,
-and the objects that they refer to may be elsewhere.
+If one of the given paths is a directory, or one of the objects is a Workload, all given files together are a
+complete mesh, and references between objects are checked. Otherwise they are a part of a mesh, and the objects that
+they refer to may be elsewhere.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ async def _used(cluster: Client, revisions: set[str] | None, gateways: tuple[Gat
 
 def _refuse(used: list[str]) -> NoReturn:
     fail(
-        f"pods still use it: {', '.join(used)}",
+        f"pods still use what is to be removed: {', '.join(used)}",
         "remove the label from these namespaces and restart their pods, or move them: weft upgrade --help\n"
         "without the nodes' agent, these pods lose their identities, and kubelet cannot unmount their volumes;\n"
         "to remove weft anyway: --force",

@@ -168,7 +168,8 @@ class Push:
         return self._viewpoints.groups()
 
     def leave_unused(self) -> None:
-        """Drop the mesh's indexes of scopes that no group has; a `weft.inspect.stage` may have created them."""
+        """Drop the mesh's indexes for scopes that no group has. Such indexes remain after `weft explain` and similar
+        queries (`weft.inspect.stage.Stage`), which also translate groups that are not served."""
         self._viewpoints.leave_unused()
 
     @property
