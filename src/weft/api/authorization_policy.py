@@ -130,8 +130,8 @@ def _dry_run(root: Fields, action: Action, meta: Meta) -> bool:
 
 def _check_annotations(root: Fields, meta: Meta) -> None:
     """Warn about a misspelled dry run annotation, because without the annotation the policy is enforced."""
-    for where, held in (("annotations", meta.annotations), ("labels", meta.labels)):
-        for name, _ in held:
+    for where, pairs in (("annotations", meta.annotations), ("labels", meta.labels)):
+        for name, _ in pairs:
             prefix, _, word = name.rpartition("/")
             near = "dryrun" in word.lower().replace("-", "").replace("_", "")
             if name == DRY_RUN and where == "annotations":
@@ -268,13 +268,13 @@ def _key(when: Fields, written: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _values(fields: Fields, name: str) -> tuple[str, ...]:
-    found = fields.texts(name, most=2_048)
+    values = fields.texts(name, most=2_048)
     if fields.has(name) and fields.raw(name) == []:
         fields.error(name, f"`{name}` is empty", "leave it out to match everything")
-    for index, value in enumerate(found):
+    for index, value in enumerate(values):
         if not value and not fields.report.is_wrong((*fields.path, name, index)):
             fields.error((name, index), f"an empty text in `{name}`", '`"*"` matches any value')
-    return found  # including empty values, so that later values keep their index
+    return values  # including empty values, so that later values keep their index
 
 
 def _ranges(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -322,6 +322,6 @@ def _written(values: tuple[str, ...]) -> Iterator[tuple[int, str]]:
 
 def _size(rule: AuthorizationRule) -> int:
     parts = (*rule.sources, *rule.operations)
-    return sum(len(held) for part in parts for held in msgspec.structs.astuple(part)) + sum(
+    return sum(len(values) for part in parts for values in msgspec.structs.astuple(part)) + sum(
         len(condition.values) + len(condition.not_values) for condition in rule.conditions
     )

@@ -84,15 +84,15 @@ def flaw(expression: str) -> str:
 
 def strangers(expression: str) -> tuple[tuple[str, str], ...]:
     """Return the attributes in the expression that do not exist, with hints: conditions on them are never true."""
-    found: dict[str, str] = {}
+    hints: dict[str, str] = {}
     for root, field in _read(expression).attributes:
         if root not in ATTRIBUTES:
             if root not in _TYPES:
-                found[root] = did_you_mean(root, ATTRIBUTES)
+                hints[root] = did_you_mean(root, ATTRIBUTES)
         elif field and ATTRIBUTES[root] and field not in ATTRIBUTES[root]:
             guess = did_you_mean(field, ATTRIBUTES[root])
-            found[f"{root}.{field}"] = guess
-    return tuple(found.items())
+            hints[f"{root}.{field}"] = guess
+    return tuple(hints.items())
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -127,14 +127,14 @@ def _read(expression: str) -> _Read:
 def _tokens(expression: str) -> Iterator[_Token]:
     at, token = 0, re.compile(_SYNTAX, re.VERBOSE)
     while at < len(expression):
-        found = token.match(expression, at)
-        if found is None:
+        match = token.match(expression, at)
+        if match is None:
             what = "a string that is not terminated, or has an unknown escape sequence"
             raise _Refused(f"at column {at + 1}: {what if expression[at] in _QUOTES else repr(expression[at])}")
-        sort = found.lastgroup or ""
+        sort = match.lastgroup or ""
         if sort != "space":
-            yield _Token(sort, found[0], at)
-        at = found.end()
+            yield _Token(sort, match[0], at)
+        at = match.end()
 
 
 class _Reader:

@@ -40,7 +40,7 @@ def read_client_tls(policy: Fields) -> ClientTls | None:
         tls.error(idle[0], what, "set `mode`" if mode == "DISABLE" else "leave it out, or set another `mode`")
         if not tls.has("mode"):
             return _CLOSED
-    found = ClientTls(
+    client_tls = ClientTls(
         mode=ClientTlsMode(mode),
         server_name=_server_name(tls),
         subject_alt_names=tls.texts("subjectAltNames"),
@@ -52,8 +52,8 @@ def read_client_tls(policy: Fields) -> ClientTls | None:
         credential=tls.text("credentialName", most=253),
     )
     _check_credential(tls)
-    _check_files(tls, found)
-    return found
+    _check_files(tls, client_tls)
+    return client_tls
 
 
 def closed_rule(values: Sequence[Value], meta: Meta) -> tuple[Value, ...]:
@@ -109,12 +109,12 @@ def _check_credential(tls: Fields) -> None:
         tls.error(beside[0], f"{quoted(beside)} would have no effect beside `credentialName`", "leave one of them out")
 
 
-def _check_files(tls: Fields, found: ClientTls) -> None:
-    if found.mode is ClientTlsMode.MUTUAL and not tls.has("credentialName"):
+def _check_files(tls: Fields, client_tls: ClientTls) -> None:
+    if client_tls.mode is ClientTlsMode.MUTUAL and not tls.has("credentialName"):
         for name in ("clientCertificate", "privateKey"):
             if not tls.has(name):
                 tls.lacks(name, what=f"`mode: MUTUAL` needs `{name}`", hint="a file in the proxy's file system")
-    if not found.verify:
+    if not client_tls.verify:
         idle = [name for name in ("caCertificates", "caCrl", "subjectAltNames") if tls.has(name)]
         if idle:
             what = f"{quoted(idle)} would have no effect, since `insecureSkipVerify` accepts every certificate"

@@ -28,7 +28,7 @@ _NOT_ACTED_ON = tuple(
 
 
 def read_extension_providers(config: Fields) -> tuple[ExtensionProvider | LogProvider, ...]:
-    found: dict[str, ExtensionProvider | LogProvider] = {}
+    providers: dict[str, ExtensionProvider | LogProvider] = {}
     names: set[str] = set()
     for fields in config.items("extensionProviders"):
         name = fields.text("name", required=True, most=253)
@@ -41,12 +41,12 @@ def read_extension_providers(config: Fields) -> tuple[ExtensionProvider | LogPro
             fields.lacks(*_READERS, *_NOT_ACTED_ON, what="an extension provider needs a type", hint=hint)
         fields.unsupported(*_NOT_ACTED_ON)
         if sort in access_log.ELSEWHERE:
-            found[name] = LogProvider(name)
+            providers[name] = LogProvider(name)
         for known, read in _READERS.items():
             inner = fields.fields(known)
             if inner is not None:
-                found[name] = read(inner, name)
-    return tuple(found.values())
+                providers[name] = read(inner, name)
+    return tuple(providers.values())
 
 
 def _http(fields: Fields, name: str) -> ExtensionProvider:
@@ -143,9 +143,9 @@ def _body(fields: Fields) -> CheckedBody | None:
 
 def _headers(fields: Fields, name: str) -> tuple[str, ...]:
     """Read a list of header names, each of which may begin or end with `*`."""
-    found = fields.texts(name, most=256)
-    for index, header in enumerate(found):
+    headers = fields.texts(name, most=256)
+    for index, header in enumerate(headers):
         plain = header.removeprefix("*") if header.startswith("*") else header.removesuffix("*")
         if header != "*" and (not is_header(plain) or "*" in plain):
             fields.error((name, index), f"`{header[:80]}` is not a header name", "it may begin or end with `*`")
-    return tuple(header.lower() for header in found)
+    return tuple(header.lower() for header in headers)

@@ -28,8 +28,8 @@ _SHOWN = re.compile(rb"-----BEGIN ((?:TRUSTED |X509 )?CERTIFICATE|X509 CRL)-----
 def read_secret(root: Fields, meta: Meta) -> tuple[Credential, ...]:
     root.ignored("data", "stringData", "type", "immutable")
     kind = root.raw("type") or ""
-    held = {**_mapping(root.raw("data")), **_mapping(root.raw("stringData"))}
-    if kind not in _TYPES or not any(name in held for names in (_CHAIN, _ROOTS) for name in names):
+    data = {**_mapping(root.raw("data")), **_mapping(root.raw("stringData"))}
+    if kind not in _TYPES or not any(name in data for names in (_CHAIN, _ROOTS) for name in names):
         return ()
     chain, roots, revoked = (without_key(_content(root, names)) for names in (_CHAIN, _ROOTS, _REVOKED))
     key = _content(root, _KEY)
@@ -75,7 +75,7 @@ def _content(root: Fields, names: tuple[str, ...]) -> bytes:
 def without_key(pem: bytes) -> bytes:
     """Return only the public PEM blocks of a text that contains a private key; a placeholder if it contains nothing
     else. A text without a private key is returned unchanged."""
-    return b"".join(found[0] for found in _SHOWN.finditer(pem)) or HIDDEN if b"PRIVATE KEY" in pem else pem
+    return b"".join(block[0] for block in _SHOWN.finditer(pem)) or HIDDEN if b"PRIVATE KEY" in pem else pem
 
 
 class _Leaf:
@@ -97,11 +97,11 @@ class _Leaf:
         from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
         try:
-            found = x509.load_pem_x509_certificates(chain)
+            certificates = x509.load_pem_x509_certificates(chain)
         except ValueError:
             self._root.error(("data", _CHAIN[0]), f"`{_CHAIN[0]}` has no certificate that can be parsed", "use PEM")
             return
-        leaf = found[0]
+        leaf = certificates[0]
         self.expires = leaf.not_valid_after_utc.timestamp()
         self.hosts = _hosts(leaf)
         if key == HIDDEN:  # the Secret is from a cache without keys, and is not sent to a proxy

@@ -66,7 +66,7 @@ def read_server_tls(server: Fields, *, encrypted: bool) -> ServerTls | None:
         meant = ServerTlsMode.SIMPLE if set(idle).isdisjoint(_TRUSTED) else ServerTlsMode.MUTUAL
         hint = "leave it out, or set another `mode`"
         tls.error(idle[0], what, hint if tls.has("mode") else f"write mode: {meant}; the default is PASSTHROUGH")
-    found = ServerTls(
+    server_tls = ServerTls(
         mode=mode,
         https_redirect=redirect and not encrypted,
         credentials=_credentials(tls),
@@ -84,12 +84,12 @@ def read_server_tls(server: Fields, *, encrypted: bool) -> ServerTls | None:
         cipher_suites=_suites(tls),
     )
     if encrypted:
-        _check_complete(tls, found)
-    _check_versions(tls, found)
-    return found
+        _check_complete(tls, server_tls)
+    _check_versions(tls, server_tls)
+    return server_tls
 
 
-def _check_complete(tls: Fields, found: ServerTls) -> None:
+def _check_complete(tls: Fields, server_tls: ServerTls) -> None:
     ways = [
         name
         for name, there in (
@@ -102,25 +102,25 @@ def _check_complete(tls: Fields, found: ServerTls) -> None:
     ]
     if len(ways) > 1:
         tls.error(ways[1], f"only one of {quoted(ways)} may be set")
-    if found.mode in (ServerTlsMode.PASSTHROUGH, ServerTlsMode.ISTIO_MUTUAL):
+    if server_tls.mode in (ServerTlsMode.PASSTHROUGH, ServerTlsMode.ISTIO_MUTUAL):
         return
     if not ways:
-        what = f"`mode: {found.mode}` needs a certificate"
+        what = f"`mode: {server_tls.mode}` needs a certificate"
         tls.lacks("credentialName", what=what, hint="`credentialName`, or `serverCertificate` and `privateKey`")
-    if found.mode is ServerTlsMode.SIMPLE:
+    if server_tls.mode is ServerTlsMode.SIMPLE:
         return
-    if found.files and not found.authorities and found.authorities_credential is None:
-        what = f"`mode: {found.mode}` needs `caCertificates`"
+    if server_tls.files and not server_tls.authorities and server_tls.authorities_credential is None:
+        what = f"`mode: {server_tls.mode}` needs `caCertificates`"
         tls.lacks("caCertificates", what=what, hint="a file in the proxy's file system")
-    if found.authorities and found.authorities_credential is not None:
+    if server_tls.authorities and server_tls.authorities_credential is not None:
         tls.error("caCertCredentialName", "only one of `caCertificates` and `caCertCredentialName` may be set")
-    if found.revoked and not found.authorities:
+    if server_tls.revoked and not server_tls.authorities:
         what = "`caCrl` needs `caCertificates`"
         tls.error("caCrl", what, "a Secret has its own list: `ca.crl`")
 
 
-def _check_versions(tls: Fields, found: ServerTls) -> None:
-    least, most = found.minimum_version, found.maximum_version
+def _check_versions(tls: Fields, server_tls: ServerTls) -> None:
+    least, most = server_tls.minimum_version, server_tls.maximum_version
     if least in _VERSIONS and most in _VERSIONS and _VERSIONS.index(least) > _VERSIONS.index(most):
         tls.error("maxProtocolVersion", f"`maxProtocolVersion` {most} is below `minProtocolVersion` {least}")
     if most in ("TLSV1_0", "TLSV1_1") and least not in _VERSIONS:
@@ -132,16 +132,16 @@ def _check_versions(tls: Fields, found: ServerTls) -> None:
 
 def _credentials(tls: Fields) -> tuple[CredentialRef, ...]:
     if tls.has("credentialNames"):
-        found = tls.texts("credentialNames", most=253)
-        for index, name in enumerate(found):
+        names = tls.texts("credentialNames", most=253)
+        for index, name in enumerate(names):
             _check_secret(tls, ("credentialNames", index), name)
-        if not 0 < len(found) <= 2:
+        if not 0 < len(names) <= 2:
             tls.error(
                 "credentialNames",
                 "`credentialNames` must have one or two Secrets",
                 "one with an RSA key, one with an ECDSA key",
             )
-        return tuple(map(CredentialRef, found))
+        return tuple(map(CredentialRef, names))
     name = _secret(tls, "credentialName")
     return (CredentialRef(name),) if name else ()
 
@@ -161,7 +161,7 @@ def _check_secret(tls: Fields, field: str | tuple[str | int, ...], name: str) ->
 
 def _files(tls: Fields) -> tuple[CertificateFiles, ...]:
     if tls.has("tlsCertificates"):
-        found = []
+        pairs = []
         for each in tls.items("tlsCertificates"):
             each.refused(
                 "caCertificates",
@@ -169,14 +169,14 @@ def _files(tls: Fields) -> tuple[CertificateFiles, ...]:
                 "put it beside `tlsCertificates`",
             )
             certificate = _file(each, "serverCertificate", required=True)
-            found.append(CertificateFiles(certificate, _file(each, "privateKey", required=True)))
-        if not 0 < len(found) <= 2:
+            pairs.append(CertificateFiles(certificate, _file(each, "privateKey", required=True)))
+        if not 0 < len(pairs) <= 2:
             tls.error(
                 "tlsCertificates",
                 "`tlsCertificates` must have one or two entries",
                 "one with an RSA key, one with an ECDSA key",
             )
-        return tuple(found)
+        return tuple(pairs)
     certificate, key = _file(tls, "serverCertificate"), _file(tls, "privateKey")
     for name, there, other in (("serverCertificate", certificate, key), ("privateKey", key, certificate)):
         if other and not there:
@@ -192,19 +192,19 @@ def _file(tls: Fields, name: str, *, required: bool = False) -> str:
 
 
 def _digests(tls: Fields, name: str, form: re.Pattern[str], what: str) -> tuple[str, ...]:
-    found = tls.texts(name, most=200)
-    for index, each in enumerate(found):
+    digests = tls.texts(name, most=200)
+    for index, each in enumerate(digests):
         if not form.fullmatch(each):
             tls.error((name, index), f"`{each[:80]}` is not {what}")
-    return found
+    return digests
 
 
 def _suites(tls: Fields) -> tuple[str, ...]:
-    found = tls.texts("cipherSuites", most=80)
-    for index, name in enumerate(found):
+    suites = tls.texts("cipherSuites", most=80)
+    for index, name in enumerate(suites):
         if name not in _SUITES:
             hint = did_you_mean(name, _SUITES) or f"for example {_SUITES[0]}"
             tls.error(("cipherSuites", index), f"`{name[:80]}` is not a cipher suite that Envoy supports", hint)
-        elif name in found[:index]:
+        elif name in suites[:index]:
             tls.error(("cipherSuites", index), f"`{name}` is listed twice")
-    return found
+    return suites

@@ -134,7 +134,7 @@ def _consistent_hash(balancer: Fields) -> ConsistentHash | None:
 def _cookie_attributes(cookie: Fields) -> tuple[tuple[str, str], ...]:
     """Read the attributes of a cookie, such as `{name: SameSite, value: Strict}`. Some attributes, such as Secure, have
     no value."""
-    found: list[tuple[str, str]] = []
+    attributes: list[tuple[str, str]] = []
     for item in cookie.items("attributes"):
         name, value = item.text("name", required=True, most=4_096), item.text("value", most=4_096)
         for field, written in (("name", name), ("value", value)):
@@ -143,8 +143,8 @@ def _cookie_attributes(cookie: Fields) -> tuple[tuple[str, str], ...]:
         if name.lower() in ("path", "max-age"):
             what = f"`{name}` is set by `{'path' if name.lower() == 'path' else 'ttl'}`"
             item.error("name", what, "leave it out here")
-        found.append((name, value))
-    return tuple(found)
+        attributes.append((name, value))
+    return tuple(attributes)
 
 
 def _ring_size(fields: Fields) -> int:

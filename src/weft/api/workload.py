@@ -168,22 +168,22 @@ class _Traffic:
         return self._annotations.get(_TRAFFIC + name)
 
     def ports(self, name: str) -> tuple[int, ...]:
-        found = []
+        numbers = []
         for part in self._parts(name):
             if part.isdecimal() and 1 <= int(part[:6]) <= 65_535:
-                found.append(int(part))
+                numbers.append(int(part))
             else:
                 self._root.error(self._at(name), f"`{part[:40]}` is not a port", "numbers, separated by commas")
-        return tuple(found)
+        return tuple(numbers)
 
     def ranges(self, name: str) -> tuple[str, ...]:
-        found = self._parts(name)
-        for part in found:
+        parts = self._parts(name)
+        for part in parts:
             if not is_range(part):
                 self._root.error(
                     self._at(name), f"`{part[:40]}` is not a CIDR range", "such as 10.0.0.0/8,192.168.0.0/16"
                 )
-        return found
+        return parts
 
     def _parts(self, name: str) -> tuple[str, ...]:
         return tuple(part.strip() for part in (self.text(name) or "").split(",") if part.strip())
@@ -282,11 +282,11 @@ def _check(fields: Fields, names: set[str]) -> HttpProbe | TcpProbe | ExecProbe:
         what, hint = "`readiness` needs a check", "set `http`, `tcp` or `exec`"
         fields.lacks("http", "tcp", "exec", what=what, hint=hint)
     http, tcp, command = fields.fields("http"), fields.fields("tcp"), fields.fields("exec")
-    found: HttpProbe | TcpProbe | ExecProbe = TcpProbe(0)
+    probe: HttpProbe | TcpProbe | ExecProbe = TcpProbe(0)
     if command is not None:
-        found = ExecProbe(command.texts("command", required=True, most=65_536))
+        probe = ExecProbe(command.texts("command", required=True, most=65_536))
     if tcp is not None:
-        found = TcpProbe(_probe_port(tcp, names))
+        probe = TcpProbe(_probe_port(tcp, names))
     if http is not None:
         http.also_called(_KUBERNETES)
         path = http.text("path", default="/", most=16_384)
@@ -297,8 +297,8 @@ def _check(fields: Fields, names: set[str]) -> HttpProbe | TcpProbe | ExecProbe:
             if not is_header(name):
                 http.error(("headers", name), f"`{name[:80]}` is not a header name")
         scheme = http.choice("scheme", ("HTTP", "HTTPS"), default="HTTP")
-        found = HttpProbe(_probe_port(http, names), path, scheme, headers)
-    return found
+        probe = HttpProbe(_probe_port(http, names), path, scheme, headers)
+    return probe
 
 
 def _probe_port(fields: Fields, names: set[str]) -> int | str:

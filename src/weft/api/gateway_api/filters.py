@@ -54,7 +54,7 @@ class Filters(msgspec.Struct, frozen=True):
 
 def read_filters(holder: Fields, meta: Meta, allowed: tuple[str, ...]) -> Filters:
     request = response = HeaderChanges()
-    found = Filters()
+    filters = Filters()
     seen: set[str] = set()
     for item in holder.items("filters"):
         kind = _type(item, allowed)
@@ -75,17 +75,17 @@ def read_filters(holder: Fields, meta: Meta, allowed: tuple[str, ...]) -> Filter
                 case "ResponseHeaderModifier":
                     response = _changes(body, authority=False)
                 case "RequestMirror":
-                    found = replace(found, mirrors=(*found.mirrors, *_mirror(body, meta)))
+                    filters = replace(filters, mirrors=(*filters.mirrors, *_mirror(body, meta)))
                 case "RequestRedirect":
-                    found = replace(found, redirect=_redirect(body))
+                    filters = replace(filters, redirect=_redirect(body))
                 case "URLRewrite":
-                    found = replace(found, rewrite=_rewrite(body))
+                    filters = replace(filters, rewrite=_rewrite(body))
                 case "CORS":
-                    found = replace(found, cors=_cors(body))
-    if found.redirect is not None and found.rewrite is not None:
+                    filters = replace(filters, cors=_cors(body))
+    if filters.redirect is not None and filters.rewrite is not None:
         holder.error("filters", "a rule cannot both redirect and rewrite a request", "keep one of the two filters")
-    replaced = any(each is not None and each.prefix for each in (found.redirect, found.rewrite))
-    return replace(found, headers=Headers(request, response), prefix_replaced=replaced)
+    replaced = any(each is not None and each.prefix for each in (filters.redirect, filters.rewrite))
+    return replace(filters, headers=Headers(request, response), prefix_replaced=replaced)
 
 
 def _type(item: Fields, allowed: tuple[str, ...]) -> str:

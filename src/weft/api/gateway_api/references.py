@@ -15,12 +15,12 @@ MOST_WEIGHT = 1_000_000  # the limit of the Gateway API
 
 def read_parents(spec: Fields, meta: Meta) -> tuple[ParentRef, ...]:
     references = (_parent(item, meta, index) for index, item in enumerate(spec.items("parentRefs")))
-    found = tuple(parent for parent in references if parent is not None)
+    parents = tuple(parent for parent in references if parent is not None)
     spec.refused("useDefaultGateways", "weft has no default Gateways", "name a Gateway in `parentRefs`")
     if not spec.raw("parentRefs"):
         what, hint = "the route has no parent, and no effect", "name a Gateway or a Service in `parentRefs`"
         spec.warning("parentRefs", what, hint)
-    return found
+    return parents
 
 
 def _parent(item: Fields, meta: Meta, index: int) -> ParentRef | None:
@@ -70,11 +70,11 @@ def read_backend(item: Fields, meta: Meta, headers: Headers = Headers(), *, weig
 
 
 def read_hostnames(spec: Fields) -> tuple[str, ...]:
-    found = spec.texts("hostnames", most=253)
-    for index, name in enumerate(found):
+    hostnames = spec.texts("hostnames", most=253)
+    for index, name in enumerate(hostnames):
         if name == "*" or not is_host(name, wildcard=True):
             spec.error(("hostnames", index), f"`{name}` is not a host name", "a name, or `*.example.com`")
-    return tuple(name.lower() for name in found)
+    return tuple(name.lower() for name in hostnames)
 
 
 def _namespace(item: Fields, meta: Meta) -> str:
