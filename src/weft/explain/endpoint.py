@@ -38,11 +38,11 @@ def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[Endpoin
     panic = _PANIC
     if cluster.common_lb_config.HasField("healthy_panic_threshold"):
         panic = cluster.common_lb_config.healthy_panic_threshold.value
-    found: list[EndpointShare] = []
+    endpoints: list[EndpointShare] = []
     for level, share in zip(levels, shares, strict=True):
         if share > 0:
-            found += _spread(cluster, level, share, panic)
-    return tuple(found)
+            endpoints += _spread(cluster, level, share, panic)
+    return tuple(endpoints)
 
 
 def waiting(assignment: ClusterLoadAssignment, found: tuple[EndpointShare, ...]) -> tuple[int, tuple[str, ...]]:

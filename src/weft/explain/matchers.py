@@ -75,11 +75,11 @@ def _header_value(matcher: HeaderMatcher, kind: str, value: str) -> bool:
 def query_parameters(target: str) -> dict[str, str]:
     """The query parameters of a request's target, not decoded. If a name occurs twice, its first value counts."""
     _, _, query = target.partition("?")
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for part in query.split("&") if query else ():
         name, _, value = part.partition("=")
-        found.setdefault(name, value)
-    return found
+        parameters.setdefault(name, value)
+    return parameters
 
 
 def query_parameter(matcher: QueryParameterMatcher, found: Mapping[str, str]) -> bool:
@@ -105,10 +105,10 @@ def address(wanted: CidrRange, given: str) -> bool:
 
 
 def metadata(matcher: MetadataMatcher, known: Mapping[str, Any]) -> bool:
-    found: Any = known.get(matcher.filter, MISSING)
+    entry: Any = known.get(matcher.filter, MISSING)
     for segment in matcher.path:
-        found = found.get(segment.key, MISSING) if isinstance(found, Mapping) else MISSING
-    return bool(value(matcher.value, found) != matcher.invert)
+        entry = entry.get(segment.key, MISSING) if isinstance(entry, Mapping) else MISSING
+    return bool(value(matcher.value, entry) != matcher.invert)
 
 
 def value(matcher: ValueMatcher, found: Any) -> bool:
@@ -137,8 +137,8 @@ def lower(value: str) -> str:
 @lru_cache(maxsize=65536)
 def _within(prefix: str, length: int, given: str) -> bool:
     try:
-        found = ipaddress.ip_address(given)
+        ip = ipaddress.ip_address(given)
     except ValueError:
         return False
     network = ipaddress.ip_network(f"{prefix}/{length}", strict=False)
-    return found.version == network.version and found in network
+    return ip.version == network.version and ip in network

@@ -85,8 +85,12 @@ def _alike(first: Outcome, other: Outcome, start: int) -> int:
 def _nameless(outcome: Outcome, start: int) -> Iterator[Step]:
     """The decisions from `start` on, with the names of this outcome (cluster, server name, endpoints, proxy)
     replaced by `…`."""
-    found = outcome.verdict
-    names = [found.cluster, found.cluster.replace("|", "_."), *(endpoint for endpoint, _ in found.endpoints)]
+    final_verdict = outcome.verdict
+    names = [
+        final_verdict.cluster,
+        final_verdict.cluster.replace("|", "_."),
+        *(endpoint for endpoint, _ in final_verdict.endpoints),
+    ]
     names += dict.fromkeys(step.proxy for step in outcome.steps if step.proxy != outcome.steps[0].proxy)
     known = re.compile("|".join(re.escape(name) for name in sorted(filter(None, names), key=len, reverse=True)) or "$^")
     for step in outcome.steps[start:]:
