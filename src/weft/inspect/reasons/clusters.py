@@ -134,7 +134,7 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
         # The mesh has changed since the cluster was sent.
         yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)
         return
-    found = Policy(rule, number, subset)
+    effective = Policy(rule, number, subset)
     scoped, by_scope = ground.scope()
     made_by = sources(view.service.origin)
     if subset is not None and rule is not None:
@@ -149,18 +149,18 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     by += (rules.NEAREST_RULE,) if rule is not None else ()
     by += (rules.RULES_MERGED,) if rule is not None and rule.others else ()
     yield _part("", (*made_by, *scoped), *by, *by_scope)
-    by_policy = standard.tls_by_policy(ground, host, number, found.chosen.tls)
-    yield _located(view, found, by_policy)
-    yield from _of_pool(ground, cluster, found)
-    objects, levels = found.of(_BALANCER)
-    balancer = found.chosen.load_balancer
+    by_policy = standard.tls_by_policy(ground, host, number, effective.chosen.tls)
+    yield _located(view, effective, by_policy)
+    yield from _of_pool(ground, cluster, effective)
+    objects, levels = effective.of(_BALANCER)
+    balancer = effective.chosen.load_balancer
     simple = balancer is None or (balancer.simple is None and balancer.consistent_hash is None)
     yield _part("lb_policy", objects, *levels, *((rules.LEAST_REQUEST,) if simple else ()))
-    yield from _near(ground, cluster, found)
-    objects, levels = found.of(_OUTLIER)
+    yield from _near(ground, cluster, effective)
+    objects, levels = effective.of(_OUTLIER)
     yield _part("outlier_detection", objects, *levels, *(() if objects else (rules.NO_EJECTION,)))
-    yield from _spoken(view, port, found, cluster)
-    yield _secured(ground, view, found, cluster, by_policy)
+    yield from _spoken(view, port, effective, cluster)
+    yield _secured(ground, view, effective, cluster, by_policy)
 
 
 def _others(rule: DestinationRule, named: tuple[ObjectSource, ...]) -> Iterator[ObjectSource]:
@@ -175,14 +175,14 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
         yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)
         return
     by_sidecar = sources(ground.sidecar.origin if ground.sidecar else None)
-    found = Policy(port.rule, port.service_port, None, (port.pool, by_sidecar) if port.pool else None)
+    effective = Policy(port.rule, port.service_port, None, (port.pool, by_sidecar) if port.pool else None)
     objects, by = entrance(ground, port)
     ruled = sources(*(port.rule.origins if port.rule else ()))
     by += (rules.RULES_MERGED,) if port.rule is not None and port.rule.others else ()
     yield _part("", (*objects, *ruled), rules.CLUSTER_PER_INBOUND_PORT, *by)
-    yield from _of_pool(ground, cluster, found)
+    yield from _of_pool(ground, cluster, effective)
     if cluster.typed_extension_protocol_options:
-        of_pool, levels = found.of(_POOL)
+        of_pool, levels = effective.of(_POOL)
         beside = cluster.name == names.inbound_cluster(number, as_called=True)
         as_called = beside or inbound_upstream(port) is UpstreamHttp.AS_CALLED
         rule = rules.HTTP_AS_CALLED if as_called else rules.HTTP_AS_DECLARED
@@ -207,32 +207,32 @@ def workloads(ground: Ground) -> tuple[ObjectSource, ...]:
     return sources(*(each.origin for each in alike[:1]))
 
 
-def _located(view: ServiceView, found: Policy, by_policy: tuple[ObjectSource, ...]) -> Part:
+def _located(view: ServiceView, effective: Policy, by_policy: tuple[ObjectSource, ...]) -> Part:
     service = view.service
     assert service is not None  # noqa: S101 (the caller has checked)
     owner = sources(service.origin)
-    if policy.is_closed(found.chosen):
+    if policy.is_closed(effective.chosen):
         if by_policy:
             return _part("type", by_policy, rules.POLICY_WITHOUT_ROOTS)
-        return _part("type", found.of(_TLS)[0], rules.CLOSED_RULE)
-    if policy.by_callers_address(service, found.chosen, view.caller.kind):
+        return _part("type", effective.of(_TLS)[0], rules.CLOSED_RULE)
+    if policy.by_callers_address(service, effective.chosen, view.caller.kind):
         plain = service.headless or service.resolution is Resolution.NONE
-        objects, by = (owner, ()) if plain else found.of(_BALANCER)
+        objects, by = (owner, ()) if plain else effective.of(_BALANCER)
         return _part("type", objects, *by, rules.ENDPOINTS_AS_CALLED)
     if service.resolution is Resolution.STATIC:
         return _part("type", owner, rules.ENDPOINTS_BY_EDS)
     return _part("cluster_type", owner, rules.ENDPOINTS_BY_DNS)
 
 
-def _of_pool(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
-    objects, levels = found.of(_POOL)
-    pool = found.chosen.connection_pool
+def _of_pool(ground: Ground, cluster: Cluster, effective: Policy) -> Iterator[Part]:
+    objects, levels = effective.of(_POOL)
+    pool = effective.chosen.connection_pool
     if pool is not None and pool.connect_timeout:
         yield _part("connect_timeout", objects, *levels)
     else:
         yield _connect_timeout(ground)
     limits = (pool.max_connections, pool.max_pending_requests, pool.max_requests) if pool is not None else ()
-    budget, budget_levels = found.of(_BUDGET)
+    budget, budget_levels = effective.of(_BUDGET)
     number = pool.max_retries if pool is not None else None
     by_default = (rules.RETRY_BUDGET,) if not budget and not number else ()
     unlimited = () if limits and all(limits) else (rules.NO_LIMITS,)
@@ -242,10 +242,10 @@ def _of_pool(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
         yield _part("upstream_connection_options", objects, *levels)
 
 
-def _near(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
+def _near(ground: Ground, cluster: Cluster, effective: Policy) -> Iterator[Part]:
     """The reason for locality-weighted load balancing, if the cluster uses it."""
     if cluster.common_lb_config.HasField("locality_weighted_lb_config"):
-        yield _part("common_lb_config", *locality(ground, found))
+        yield _part("common_lb_config", *locality(ground, effective))
 
 
 def locality(ground: Ground, found: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
@@ -271,13 +271,13 @@ def _connect_timeout(ground: Ground) -> Part:
     return _part("connect_timeout", (), rules.CONNECT_TIMEOUT)
 
 
-def _spoken(view: ServiceView, port: ServicePort, found: Policy, cluster: Cluster) -> Iterator[Part]:
+def _spoken(view: ServiceView, port: ServicePort, effective: Policy, cluster: Cluster) -> Iterator[Part]:
     if not cluster.typed_extension_protocol_options:
         return
-    objects, levels = found.of(_POOL)
-    pool = found.chosen.connection_pool
+    objects, levels = effective.of(_POOL)
+    pool = effective.chosen.connection_pool
     asked = pool is not None and (pool.use_client_protocol or pool.h2_upgrade in ("UPGRADE", "DO_NOT_UPGRADE"))
-    spoken = upstream(view, port, found.chosen)
+    spoken = upstream(view, port, effective.chosen)
     if asked:
         yield _part(_HTTP_OPTIONS, objects, *levels)
     elif spoken is UpstreamHttp.AS_CALLED:
@@ -290,17 +290,17 @@ def _spoken(view: ServiceView, port: ServicePort, found: Policy, cluster: Cluste
 
 
 def _secured(
-    ground: Ground, view: ServiceView, found: Policy, cluster: Cluster, by_policy: tuple[ObjectSource, ...]
+    ground: Ground, view: ServiceView, effective: Policy, cluster: Cluster, by_policy: tuple[ObjectSource, ...]
 ) -> Part:
     path = "transport_socket_matches" if cluster.transport_socket_matches else "transport_socket"
-    objects, levels = found.of(_TLS)
-    written = found.chosen.tls
+    objects, levels = effective.of(_TLS)
+    written = effective.chosen.tls
     if written is not None and by_policy:
         return _part(path, by_policy, standard.closed_or_called(written))
     if written is not None:
         closed = written.mode is ClientTlsMode.CLOSED
         return _part(path, objects, *levels, rules.CLOSED_RULE if closed else rules.TLS_BY_RULE)
-    header, header_levels = found.of(_HEADER)
+    header, header_levels = effective.of(_HEADER)
     if header and not cluster.transport_socket_matches:
         return _part(path, header, *header_levels)
     settings = ground.mesh.settings
