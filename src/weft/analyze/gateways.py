@@ -126,7 +126,7 @@ def _of_selector(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
         return
     if not any(facts.selected(place, gateway.selector) for place in facts.runners):
         what = f"no workload has the labels {written(gateway.selector)}: no proxy serves this"
-        labels = (runner.labels for held in facts.runners.values() for runner in held)
+        labels = (runner.labels for runners in facts.runners.values() for runner in runners)
         yield finding("WFT0701", gateway.origin, "spec.selector", what, meant_labels(gateway.selector, labels))
     elif not any(each.instance.gateway for place in facts.runners for each in facts.selected(place, gateway.selector)):
         what = f"the workloads with the labels {written(gateway.selector)} are no gateways: no proxy serves this"
@@ -172,16 +172,16 @@ def _of_certificate(gateway: Gateway, index: int, facts: Facts) -> Iterator[Prob
         yield from _of_authorities(gateway, index, tls, places, facts)
 
 
-def _of_shown(gateway: Gateway, index: int, field: str, held: Credential) -> Iterator[Problem]:
-    if 0 < held.expires < time.time():
-        day = time.strftime("%Y-%m-%d", time.gmtime(held.expires))
-        what = f"the certificate of the Secret {held.namespace}/{held.name} expired on {day}"
+def _of_shown(gateway: Gateway, index: int, field: str, credential: Credential) -> Iterator[Problem]:
+    if 0 < credential.expires < time.time():
+        day = time.strftime("%Y-%m-%d", time.gmtime(credential.expires))
+        what = f"the certificate of the Secret {credential.namespace}/{credential.name} expired on {day}"
         yield finding("WFT0705", gateway.origin, field, what)
     for written_host in gateway.servers[index].hosts:
         host = written_host.rpartition("/")[2].lower()
-        if host != "*" and not any(_names(name, host) for name in held.hosts):
-            what = f"the certificate of the Secret {held.namespace}/{held.name} is not for {host}"
-            listed = ", ".join(held.hosts[:5])
+        if host != "*" and not any(_names(name, host) for name in credential.hosts):
+            what = f"the certificate of the Secret {credential.namespace}/{credential.name} is not for {host}"
+            listed = ", ".join(credential.hosts[:5])
             yield finding(
                 "WFT0706", gateway.origin, field, what, f"it is for {listed}" if listed else "it is for no host"
             )
@@ -192,8 +192,10 @@ def _of_authorities(gateway: Gateway, index: int, tls: ServerTls, places: list[s
         named = [tls.authorities_credential] if tls.authorities_credential else []
         for each in tls.credentials[:1] if not named else ():
             named += (CredentialRef(f"{each.name}{AUTHORITIES}", each.namespace), each)
-        found = [facts.credentials.get(CredentialRef(each.name, each.namespace or place)) for each in named]
-        if any(each is not None for each in found) and not any(each is not None and each.roots for each in found):
+        credentials = [facts.credentials.get(CredentialRef(each.name, each.namespace or place)) for each in named]
+        if any(each is not None for each in credentials) and not any(
+            each is not None and each.roots for each in credentials
+        ):
             name = f"{named[-1].namespace or place}/{named[-1].name}"
             what = f"the Secret {name} has no CA certificate: these hosts are not served"
             yield finding("WFT0704", gateway.origin, f"spec.servers[{index}].tls", what, "it needs `ca.crt`")

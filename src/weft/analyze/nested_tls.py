@@ -109,10 +109,10 @@ def _asks(rule: DestinationRule) -> bool:
 def _subsets(rule: DestinationRule, port: ServicePort) -> set[str]:
     """The subsets ("": none) for which a rule originates TLS at a port. With a tunnel, the TLS is for the tunnel
     proxy."""
-    found = ((subset, effective(rule, port.number, subset)) for subset in (None, *rule.subsets))
+    policies = ((subset, effective(rule, port.number, subset)) for subset in (None, *rule.subsets))
     return {
         subset.name if subset else ""
-        for subset, policy in found
+        for subset, policy in policies
         if policy.tls is not None and policy.tls.mode in _FOREIGN and not policy.tunnel
     }
 

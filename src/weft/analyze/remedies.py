@@ -83,11 +83,11 @@ def of_listener(key: ObjectKey, index: int, told: StatusCondition, facts: Facts)
 
 
 def _meant_certificate(listener: Listener, facts: Facts) -> str:
-    held = {(each.namespace, each.name): credential for each, credential in facts.credentials.items()}
+    secrets = {(each.namespace, each.name): credential for each, credential in facts.credentials.items()}
     for each in listener.certificates:
         if (each.group, each.kind) != ("", "Secret"):
             return "name a Secret, the default without `group` and `kind`"
-        credential = held.get((each.namespace, each.name))
+        credential = secrets.get((each.namespace, each.name))
         if credential is None:
             guess = meant_secret(each.name, each.namespace, facts)
             return guess or "create a Secret of that name, with `tls.crt` and `tls.key`"
