@@ -32,10 +32,10 @@ _OF_LISTENERS = {
 }
 
 
-def of_route(outcome: RouteOutcome, told: StatusCondition, facts: Facts) -> str:
+def of_route(outcome: RouteOutcome, condition: StatusCondition, facts: Facts) -> str:
     """Hint for a route that its parent does not accept."""
-    if told.reason != "NoMatchingParent":
-        return _OF_ROUTES.get(told.reason, "")
+    if condition.reason != "NoMatchingParent":
+        return _OF_ROUTES.get(condition.reason, "")
     parent = outcome.parent
     if parent.kind == "Service":
         there = any(each.namespace == parent.namespace for each in facts.by_host.get(parent.host, ()))
@@ -66,20 +66,20 @@ def of_backend(flaw: BackendFlaw, facts: Facts) -> str:
     )
 
 
-def of_listener(key: ObjectKey, index: int, told: StatusCondition, facts: Facts) -> str:
+def of_listener(key: ObjectKey, index: int, condition: StatusCondition, facts: Facts) -> str:
     """Hint for a listener that cannot be served."""
     gateway = facts.standard_gateways.get((key.namespace, key.name))
     if gateway is None or index >= len(gateway.listeners):
         return ""
     listener = gateway.listeners[index]
-    match told.reason:
+    match condition.reason:
         case "UnsupportedProtocol":
             return _near(listener.protocol, PROTOCOLS) or f"write one of {', '.join(PROTOCOLS)}"
         case "InvalidRouteKinds":
             return f"write {' or '.join(fitting(listener)) or 'none'}"
         case "InvalidCertificateRef":
             return _meant_certificate(listener, facts)
-    return _OF_LISTENERS.get(told.reason, "")
+    return _OF_LISTENERS.get(condition.reason, "")
 
 
 def _meant_certificate(listener: Listener, facts: Facts) -> str:
