@@ -74,11 +74,11 @@ class DocumentReport:
     def opened(self, cursor: Cursor) -> None:
         self._opened.append(cursor)
 
-    def consequence(self, found: Consequence) -> None:
+    def consequence(self, consequence: Consequence) -> None:
         """Add an error that may follow from another error. `finish` decides whether it is reported: only then are
         misspelled fields known."""
-        self.failed = self.failed or found.severity is Severity.ERROR
-        self._consequences.append(found)
+        self.failed = self.failed or consequence.severity is Severity.ERROR
+        self._consequences.append(consequence)
 
     def _is_root(self, cursor: Cursor, name: str) -> bool:
         """Whether a field has an error, or is set under a misspelled name."""
