@@ -45,9 +45,10 @@ def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[Endpoin
     return tuple(endpoints)
 
 
-def waiting(assignment: ClusterLoadAssignment, found: tuple[EndpointShare, ...]) -> tuple[int, tuple[str, ...]]:
-    """The number of endpoints that are not in `found` because they are used only for failover, and their localities."""
-    first = {(place.address, place.port) for place in found}
+def waiting(assignment: ClusterLoadAssignment, endpoints: tuple[EndpointShare, ...]) -> tuple[int, tuple[str, ...]]:
+    """The number of further endpoints, which are used only for failover, and their localities. `endpoints`: those
+    with a share of requests."""
+    first = {(place.address, place.port) for place in endpoints}
     others = [
         (_locality(group), entry)
         for group in assignment.endpoints

@@ -82,11 +82,11 @@ def query_parameters(target: str) -> dict[str, str]:
     return parameters
 
 
-def query_parameter(matcher: QueryParameterMatcher, found: Mapping[str, str]) -> bool:
+def query_parameter(matcher: QueryParameterMatcher, parameters: Mapping[str, str]) -> bool:
     if matcher.WhichOneof("query_parameter_match_specifier") == "string_match":
-        return matcher.name in found and text(matcher.string_match, found[matcher.name])
+        return matcher.name in parameters and text(matcher.string_match, parameters[matcher.name])
     wanted = matcher.present_match if matcher.HasField("present_match") else True
-    return bool((matcher.name in found) == wanted)
+    return bool((matcher.name in parameters) == wanted)
 
 
 def path(matcher: PathMatcher, target: str) -> bool:
@@ -111,21 +111,21 @@ def metadata(matcher: MetadataMatcher, known: Mapping[str, Any]) -> bool:
     return bool(value(matcher.value, entry) != matcher.invert)
 
 
-def value(matcher: ValueMatcher, found: Any) -> bool:
+def value(matcher: ValueMatcher, candidate: Any) -> bool:
     kind = matcher.WhichOneof("match_pattern")
     match kind:
         case "present_match":
-            return bool((found is not MISSING) == matcher.present_match)
+            return bool((candidate is not MISSING) == matcher.present_match)
         case "null_match":
-            return found is None
+            return candidate is None
         case "string_match":
-            return isinstance(found, str) and text(matcher.string_match, found)
+            return isinstance(candidate, str) and text(matcher.string_match, candidate)
         case "bool_match":
-            return isinstance(found, bool) and found == matcher.bool_match
+            return isinstance(candidate, bool) and candidate == matcher.bool_match
         case "or_match":
-            return any(value(each, found) for each in matcher.or_match.value_matchers)
+            return any(value(each, candidate) for each in matcher.or_match.value_matchers)
         case "list_match" if matcher.list_match.HasField("one_of"):
-            return isinstance(found, list) and any(value(matcher.list_match.one_of, each) for each in found)
+            return isinstance(candidate, list) and any(value(matcher.list_match.one_of, each) for each in candidate)
     raise Unsure(f"a metadata value is matched by {kind or 'nothing'}, which is not simulated")
 
 
