@@ -248,15 +248,15 @@ def _near(ground: Ground, cluster: Cluster, effective: Policy) -> Iterator[Part]
         yield _part("common_lb_config", *locality(ground, effective))
 
 
-def locality(ground: Ground, found: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
+def locality(ground: Ground, effective: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
     """The object that decides which localities are preferred, and the rule that applies: a DestinationRule or the
     mesh settings with a localityLbSetting, or else the DestinationRule whose outlierDetection enables failover."""
-    balancer = found.chosen.load_balancer
+    balancer = effective.chosen.load_balancer
     if balancer is not None and balancer.locality is not None:
-        return found.of(_BALANCER)[0], rules.LOCALITY_BY_RULE
+        return effective.of(_BALANCER)[0], rules.LOCALITY_BY_RULE
     if ground.mesh.settings.locality != _DEFAULT.locality:
         return sources(ground.mesh.settings.origin), rules.LOCALITY_BY_MESH
-    return found.of(_OUTLIER)[0], rules.LOCALITY_FAILOVER
+    return effective.of(_OUTLIER)[0], rules.LOCALITY_FAILOVER
 
 
 def _default_parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
