@@ -285,19 +285,19 @@ class StatusWriter:
             delay.timer.cancel()
 
 
-def carried(resource: ResourceKind, found: JudgedObject, *, apart: bool) -> CarriedStatus:
+def carried(resource: ResourceKind, item: JudgedObject, *, apart: bool) -> CarriedStatus:
     if resource.group == GROUP:
         try:
-            whole = msgspec.json.decode(found.status) if bytes(found.status) else {}
+            whole = msgspec.json.decode(item.status) if bytes(item.status) else {}
         except (msgspec.MsgspecError, RecursionError, ValueError):
             whole = {}
-        return CarriedStatus(resource, found.metadata.generation, status=whole if isinstance(whole, dict) else {})
+        return CarriedStatus(resource, item.metadata.generation, status=whole if isinstance(whole, dict) else {})
     try:
-        status = msgspec.json.decode(found.status, type=ObjectStatus) if bytes(found.status) else ObjectStatus()
+        status = msgspec.json.decode(item.status, type=ObjectStatus) if bytes(item.status) else ObjectStatus()
     except (msgspec.MsgspecError, RecursionError, ValueError):
         status = ObjectStatus()  # the status has another shape: another controller wrote it
     ours = next((each for each in status.conditions or () if each.type == CONDITION), None)
-    return CarriedStatus(resource, found.metadata.generation, ours, apart)
+    return CarriedStatus(resource, item.metadata.generation, ours, apart)
 
 
 def condition(problems: Sequence[Problem], generation: int) -> ObjectCondition:
