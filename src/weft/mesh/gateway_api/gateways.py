@@ -87,7 +87,7 @@ class _Place(msgspec.Struct):
 def served(
     gateway: StandardGateway,
     routes: Iterable[StandardRoute],
-    found: Mapping[ObjectKey, ResolvedRoute],
+    resolved_routes: Mapping[ObjectKey, ResolvedRoute],
     around: Surroundings,
 ) -> AttachedGateway:
     places = list(_places(gateway, around))
@@ -100,15 +100,15 @@ def served(
                     RouteOutcome(
                         route.key,
                         reference,
-                        (accepted, found[route.key].told),
+                        (accepted, resolved_routes[route.key].told),
                         route.origin,
-                        flaws=found[route.key].flaws,
+                        flaws=resolved_routes[route.key].flaws,
                     )
                 )
     serving = [place for place in places if place.accepted]
     return AttachedGateway(
         tuple(_gateway(gateway, place) for place in serving),
-        tuple(routing for place in serving for routing in _routings(gateway, place, serving, found)),
+        tuple(routing for place in serving for routing in _routings(gateway, place, serving, resolved_routes)),
         tuple(outcomes),
         _outcome(gateway, places),
     )
