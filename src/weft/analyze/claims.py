@@ -97,7 +97,9 @@ def _of_circles(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_workload_entries(facts: Facts) -> Iterator[Problem]:
-    entries = [(place, runner) for place, held in facts.runners.items() for runner in held if runner.instance.is_entry]
+    entries = [
+        (place, runner) for place, runners in facts.runners.items() for runner in runners if runner.instance.is_entry
+    ]
     if not entries:
         return
     selected = {

@@ -39,7 +39,7 @@ def _callers(rule: DestinationRule, facts: Facts) -> list[str]:
     """The namespaces from which callers read a Secret for the rule."""
     if rule.workload_selector:
         return [rule.namespace] if facts.selected(rule.namespace, rule.workload_selector) else []
-    return [place for place, held in facts.runners.items() if any(runner.instance.gateway for runner in held)]
+    return [place for place, runners in facts.runners.items() if any(runner.instance.gateway for runner in runners)]
 
 
 def _flaw(tls: ClientTls, place: str, facts: Facts) -> tuple[str, str]:

@@ -133,7 +133,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
     """Build the Facts of a mesh from its settings and `objects`, the values of each object."""
-    values = [value for held in objects for value in held]
+    values = [value for members in objects for value in members]
     services = _of_kind(values, Service)
     runners = _runners(_of_kind(values, Workload), _of_kind(values, Instance))
     by_host: dict[str, list[Service]] = defaultdict(list)
@@ -161,7 +161,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         credentials={each.reference: each for each in _of_kind(values, Credential)},
         accounts=frozenset(
             [f"{account.namespace}/{account.name}" for account in _of_kind(values, ServiceAccount)]
-            + [f"{place}/{each.instance.service_account}" for place, held in runners.items() for each in held]
+            + [f"{place}/{each.instance.service_account}" for place, members in runners.items() for each in members]
         ),
         namespaces=frozenset(namespaces | {settings.root_namespace}),
         declared={namespace.name: namespace for namespace in _of_kind(values, Namespace)},
@@ -180,35 +180,35 @@ def _of_kind(values: Iterable[Value], kind: type[Kind]) -> tuple[Kind, ...]:
 
 
 def _spoken(sidecars: Iterable[Sidecar]) -> dict[int, frozenset[Protocol]]:
-    found: dict[int, set[Protocol]] = defaultdict(set)
+    by_number: dict[int, set[Protocol]] = defaultdict(set)
     for port in (listener.port for sidecar in sidecars for listener in sidecar.egress):
         if port is not None and port.protocol is not Protocol.UNDECLARED:
-            found[port.number].add(port.protocol)
-    return {number: frozenset(protocols) for number, protocols in found.items()}
+            by_number[port.number].add(port.protocol)
+    return {number: frozenset(protocols) for number, protocols in by_number.items()}
 
 
 def _classless(values: Iterable[Value]) -> tuple[StandardGateway, ...]:
-    held = tuple(values)
-    known = {OWN_CLASS, *(each.name for each in _of_kind(held, GatewayClass))}
-    return tuple(each for each in _of_kind(held, StandardGateway) if each.class_name not in known)
+    listed = tuple(values)
+    known = {OWN_CLASS, *(each.name for each in _of_kind(listed, GatewayClass))}
+    return tuple(each for each in _of_kind(listed, StandardGateway) if each.class_name not in known)
 
 
 def _by_namespace(policies: Iterable[PeerAuthentication]) -> dict[str, tuple[PeerAuthentication, ...]]:
-    found: dict[str, list[PeerAuthentication]] = defaultdict(list)
+    by_namespace: dict[str, list[PeerAuthentication]] = defaultdict(list)
     for policy in policies:
-        found[policy.namespace].append(policy)
-    return {namespace: tuple(each) for namespace, each in found.items()}
+        by_namespace[policy.namespace].append(policy)
+    return {namespace: tuple(each) for namespace, each in by_namespace.items()}
 
 
 def _runners(workloads: tuple[Workload, ...], instances: tuple[Instance, ...]) -> dict[str, tuple[Runner, ...]]:
-    found: dict[str, list[Runner]] = defaultdict(list)
+    by_namespace: dict[str, list[Runner]] = defaultdict(list)
     known = {(workload.namespace, workload.name) for workload in workloads}
     for workload in workloads:
         ports = tuple((port.name, port.number) for port in workload.ports)
-        found[workload.namespace].append(
+        by_namespace[workload.namespace].append(
             Runner(workload.name, workload.labels, ports or None, pod_of(workload, workload.name, ()), workload.publish)
         )
     for instance in instances:
         if (instance.namespace, instance.workload) not in known:
-            found[instance.namespace].append(Runner(instance.name, instance.labels, None, instance))
-    return {namespace: tuple(runners) for namespace, runners in found.items()}
+            by_namespace[instance.namespace].append(Runner(instance.name, instance.labels, None, instance))
+    return {namespace: tuple(runners) for namespace, runners in by_namespace.items()}

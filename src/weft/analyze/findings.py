@@ -56,9 +56,11 @@ def findings(
     """All findings about a mesh. `refused`: rejected objects. Their errors have to be fixed first, so they get no
     other findings. `in_force`: the facts without the rejected objects. `least`: the lowest severity to return."""
     silent = {str(key) for key in refused}
-    found = _found(facts) if in_force is None else settled(_found(facts), _found(in_force))
+    problems = _found(facts) if in_force is None else settled(_found(facts), _found(in_force))
     ours = (
-        problem for problem in found if problem.where.object not in silent and problem.severity.weight >= least.weight
+        problem
+        for problem in problems
+        if problem.where.object not in silent and problem.severity.weight >= least.weight
     )
     return tuple(sorted(ours, key=lambda problem: (problem.where.file, problem.where.line, str(problem))))
 

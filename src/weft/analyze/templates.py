@@ -129,17 +129,17 @@ def _user(holder: Mapping[str, Any]) -> int | None:
 
 
 def _mapping(body: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    held: Any = body
+    value: Any = body
     for part in path:
-        held = held.get(part) if isinstance(held, Mapping) else None
-    return held if isinstance(held, Mapping) else {}
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
 
 
 def _list(body: Mapping[str, Any], name: str) -> list[Any]:
-    held = body.get(name)
-    return held if isinstance(held, list) else []
+    value = body.get(name)
+    return value if isinstance(value, list) else []
 
 
-def _texts(held: Any) -> dict[str, str]:
-    items = held.items() if isinstance(held, Mapping) else ()
+def _texts(mapping: Any) -> dict[str, str]:
+    items = mapping.items() if isinstance(mapping, Mapping) else ()
     return {name: value for name, value in items if isinstance(name, str) and isinstance(value, str)}

@@ -27,7 +27,7 @@ def of_transport(facts: Facts) -> Iterator[Problem]:
         yield from _of_headless(service, facts)
     ports = Ports(facts)
     levels: dict[tuple[str, object], PeerAuthentication] = {}
-    for policy in (each for held in facts.peer_authentications.values() for each in held):
+    for policy in (each for policies in facts.peer_authentications.values() for each in policies):
         yield from _of_policy(policy, facts, ports)
         first = levels.setdefault((policy.namespace, policy.selector), policy)
         if first is not policy:

@@ -69,11 +69,11 @@ def read_logging(config: Fields, providers: tuple[LogProvider, ...]) -> Logging:
         defaults.unsupported("metrics", "tracing")
         names = defaults.texts("accessLogging", most=255)
         for index, name in enumerate(names):
-            found = by_name.get(name.lower())
-            if found is None:
+            provider = by_name.get(name.lower())
+            if provider is None:
                 hint = did_you_mean(name, [provider.name for provider in providers])
                 defaults.warning(("accessLogging", index), f"no access log provider is called `{name}`", hint)
-            elif found.log is None:
+            elif provider.log is None:
                 what = f"the provider `{name}` is not supported: this version of weft writes access logs only to files"
                 defaults.warning(
                     ("accessLogging", index), what, "use an `envoyFileAccessLog`, and collect the logs from its file"
@@ -130,14 +130,14 @@ def _flaws(path: Path, value: Any) -> Iterator[tuple[Path, str, str]]:
     if len(path) > _MOST_DEPTH:
         yield path, f"it is nested deeper than {_MOST_DEPTH} levels", ""
     elif isinstance(value, Mapping):
-        for name, held in value.items():
+        for name, member in value.items():
             if not isinstance(name, str):
                 yield (*path, str(name)), "its name is not text", f'put it in quotes: "{name}"'
             else:
-                yield from _flaws((*path, name), held)
+                yield from _flaws((*path, name), member)
     elif isinstance(value, list):
-        for index, held in enumerate(value):
-            yield from _flaws((*path, index), held)
+        for index, member in enumerate(value):
+            yield from _flaws((*path, index), member)
     elif isinstance(value, str):
         what, hint = log_flaw(value)
         if what:

@@ -30,8 +30,8 @@ def check_paths(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str
             _check_template(fields, at, path)
         else:
             _check_star(fields, at, path, f"for any one segment write `{ONE}`")
-            if found := _BRACES.search(path):
-                text = f"`{found[0][:80]}` in `{path[:80]}` is literal: only these characters match it"
+            if braces := _BRACES.search(path):
+                text = f"`{braces[0][:80]}` in `{path[:80]}` is literal: only these characters match it"
                 fields.warning(at, text, f"for any one segment write `{ONE}`, for any number of them `{ANY}`")
         if what := _why_never(path):
             fields.warning(at, f"no request's path matches `{path[:80]}`: {what[0]}", what[1])

@@ -103,24 +103,24 @@ def log_flaw(line: str) -> tuple[str, str]:
     """Return why Envoy would reject an access log format, and a hint; two empty strings if Envoy would accept it."""
     end = 0
     while (sign := line.find("%", end)) >= 0:
-        found = _COMMAND.match(line, sign)
-        if found is None:
+        command = _COMMAND.match(line, sign)
+        if command is None:
             shown = line[sign : sign + 40].split("\n")[0]
             return f"`{shown}` is not a command", "write %% for a percent sign, and %NAME% or %NAME(…)% for a command"
-        if found[0] != "%%" and (what := _against(found)):
-            name = found["name"]
+        if command[0] != "%%" and (what := _against(command)):
+            name = command["name"]
             hint = "" if name in _LOG_BARE or name in _LOG_PARAMETERS else _guess(name)
-            return f"`{found[0][:80]}`: {what}", hint
-        end = found.end()
+            return f"`{command[0][:80]}`: {what}", hint
+        end = command.end()
     return "", ""
 
 
-def _against(found: re.Match[str]) -> str:
-    name, given = found["name"], found["given"] or ""
+def _against(command: re.Match[str]) -> str:
+    name, given = command["name"], command["given"] or ""
     allowed = _LOG_PARAMETERS.get(name)
     if name not in _LOG_BARE and allowed is None:
         return f"Envoy has no command {name}"
-    if found["length"] and name not in _SHORTENED:
+    if command["length"] and name not in _SHORTENED:
         return f"{name} accepts no length"
     if not given:
         return "" if name in _LOG_BARE else f"{name} needs a parameter in parentheses"

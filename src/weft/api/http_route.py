@@ -57,12 +57,12 @@ def read_http_route(item: Fields, meta: Meta, *, delegated: bool) -> HttpRoute:
 
 def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[WeightedDestination, ...]:
     """Read the `route` list of an http, tls or tcp route: its destinations with their weights."""
-    found = []
+    destinations = []
     entries = item.items("route")
     for entry in entries:
         destination = entry.fields("destination", required=True)
         weight = entry.integer("weight") or 0
-        found.append(
+        destinations.append(
             WeightedDestination(
                 destination=read_destination(destination, meta) if destination else Destination(""),
                 weight=weight,
@@ -70,13 +70,13 @@ def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[Weigh
                 line=entry.line,
             )
         )
-    total = sum(entry.weight for entry in found)
-    if len(found) > 1 and total == 0:
+    total = sum(entry.weight for entry in destinations)
+    if len(destinations) > 1 and total == 0:
         what, hint = "the weights of the destinations add up to 0", "give at least one of them a `weight`"
         item.lacks("weight", below=entries, at="route", what=what, hint=hint)
     if total > 2**32 - 1:
         item.error("route", "the weights of the destinations add up to more than 4294967295")
-    return tuple(found)
+    return tuple(destinations)
 
 
 def _check_authority(item: Fields, route: HttpRoute) -> None:
@@ -151,7 +151,7 @@ def _no_regex(item: Fields, matches: tuple[HttpMatch, ...]) -> None:
     for index, match in enumerate(matches):
         plain = (match.uri, match.scheme, match.method, match.authority)
         named = (*match.headers, *match.without_headers, *match.query_params)
-        if any(found and found.kind is MatchKind.REGEX for found in (*plain, *(found for _, found in named))):
+        if any(pattern and pattern.kind is MatchKind.REGEX for pattern in (*plain, *(pattern for _, pattern in named))):
             item.error(("match", index), "a regex cannot be matched where routes are delegated", "use exact or prefix")
 
 
@@ -238,17 +238,17 @@ def _rewrite(item: Fields) -> Rewrite | None:
 
 def _mirrors(item: Fields, meta: Meta) -> tuple[Mirror, ...]:
     item.one_of("mirror", "mirrors")
-    found = []
+    mirrors = []
     single = item.fields("mirror")
     old, percentage = item.integer("mirrorPercent", most=100), item.percent("mirrorPercentage")
     if old is not None:
         item.warning("mirrorPercent", "`mirrorPercent` is deprecated", "use `mirrorPercentage: {value: …}`")
     if single is not None:
         share = percentage if percentage is not None else old
-        found.append(Mirror(read_destination(single, meta), 100.0 if share is None else float(share), single.line))
+        mirrors.append(Mirror(read_destination(single, meta), 100.0 if share is None else float(share), single.line))
     for entry in item.items("mirrors"):
         destination = entry.fields("destination", required=True)
         share = entry.percent("percentage")
         if destination is not None:
-            found.append(Mirror(read_destination(destination, meta), 100.0 if share is None else share, entry.line))
-    return tuple(found)
+            mirrors.append(Mirror(read_destination(destination, meta), 100.0 if share is None else share, entry.line))
+    return tuple(mirrors)

@@ -37,10 +37,10 @@ def read_key_set(text: str) -> str | KeyFlaw:
     if len(text) > MOST_CHARACTERS:
         return KeyFlaw(f"`jwks` is longer than {MOST_CHARACTERS} characters", "publish the keys and use `jwksUri`")
     try:
-        found = json.loads(text, object_pairs_hook=_once)
+        document = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         return KeyFlaw("`jwks` is not JSON", 'a key set is {"keys": [...]}, see RFC 7517')
-    keys = found.get("keys") if isinstance(found, dict) else None
+    keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list):
         return KeyFlaw("`jwks` has no list of `keys`", 'a key set is {"keys": [...]}, see RFC 7517')
     if not 1 <= len(keys) <= MOST_KEYS:
@@ -57,10 +57,10 @@ def read_key_set(text: str) -> str | KeyFlaw:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of a JSON object. Raises ValueError for duplicate names: some parsers use the first of two
     members, others the last."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError
-    return found
+    return members
 
 
 def _public(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:

@@ -39,14 +39,14 @@ def read_locality(holder: Fields) -> LocalitySetting | None:
 
 
 def _distribute(fields: Fields) -> tuple[Distribution, ...]:
-    found: list[Distribution] = []
+    distributions: list[Distribution] = []
     for item in fields.items("distribute"):
         origin = item.text("from", required=True, most=253)
         _check_place(item, "from", origin)
-        if any(_overlap(origin, other.origin) for other in found):
+        if any(_overlap(origin, other.origin) for other in distributions):
             item.error("from", f"`{origin}` is in another entry too")
-        found.append(Distribution(origin, _shares(item)))
-    return tuple(found)
+        distributions.append(Distribution(origin, _shares(item)))
+    return tuple(distributions)
 
 
 def _shares(item: Fields) -> tuple[tuple[str, int], ...]:
@@ -62,7 +62,7 @@ def _shares(item: Fields) -> tuple[tuple[str, int], ...]:
 
 
 def _failover(fields: Fields) -> tuple[tuple[str, str], ...]:
-    found: list[tuple[str, str]] = []
+    regions: list[tuple[str, str]] = []
     for item in fields.items("failover"):
         origin, to = item.text("from", required=True, most=63), item.text("to", required=True, most=63)
         for name, region in (("from", origin), ("to", to)):
@@ -70,10 +70,10 @@ def _failover(fields: Fields) -> tuple[tuple[str, str], ...]:
                 item.error(name, f"`{region}` is not a region", "use the first part of a locality, without the zone")
         if origin and origin == to:
             item.error("to", "calls would fail over to the same region")
-        if any(origin == other for other, _ in found):
+        if any(origin == other for other, _ in regions):
             item.error("from", f"`{origin}` is in another entry too")
-        found.append((origin, to))
-    return tuple(found)
+        regions.append((origin, to))
+    return tuple(regions)
 
 
 def _check_place(fields: Fields, at: str | Path, place: str) -> None:

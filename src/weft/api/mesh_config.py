@@ -199,12 +199,12 @@ def _least(between: Fields) -> str:
 
 
 def _ciphers(between: Fields) -> tuple[str, ...]:
-    found = between.texts("cipherSuites", most=80)
-    for index, name in enumerate(found):
+    suites = between.texts("cipherSuites", most=80)
+    for index, name in enumerate(suites):
         if name not in CIPHERS:
             what = f"`{name}` is not a cipher suite for TLS 1.2 that weft supports"
             between.error(("cipherSuites", index), what, did_you_mean(name, CIPHERS) or f"for example {CIPHERS[0]}")
-    return found
+    return suites
 
 
 def _path_normalization(config: Fields) -> PathNormalization:

@@ -67,9 +67,9 @@ def content_version(body: Mapping[str, Any]) -> str:
 
 def export_to(fields: Fields, meta: Meta, *, no_namespace: bool = False) -> tuple[str, ...]:
     """Read `exportTo`: `.`, `*` or namespaces; with `no_namespace` also `~`, which exports to no namespace."""
-    found = fields.texts("exportTo", most=63)
+    entries = fields.texts("exportTo", most=63)
     seen = set()
-    for index, entry in enumerate(found):
+    for index, entry in enumerate(entries):
         namespace = meta.namespace if entry == "." else entry
         if namespace in seen:
             fields.error(("exportTo", index), f"`{entry}` is listed twice in `exportTo`")
@@ -78,9 +78,9 @@ def export_to(fields: Fields, meta: Meta, *, no_namespace: bool = False) -> tupl
             fields.error(
                 ("exportTo", index), f"`{entry}` is not a namespace", "use a namespace, `.` (this one) or `*` (all)"
             )
-    if len(found) > 1 and seen & {"*", "~"}:
+    if len(entries) > 1 and seen & {"*", "~"}:
         fields.error("exportTo", "`*` and `~` cannot be combined with other entries in `exportTo`")
-    return found
+    return entries
 
 
 def selector(fields: Fields, name: str, labels_name: str = "labels") -> Labels | None:
@@ -88,13 +88,13 @@ def selector(fields: Fields, name: str, labels_name: str = "labels") -> Labels |
     inner = fields.fields(name)
     if inner is None:
         return None
-    found = inner.labels(labels_name)
+    labels = inner.labels(labels_name)
     if inner.outdented(labels_name, inner.texts_beside(labels_name)):
-        return found
-    if not found:
+        return labels
+    if not labels:
         what = f"`{name}` without labels selects every workload of the namespace"
         inner.lacks(labels_name, what=what, severity=Severity.WARNING)
-    return found
+    return labels
 
 
 def host_reference(fields: Fields, name: str, meta: Meta, *, star: bool = False) -> str:

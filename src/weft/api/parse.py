@@ -205,7 +205,7 @@ def _deeper(value: Any, levels: int) -> bool:
     while level := [each for each in level if isinstance(each, _NESTING)]:
         if levels == 0:
             return True
-        level = [held for each in level for held in (each.values() if isinstance(each, _MAPPING) else each)]
+        level = [member for each in level for member in (each.values() if isinstance(each, _MAPPING) else each)]
         levels -= 1
     return False
 

@@ -66,17 +66,17 @@ def _ports(spec: Fields) -> tuple[tuple[int, TlsMode | None], ...]:
     if not isinstance(raw, Mapping):
         spec.fields("portLevelMtls")  # reports the error if the field is not a mapping
         return ()
-    fields = spec.embedded("portLevelMtls", {str(name): held for name, held in raw.items()})
-    found: dict[int, TlsMode | None] = {}
+    fields = spec.embedded("portLevelMtls", {str(name): body for name, body in raw.items()})
+    modes: dict[int, TlsMode | None] = {}
     for name in map(str, raw):
         number = int(name) if name.isdecimal() and len(name) <= 5 else 0
         if not 1 <= number <= 65_535:
             fields.ignored(name)
             fields.error(name, f"`{name[:80]}` is not a port", "use the number of a port of the workload")
             continue
-        if number in found:
+        if number in modes:
             fields.error(name, f"port {number} is listed twice")
-        found[number] = _mode(fields.fields(name))
+        modes[number] = _mode(fields.fields(name))
     if not raw:
         spec.error("portLevelMtls", "`portLevelMtls` is empty", "leave it out")
-    return tuple(sorted(found.items()))
+    return tuple(sorted(modes.items()))

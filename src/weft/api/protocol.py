@@ -28,8 +28,8 @@ def from_name(name: str, number: int = 0) -> Protocol:
     not carry HTTP."""
     lower = name.lower()
     prefix = "grpc-web" if lower.startswith("grpc-web") else lower.partition("-")[0]
-    found = PROTOCOLS.get(prefix, Protocol.UNDECLARED)
-    return Protocol.TCP if found is Protocol.UNDECLARED and number in _SPEAK_FIRST else found
+    protocol = PROTOCOLS.get(prefix, Protocol.UNDECLARED)
+    return Protocol.TCP if protocol is Protocol.UNDECLARED and number in _SPEAK_FIRST else protocol
 
 
 def service_protocol(port: Fields, name: str, number: int) -> Protocol:
@@ -44,15 +44,15 @@ def service_protocol(port: Fields, name: str, number: int) -> Protocol:
     if not written:
         return from_name(name, number)
     lower = written.lower()
-    found = _APP_PROTOCOLS.get(lower) or PROTOCOLS.get(lower)
-    if found is None:
+    protocol = _APP_PROTOCOLS.get(lower) or PROTOCOLS.get(lower)
+    if protocol is None:
         port.warning(
             "appProtocol",
             f"the protocol `{written}` is not known; proxies detect it from the first bytes of each connection",
             "if the server sends first, use tcp",
         )
         return from_name("", number)
-    return found
+    return protocol
 
 
 def istio_protocol(port: Fields, number: int, *, required: bool = False) -> Protocol:
@@ -60,11 +60,11 @@ def istio_protocol(port: Fields, number: int, *, required: bool = False) -> Prot
     written = port.text("protocol", required=required, most=64)
     if not written:
         return from_name("", number)
-    found = PROTOCOLS.get(written.lower())
-    if found is None:
+    protocol = PROTOCOLS.get(written.lower())
+    if protocol is None:
         port.error(
             "protocol",
             f"the protocol `{written}` is not known",
             did_you_mean(written, (name.upper() for name in PROTOCOLS)),
         )
-    return found or Protocol.UNDECLARED
+    return protocol or Protocol.UNDECLARED

@@ -119,13 +119,13 @@ class Fields:
         return self.integer(name, least=1, most=65_535) or 0
 
     def ports(self, name: str) -> tuple[int, ...]:
-        found = []
+        numbers = []
         for index, value in enumerate(map(self._unquoted, self._list(name))):
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65_535:
                 self.error((name, index), f"a port is a number between 1 and 65535, not {describe(value)}")
             else:
-                found.append(value)
-        return tuple(found)
+                numbers.append(value)
+        return tuple(numbers)
 
     def boolean(self, name: str) -> bool | None:
         value = self._value(name)
@@ -153,20 +153,20 @@ class Fields:
             self.error(name, f"`{name}` has no unit", f"write {value:g}s or {value:g}ms")
             return None
         text = self._text((name,), value, 64)
-        found = parse_duration(text)
-        if found is None:
+        length = parse_duration(text)
+        if length is None:
             self.error(name, f"`{name}` must be a duration, not {describe(value)}", "for example 1.5s, 100ms or 1h2m")
-        elif found < least:
+        elif length < least:
             self.error(
                 name,
                 f"`{name}` must be at least {_short(least)}, not {text}",
-                "leave the field out for no limit" if not found else "",
+                "leave the field out for no limit" if not length else "",
             )
             return None
-        elif found > _LONGEST:
+        elif length > _LONGEST:
             self.error(name, f"`{name}` must be shorter than ten years, not {text}")
             return None
-        return found
+        return length
 
     def texts(self, name: str, *, required: bool = False, most: int = 4_096) -> tuple[str, ...]:
         return tuple(
@@ -182,21 +182,21 @@ class Fields:
             return {}
         if self._too_many(name, value):
             return {}
-        return {self._text((name, str(key)), key, 4_096): self._text((name, str(key)), held, MOST_TEXT)
-                for key, held in value.items()}  # fmt: skip
+        return {self._text((name, str(key)), key, 4_096): self._text((name, str(key)), text, MOST_TEXT)
+                for key, text in value.items()}  # fmt: skip
 
     def integer_map(self, name: str, *, least: int, most: int) -> dict[str, int]:
         """Read a mapping of names to whole numbers; entries that are not valid are left out."""
-        held = self.fields(name)
-        if held is None or self._too_many(name, held._body):
+        fields = self.fields(name)
+        if fields is None or self._too_many(name, fields._body):
             return {}
-        found = {str(key): held.integer(str(key), least=least, most=most) for key in held._body}
-        return {key: number for key, number in found.items() if number is not None}
+        numbers = {str(key): fields.integer(str(key), least=least, most=most) for key in fields._body}
+        return {key: number for key, number in numbers.items() if number is not None}
 
     def labels(self, name: str) -> Labels:
         """Read a mapping of labels, and check their names and values by Kubernetes' rules."""
-        found = self.string_map(name)
-        for key, value in found.items():
+        pairs = self.string_map(name)
+        for key, value in pairs.items():
             if not is_label_name(key):
                 self.error(
                     (name, key), f"`{key[:80]}` is not a label name", "use letters, digits, -, _ and . (at most 63)"
@@ -205,7 +205,7 @@ class Fields:
                 self.error(
                     (name, key), f"`{value[:80]}` is not a label value", "use letters, digits, -, _ and . (at most 63)"
                 )
-        return labels_of(found)
+        return labels_of(pairs)
 
     def fields(self, name: str, *, required: bool = False) -> Fields | None:
         """Return the mapping in this field; None if the field is not set or not a mapping."""
@@ -229,8 +229,10 @@ class Fields:
 
     def items(self, name: str, *, required: bool = False) -> list[Fields]:
         """Read a list of mappings; items that are not mappings are left out."""
-        found = (self._fields((name, index), value) for index, value in enumerate(self._list(name, required=required)))
-        return [fields for fields in found if fields is not None]
+        entries = (
+            self._fields((name, index), value) for index, value in enumerate(self._list(name, required=required))
+        )
+        return [fields for fields in entries if fields is not None]
 
     def entries(self, name: str) -> list[tuple[str, Fields]]:
         """Read a mapping from names to mappings, such as header matches; entries that are not mappings are left out."""
@@ -242,12 +244,12 @@ class Fields:
             return []
         if self._too_many(name, value):
             return []
-        found = []
-        for key, held in value.items():
-            fields = self._fields((name, str(key)), held)
+        pairs = []
+        for key, member in value.items():
+            fields = self._fields((name, str(key)), member)
             if fields is not None:
-                found.append((self._text((name, str(key)), key, 4_096), fields))
-        return found
+                pairs.append((self._text((name, str(key)), key, 4_096), fields))
+        return pairs
 
     def host(self, name: str, *, required: bool = False, wildcard: bool = False) -> str:
         value = self.text(name, required=required, most=255)
@@ -263,11 +265,11 @@ class Fields:
 
     def ranges(self, name: str) -> tuple[str, ...]:
         """Read a list of IP addresses and CIDR ranges."""
-        found = self.texts(name)
-        for index, value in enumerate(found):
+        texts = self.texts(name)
+        for index, value in enumerate(texts):
             if value and not is_range(value):
                 self.error((name, index), f"`{value}` is not an IP address or CIDR range", "for example 10.0.0.0/8")
-        return found
+        return texts
 
     def regex(self, name: str, *, required: bool = False) -> str:
         value = self.text(name, required=required)

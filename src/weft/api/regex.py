@@ -208,23 +208,23 @@ class _Reader:
     def _property(self) -> bool:
         if self._text[self._at : self._at + 2] not in (r"\p", r"\P"):
             return False
-        found = _PROPERTY.match(self._text, self._at)
-        if found is None or (found["letter"] or found["name"]) not in _PROPERTY_NAMES:
-            shown = _shown(found[0] if found else self._text[self._at : self._at + 4])
+        match = _PROPERTY.match(self._text, self._at)
+        if match is None or (match["letter"] or match["name"]) not in _PROPERTY_NAMES:
+            shown = _shown(match[0] if match else self._text[self._at : self._at + 4])
             raise _Flaw(f"RE2 has no `{shown}` (for example \\pL, \\p{{Lu}} or \\p{{Greek}})")
-        self._at = found.end()
+        self._at = match.end()
         return True
 
     def _character(self) -> int:
-        found = _CHARACTER.match(self._text, self._at)
-        value = 256 if found is None else _value(found)
-        if found is None or value > 255:
-            wrong = found[0] if found else self._text[self._at : self._at + 2]
+        match = _CHARACTER.match(self._text, self._at)
+        value = 256 if match is None else _value(match)
+        if match is None or value > 255:
+            wrong = match[0] if match else self._text[self._at : self._at + 2]
             if wrong == "\\":
                 raise _Flaw("it ends with a backslash")
             why = " (back-references)" if wrong[1:2].isdigit() else ""
             raise _Flaw(f"RE2 has no `{_shown(wrong)}`{why}")
-        self._at = found.end()
+        self._at = match.end()
         return value
 
 

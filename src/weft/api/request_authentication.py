@@ -82,7 +82,7 @@ def _rule(rule: Fields, meta: Meta) -> JwtRule:
             "to require a token, deny requests without one: an AuthorizationPolicy with notRequestPrincipals",
         )
     issuer = _names(rule, "issuer", (rule.text("issuer", required=True, most=_MOST_NAME),))[0]
-    found = JwtRule(
+    jwt_rule = JwtRule(
         issuer=issuer,
         audiences=_names(rule, "audiences", rule.texts("audiences", most=_MOST_NAME)),
         jwks=_keys(rule),
@@ -101,15 +101,15 @@ def _rule(rule: Fields, meta: Meta) -> JwtRule:
     )
     if not rule.has("jwks") and not rule.has("jwksUri"):
         _lacks_keys(rule, issuer)
-    _check_headers(rule, found)
-    return found
+    _check_headers(rule, jwt_rule)
+    return jwt_rule
 
 
-def _names(rule: Fields, name: str, found: tuple[str, ...]) -> tuple[str, ...]:
+def _names(rule: Fields, name: str, names: tuple[str, ...]) -> tuple[str, ...]:
     raw = rule.raw(name)
     if raw == "" or (isinstance(raw, (list, tuple)) and "" in raw):
         rule.error(name, f"`{name}` must not be empty text")
-    return found
+    return names
 
 
 def _lacks_keys(rule: Fields, issuer: str) -> None:
@@ -131,11 +131,11 @@ def _keys(rule: Fields) -> str:
         if rule.raw("jwks") == "":
             rule.error("jwks", "`jwks` must not be empty")
         return ""
-    found = read_key_set(text)
-    if isinstance(found, KeyFlaw):
-        rule.error("jwks", found.what, found.hint)
+    key_set = read_key_set(text)
+    if isinstance(key_set, KeyFlaw):
+        rule.error("jwks", key_set.what, key_set.hint)
         return ""
-    return found
+    return key_set
 
 
 def _key_server(rule: Fields, meta: Meta) -> KeyServer | None:
@@ -236,12 +236,12 @@ def _written_header(fields: Fields, name: str) -> str:
     return header if is_header(header) else ""
 
 
-def _check_headers(rule: Fields, found: JwtRule) -> None:
-    read = {header.name for header in found.from_headers}
-    if not (found.from_headers or found.from_params or found.from_cookies):
+def _check_headers(rule: Fields, jwt_rule: JwtRule) -> None:
+    read = {header.name for header in jwt_rule.from_headers}
+    if not (jwt_rule.from_headers or jwt_rule.from_params or jwt_rule.from_cookies):
         read = {"authorization"}
-    written = [("outputPayloadToHeader", found.output_payload_header)]
-    written += (("outputClaimToHeaders", header) for _, header in found.claims_to_headers)
+    written = [("outputPayloadToHeader", jwt_rule.output_payload_header)]
+    written += (("outputClaimToHeaders", header) for _, header in jwt_rule.claims_to_headers)
     seen: set[str] = set()
     for field, header in written:
         if not header:

@@ -54,7 +54,7 @@ def read_service(root: Fields, meta: Meta) -> tuple[Service, ...]:
 
 
 def _ports(spec: Fields, *, required: bool, external: bool) -> tuple[ServicePort, ...]:
-    found: list[ServicePort] = []
+    ports: list[ServicePort] = []
     names: set[str] = set()
     numbers: set[tuple[int, bool]] = set()
     items = spec.items("ports", required=required)
@@ -75,8 +75,8 @@ def _ports(spec: Fields, *, required: bool, external: bool) -> tuple[ServicePort
         target = _target(port)
         # An ExternalName is only an alias: clients without a proxy use the same port at its target, so `targetPort` has
         # no effect.
-        found.append(ServicePort(number=number, name=name, protocol=protocol, target=0 if external else target))
-    return tuple(found)
+        ports.append(ServicePort(number=number, name=name, protocol=protocol, target=0 if external else target))
+    return tuple(ports)
 
 
 def _target(port: Fields) -> int | str:
@@ -92,15 +92,15 @@ def _addresses(spec: Fields) -> tuple[tuple[str, ...], bool]:
     first, several = spec.text("clusterIP", most=64), spec.texts("clusterIPs", most=64)
     if first == "None" or several == ("None",):
         return (), True
-    found = tuple(dict.fromkeys(address for address in (first, *several) if address))
-    for address in found:
+    addresses = tuple(dict.fromkeys(address for address in (first, *several) if address))
+    for address in addresses:
         if not is_address(address):
             spec.error(
                 "clusterIP" if address == first else "clusterIPs",
                 f"`{address}` is not an IP address",
                 "write an IP address, write None for a headless service, or leave the field out",
             )
-    return found, False
+    return addresses, False
 
 
 def _external_name(spec: Fields) -> str:
@@ -112,12 +112,12 @@ def _external_name(spec: Fields) -> str:
 
 def _export_to(root: Fields, meta: Meta) -> tuple[str, ...]:
     written = dict(meta.annotations).get(_EXPORT_TO, "")
-    found = tuple(part.strip() for part in written.split(",") if part.strip())
-    for part in found:
+    namespaces = tuple(part.strip() for part in written.split(",") if part.strip())
+    for part in namespaces:
         if part not in (".", "*", "~") and not is_dns_label(part):
             root.error(
                 ("metadata", "annotations", _EXPORT_TO),
                 f"`{part}` is not a namespace",
                 "use namespaces, `.` (this one), `*` (all) or `~` (none)",
             )
-    return found
+    return namespaces

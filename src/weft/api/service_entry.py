@@ -92,7 +92,7 @@ def _ports(spec: Fields) -> tuple[ServicePort, ...]:
 
 def _endpoints(spec: Fields, ports: tuple[ServicePort, ...], resolution: Resolution) -> tuple[StaticEndpoint, ...]:
     items = spec.items("endpoints")
-    found = []
+    endpoints = []
     for item in items:
         endpoint = read_endpoint(item, names_allowed=resolution is not Resolution.STATIC)
         for name, _ in endpoint.ports:
@@ -100,7 +100,7 @@ def _endpoints(spec: Fields, ports: tuple[ServicePort, ...], resolution: Resolut
                 item.error(("ports", name), f"the service entry has no port named `{name}`")
         if endpoint.address.startswith("unix://") and (resolution is not Resolution.STATIC or len(ports) != 1):
             item.error("address", "a Unix socket needs `resolution: STATIC` and exactly one port")
-        found.append(endpoint)
+        endpoints.append(endpoint)
     if items and spec.has("workloadSelector"):
         spec.error("endpoints", "only one of `endpoints`, `workloadSelector` may be set")
     if items and resolution is Resolution.NONE:
@@ -111,7 +111,7 @@ def _endpoints(spec: Fields, ports: tuple[ServicePort, ...], resolution: Resolut
         )
     if len(items) > 1 and resolution is Resolution.DNS_ROUND_ROBIN:
         spec.error("endpoints", "with `resolution: DNS_ROUND_ROBIN` there is at most one endpoint")
-    return tuple(found)
+    return tuple(endpoints)
 
 
 def _check(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...], resolution: Resolution) -> None:

@@ -29,7 +29,7 @@ def read_match(fields: Fields, *, presence: bool) -> StringMatch:
 
 def named_matches(holder: Fields, name: str, *, headers: bool) -> tuple[tuple[str, StringMatch], ...]:
     """Read header or query matches, by name. Header names are returned in lower case, as Envoy compares them."""
-    found = []
+    matches = []
     for key, fields in holder.entries(name):
         if headers and key.startswith("@request.auth.claims"):
             holder.error((name, key), "routing by JWT claims is not supported by this version of weft")
@@ -38,5 +38,5 @@ def named_matches(holder: Fields, name: str, *, headers: bool) -> tuple[tuple[st
         elif not headers and not 0 < len(key.encode()) <= MOST_QUERY_NAME:
             what = f"longer than {MOST_QUERY_NAME} bytes" if key else "empty"
             holder.error((name, key), f"the name of a query parameter is {what}", 'for example {page: {exact: "2"}}')
-        found.append((key.lower() if headers else key, read_match(fields, presence=True)))
-    return tuple(sorted(found, key=lambda pair: pair[0]))
+        matches.append((key.lower() if headers else key, read_match(fields, presence=True)))
+    return tuple(sorted(matches, key=lambda pair: pair[0]))

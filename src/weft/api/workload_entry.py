@@ -76,11 +76,11 @@ def _ports(spec: Fields) -> tuple[tuple[str, int], ...]:
     if fields is None:
         return ()
     raw = spec.raw("ports")
-    found = []
+    ports = []
     for name in raw:
         number = fields.port(str(name))
         if not is_dns_label(str(name)):
             fields.error((str(name),), f"`{str(name)[:80]}` is not a port name")
         elif number:
-            found.append((str(name), number))
-    return tuple(sorted(found))
+            ports.append((str(name), number))
+    return tuple(sorted(ports))

@@ -129,7 +129,7 @@ class _Composer:
             key = self._key(self._node((*path, ""), {}), plain, key_event, line)
             if key == "<<" and plain:
                 for source in self._merged(self._node((*path, key), {}), line):
-                    merged.update({name: held for name, held in source.items() if name not in merged})
+                    merged.update({name: member for name, member in source.items() if name not in merged})
                 continue
             if key in value:
                 first = lines.get((*path, key), line)

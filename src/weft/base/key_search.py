@@ -38,11 +38,11 @@ class Searched(msgspec.Struct, frozen=True):
 
 def search(places: Iterable[tuple[str, bytes]]) -> Searched:
     """Return the keys in `places`, and the number of places. Each place is a name and its bytes."""
-    count, found = 0, []
+    count, keys = 0, []
     for name, data in places:
         count += 1
-        found += [f"{name}: {kind}" for kind in kinds_of_keys(data)]
-    return Searched(count, tuple(found))
+        keys += [f"{name}: {kind}" for kind in kinds_of_keys(data)]
+    return Searched(count, tuple(keys))
 
 
 def kinds_of_keys(data: bytes) -> tuple[str, ...]:

@@ -158,19 +158,19 @@ class PublishedRoots:
             if wrong and self._is_calm(f"{resource.kind} {name}", bundle):
                 well &= await _done(self._trust(resource, name, wrong, encoded))
         for namespace in sorted(self._namespaces):
-            held = self._held.get(namespace)
-            wanted = self._wanted(bundle, held)
-            if held != wanted and self._is_calm(_place(namespace), "".join(wanted.roots.values())):
+            current = self._held.get(namespace)
+            wanted = self._wanted(bundle, current)
+            if current != wanted and self._is_calm(_place(namespace), "".join(wanted.roots.values())):
                 well &= await _done(self._put(namespace, wanted))
         return well
 
-    def _wanted(self, bundle: str, held: _Held | None) -> _Held:
+    def _wanted(self, bundle: str, current: _Held | None) -> _Held:
         """Return what the ConfigMap should contain: this control plane's roots, and existing roots that other control
         planes claim."""
-        ours, claims = _roots(bundle), dict(held.claims) if held is not None else {}
+        ours, claims = _roots(bundle), dict(current.claims) if current is not None else {}
         claims.pop(self._names.roots_annotation, None)
         theirs = {digest for claim in claims.values() for digest in claim.split(",")}
-        there = held.roots if held is not None else {}
+        there = current.roots if current is not None else {}
         return _Held(
             {**ours, **{digest: root for digest, root in there.items() if digest in theirs}},
             {**claims, self._names.roots_annotation: ",".join(ours)},

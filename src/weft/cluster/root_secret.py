@@ -174,13 +174,13 @@ class RootSecret:
     async def _make(self) -> _Secret:
         state = new_state(self._trust_domain, time.time(), self._terms.root_lifetime)
         try:
-            made = await self._client.create(SECRETS, self._manifest(state), _Secret, namespace=self._namespace)
+            secret = await self._client.create(SECRETS, self._manifest(state), _Secret, namespace=self._namespace)
         except ApiError as error:
             if not error.already_exists:
                 raise
             return await self._client.get(SECRETS, NAME, _Secret, namespace=self._namespace)
         log.info("created a root for %s in the Secret %s/%s", self._trust_domain, self._namespace, NAME)
-        return made
+        return secret
 
     def _read(self, secret: _Secret) -> State:
         state = _state_of(secret, self._namespace)

@@ -62,26 +62,26 @@ def find(
         place = EndpointShare(connection.address, port)
         walk.tell(DecisionStage.CLUSTER, f"{name}: to the original destination, {_written(place)}", sources, about=name)
         return ChosenEndpoint(cluster, place, _at(world, place))
-    found = _places(resources, cluster, caller, world)
-    if not found:
+    endpoints = _places(resources, cluster, caller, world)
+    if not endpoints:
         if why := world.uncalled(caller, name):
             walk.tell(DecisionStage.CLUSTER, f"{name}: no endpoint can be called, because {why}", sources, about=name)
             return NoTarget(f"no endpoint of {name} can be called: {why}", "UH", "no_healthy_upstream")
         walk.tell(DecisionStage.CLUSTER, f"{name}: it has no healthy endpoint", sources, about=name)
         return NoTarget(f"{name} has no healthy endpoint", "UH", "no_healthy_upstream")
     groups: dict[object, list[tuple[EndpointShare, ExplainedWorkload | None]]] = {}
-    for place in found:
+    for place in endpoints:
         workload = _at(world, place)
         groups.setdefault((_alike(workload, place), place.port, place.marks), []).append((place, workload))
     chosen = walk.choose([(sum(place.share for place, _ in group), group) for group in groups.values()])
     walk.tell(
         DecisionStage.ENDPOINT,
-        f"{name}: {_odds(found)}{_how(cluster, found, _assignment(resources, cluster))}",
+        f"{name}: {_odds(endpoints)}{_how(cluster, endpoints, _assignment(resources, cluster))}",
         sources,
     )
     place, workload = chosen[0]
     walk.endpoint = _written(place)
-    walk.endpoints = tuple((_written(each), each.share) for each in found)
+    walk.endpoints = tuple((_written(each), each.share) for each in endpoints)
     return ChosenEndpoint(cluster, place, workload)
 
 
@@ -91,18 +91,18 @@ def behind(walk: Walk, world: World, address: str, port: int) -> EndpointShare |
     sent = world.behind(address, port) if world.at(address) is None else None
     if sent is None:
         return EndpointShare(address, port)
-    found = tuple(EndpointShare(*each) for each in sent)
+    endpoints = tuple(EndpointShare(*each) for each in sent)
     where = _written(EndpointShare(address, port))
-    if not found:
+    if not endpoints:
         walk.tell(DecisionStage.ENDPOINT, f"{where} is the address of a service without endpoints")
         return None
     groups: dict[object, list[EndpointShare]] = {}
-    for place in found:
+    for place in endpoints:
         workload = _at(world, place)
         groups.setdefault((_alike(workload, place), place.port), []).append(place)
     chosen = walk.choose([(len(group), group) for group in groups.values()])
     walk.tell(
-        DecisionStage.ENDPOINT, f"{where} is a service address, which the network itself forwards to {_odds(found)}"
+        DecisionStage.ENDPOINT, f"{where} is a service address, which the network itself forwards to {_odds(endpoints)}"
     )
     return chosen[0]
 
@@ -145,13 +145,13 @@ def _places(
     resources: EnvoyResources, cluster: Cluster, caller: ExplainedWorkload, world: World
 ) -> tuple[EndpointShare, ...]:
     key = ("places", cluster.name)
-    found: tuple[EndpointShare, ...] | None = resources.kept.get(key)
-    if found is None:
-        found = resources.kept[key] = places(cluster, _assignment(resources, cluster))
-    if all(is_address(place.address) or not place.port for place in found):
-        return found
+    endpoints: tuple[EndpointShare, ...] | None = resources.kept.get(key)
+    if endpoints is None:
+        endpoints = resources.kept[key] = places(cluster, _assignment(resources, cluster))
+    if all(is_address(place.address) or not place.port for place in endpoints):
+        return endpoints
     resolved: list[EndpointShare] = []
-    for place in found:
+    for place in endpoints:
         addresses = (
             (place.address,) if is_address(place.address) else world.resolve(place.address, caller, by_proxy=True)
         )
@@ -184,26 +184,26 @@ def _at(world: World, place: EndpointShare) -> ExplainedWorkload | None:
     return world.at(place.address) if place.port else None
 
 
-def _how(cluster: Cluster, found: tuple[EndpointShare, ...], assignment: ClusterLoadAssignment) -> str:
+def _how(cluster: Cluster, endpoints: tuple[EndpointShare, ...], assignment: ClusterLoadAssignment) -> str:
     """A note on the choice of the endpoint beyond the shares: consistent hashing, and the endpoints that are used
     only for failover. "" if neither applies."""
     note = ""
-    if len(found) > 1 and cluster.lb_policy in (Cluster.RING_HASH, Cluster.MAGLEV):
+    if len(endpoints) > 1 and cluster.lb_policy in (Cluster.RING_HASH, Cluster.MAGLEV):
         note += "; consistent hashing: requests with the same hash key go to the same endpoint"
-    count, where = waiting(assignment, found)
+    count, where = waiting(assignment, endpoints)
     if count:
-        near = sorted({place.locality for place in found if place.locality})
+        near = sorted({place.locality for place in endpoints if place.locality})
         note += f"; these are the closest ({', '.join(near)})" if near else ""
         elsewhere = f" in {', '.join(where)}" if where else ""
         note += f"; {count} more{elsewhere} if they are unhealthy"
     return note
 
 
-def _odds(found: tuple[EndpointShare, ...]) -> str:
-    total = sum(place.share for place in found)
-    listed = [f"{_written(place)} {100 * place.share / total:.3g} %" for place in found[:_MOST_NAMED]]
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    return f"one of {len(found)}: {', '.join(listed)}{more}" if len(found) > 1 else _written(found[0])
+def _odds(endpoints: tuple[EndpointShare, ...]) -> str:
+    total = sum(place.share for place in endpoints)
+    listed = [f"{_written(place)} {100 * place.share / total:.3g} %" for place in endpoints[:_MOST_NAMED]]
+    more = f" and {len(endpoints) - _MOST_NAMED} more" if len(endpoints) > _MOST_NAMED else ""
+    return f"one of {len(endpoints)}: {', '.join(listed)}{more}" if len(endpoints) > 1 else _written(endpoints[0])
 
 
 def _written(place: EndpointShare) -> str:

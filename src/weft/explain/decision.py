@@ -130,19 +130,19 @@ def policy_source(rule: str) -> tuple[ObjectSource, ...]:
     none."""
     if refused := _REFUSED.match(rule):
         return (ObjectSource(refused[1], refused[2], refused[3]),)
-    found = _RULE.match(rule)
-    if found is None:
+    match = _RULE.match(rule)
+    if match is None:
         return ()
-    part = f"rule[{found['rule']}]" if found["rule"] else ""
-    return (ObjectSource("AuthorizationPolicy", found["namespace"], found["name"], part=part),)
+    part = f"rule[{match['rule']}]" if match["rule"] else ""
+    return (ObjectSource("AuthorizationPolicy", match["namespace"], match["name"], part=part),)
 
 
 @lru_cache(maxsize=65536)
 def _sources(written: bytes) -> tuple[ObjectSource, ...]:
     listed = Struct.FromString(written).fields["sources"].list_value.values
-    found = []
+    sources = []
     for entry in listed:
         fields = entry.struct_value.fields
         text = {name: fields[name].string_value for name in _WRITTEN if name in fields}
-        found.append(ObjectSource(**text, line=int(fields["line"].number_value) if "line" in fields else 0))
-    return tuple(found)
+        sources.append(ObjectSource(**text, line=int(fields["line"].number_value) if "line" in fields else 0))
+    return tuple(sources)

@@ -38,16 +38,17 @@ def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[Endpoin
     panic = _PANIC
     if cluster.common_lb_config.HasField("healthy_panic_threshold"):
         panic = cluster.common_lb_config.healthy_panic_threshold.value
-    found: list[EndpointShare] = []
+    endpoints: list[EndpointShare] = []
     for level, share in zip(levels, shares, strict=True):
         if share > 0:
-            found += _spread(cluster, level, share, panic)
-    return tuple(found)
+            endpoints += _spread(cluster, level, share, panic)
+    return tuple(endpoints)
 
 
-def waiting(assignment: ClusterLoadAssignment, found: tuple[EndpointShare, ...]) -> tuple[int, tuple[str, ...]]:
-    """The number of endpoints that are not in `found` because they are used only for failover, and their localities."""
-    first = {(place.address, place.port) for place in found}
+def waiting(assignment: ClusterLoadAssignment, endpoints: tuple[EndpointShare, ...]) -> tuple[int, tuple[str, ...]]:
+    """The number of further endpoints, which are used only for failover, and their localities. `endpoints`: those
+    with a share of requests."""
+    first = {(place.address, place.port) for place in endpoints}
     others = [
         (_locality(group), entry)
         for group in assignment.endpoints

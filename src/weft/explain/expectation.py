@@ -48,18 +48,22 @@ def differences(expectation: Expectation, explanation: Explanation) -> Iterator[
 
 
 def _wrong(expectation: Expectation, verdict: Verdict) -> list[str]:
-    found = []
+    mismatches = []
     if expectation.verdict is not None and not _is(expectation.verdict, verdict):
-        found.append(f"expected to be {expectation.verdict}, but it is {verdict.kind}: {verdict.why}")
+        mismatches.append(f"expected to be {expectation.verdict}, but it is {verdict.kind}: {verdict.why}")
     pairs = (
         ("status", expectation.status, verdict.status),
         ("subset", expectation.subset, _subset(verdict.cluster)),
         ("path", expectation.path, verdict.path),
     )
-    found += (f"expected {name} {want}, but it is {got or 'none'}" for name, want, got in pairs if want and want != got)
+    mismatches += (
+        f"expected {name} {want}, but it is {got or 'none'}" for name, want, got in pairs if want and want != got
+    )
     if expectation.workload and not _is_of(expectation.workload, verdict.workload):
-        found.append(f"expected to reach {expectation.workload}, but it reaches {verdict.workload or 'no workload'}")
-    return found
+        mismatches.append(
+            f"expected to reach {expectation.workload}, but it reaches {verdict.workload or 'no workload'}"
+        )
+    return mismatches
 
 
 def _is(expected: Expected, verdict: Verdict) -> bool:

@@ -169,10 +169,10 @@ class _Outbound:
         walk.tell(DecisionStage.FILTER, f"its bytes are tunneled in a {method} request to {tunnel.hostname}")
         asking = Request(tunnel.hostname, connection.port, method, caller=self._request.caller)
         outbound = _Outbound(walk, asking, self._world, self._caller, self._resources)
-        found = outbound.send(connection, cluster, headers_of(asking), offers)
-        if found.kind in (Kind.DELIVERED, Kind.PASSED_ON):
+        verdict = outbound.send(connection, cluster, headers_of(asking), offers)
+        if verdict.kind in (Kind.DELIVERED, Kind.PASSED_ON):
             return walk.end(Kind.PASSED_ON, f"it continues to {tunnel.hostname}, if {walk.endpoint} forwards it")
-        return msgspec.structs.replace(found, kind=Kind.CLOSED, status=0)
+        return msgspec.structs.replace(verdict, kind=Kind.CLOSED, status=0)
 
     def _hold(self, connection: IncomingConnection) -> Verdict:
         """Holds the connection until the control plane has sent the config for its destination, then matches

@@ -95,16 +95,16 @@ def meet(
     resources, port = gateway.resources, arrival.connection.port
     taking = _listening(resources, port) if resources is not None else None
     if taking is None and (known := _closed(gateway, port)) is not None:
-        found = _shut(walk, f"from the mesh to port {port}", known)
+        verdict = _shut(walk, f"from the mesh to port {port}", known)
     elif taking is None:
         walk.tell(DecisionStage.LISTENER, f"{gateway.name} serves no port {port}{_served(gateway)}")
-        found = walk.end(Kind.CLOSED, f"{gateway.name} does not listen on port {port}", flags="UF")
+        verdict = walk.end(Kind.CLOSED, f"{gateway.name} does not listen on port {port}", flags="UF")
     else:
-        found = _taken(walk, gateway, taking, arrival, request, f"from the mesh to port {port}", send, cluster)
+        verdict = _taken(walk, gateway, taking, arrival, request, f"from the mesh to port {port}", send, cluster)
     if not called[1]:
-        return found
+        return verdict
     route, cluster_name, endpoint, endpoints = called
-    return msgspec.structs.replace(found, route=route, cluster=cluster_name, endpoint=endpoint, endpoints=endpoints)
+    return msgspec.structs.replace(verdict, route=route, cluster=cluster_name, endpoint=endpoint, endpoints=endpoints)
 
 
 def _taken(
@@ -119,10 +119,10 @@ def _taken(
 ) -> Verdict:
     resources, connection, client_tls = gateway.resources, arrival.connection, arrival.offer
     assert resources is not None  # noqa: S101 (a workload with a listener has a proxy)
-    found = listener.chain(taking, connection)
+    chain = listener.chain(taking, connection)
     how = f" for {connection.server_name}" if connection.speaks is Speaks.TLS and connection.server_name else ""
     what = f"{what}{how}: the listener {taking.name}"
-    if found is None:
+    if chain is None:
         plain = connection.speaks is not Speaks.TLS
         why = (
             "whose servers expect TLS, but this is plaintext" if plain else "but none of its servers matches that name"
@@ -131,15 +131,15 @@ def _taken(
         why = "the servers expect TLS, but this is plaintext" if plain else "no server matches the name"
         return walk.end(Kind.CLOSED, why, detail="filter_chain_not_found")
     walk.tell(
-        DecisionStage.LISTENER, f"{what}, {_of(found)}", (*sources_of(taking.metadata), *sources_of(found.metadata))
+        DecisionStage.LISTENER, f"{what}, {_of(chain)}", (*sources_of(taking.metadata), *sources_of(chain.metadata))
     )
-    context = resources.opened(found.transport_socket.typed_config, DownstreamTlsContext)
+    context = resources.opened(chain.transport_socket.typed_config, DownstreamTlsContext)
     identity = ""
-    known = _closed(gateway, connection.port, tuple(found.filter_chain_match.server_names) or ("*",))
-    if known is not None and _goes_nowhere(resources, found):
+    known = _closed(gateway, connection.port, tuple(chain.filter_chain_match.server_names) or ("*",))
+    if known is not None and _goes_nowhere(resources, chain):
         return _shut(walk, "", known)
     sealed = arrival if context is None and client_tls is not None else None
-    if sealed is not None and not _passes_on(walk, gateway, found):
+    if sealed is not None and not _passes_on(walk, gateway, chain):
         return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
     if context is not None and connection.speaks is not Speaks.TLS:
         walk.tell(DecisionStage.TLS, "the server expects TLS, but this is plaintext")
@@ -158,14 +158,14 @@ def _taken(
         arrival = Arrival(connection, headers, request.speaks is Speaks.HTTP2)
     encrypted = context is not None
     return _filters(
-        walk, resources, found, arrival, identity, request, send, cluster, encrypted=encrypted, sealed=sealed
+        walk, resources, chain, arrival, identity, request, send, cluster, encrypted=encrypted, sealed=sealed
     )
 
 
-def _passes_on(walk: Walk, gateway: ExplainedWorkload, found: FilterChain) -> bool:
+def _passes_on(walk: Walk, gateway: ExplainedWorkload, chain: FilterChain) -> bool:
     """Whether a server that does not terminate TLS forwards the mutual TLS of a caller's proxy: yes for TCP and TLS
     servers, no for HTTP servers."""
-    if any(each.name.endswith("http_connection_manager") for each in found.filters):
+    if any(each.name.endswith("http_connection_manager") for each in chain.filters):
         walk.tell(
             DecisionStage.TLS,
             f"the server expects plaintext, but the caller's proxy sends mutual TLS to {gateway.name}",
@@ -208,14 +208,14 @@ def _shut(walk: Walk, where: str, known: Closed) -> Verdict:
     return walk.end(Kind.CLOSED, f"the server is closed: {known.why}")
 
 
-def _goes_nowhere(resources: EnvoyResources, found: FilterChain) -> bool:
-    ends = (resources.opened(each.typed_config, TcpProxy) for each in found.filters)
+def _goes_nowhere(resources: EnvoyResources, chain: FilterChain) -> bool:
+    ends = (resources.opened(each.typed_config, TcpProxy) for each in chain.filters)
     return any(each is not None and each.cluster == _BLACK_HOLE for each in ends)
 
 
-def _of(found: FilterChain) -> str:
-    names = ", ".join(found.filter_chain_match.server_names)
-    return f"the server {found.name or 'there'}" + (f" for {names}" if names else "")
+def _of(chain: FilterChain) -> str:
+    names = ", ".join(chain.filter_chain_match.server_names)
+    return f"the server {chain.name or 'there'}" + (f" for {names}" if names else "")
 
 
 def _unread(gateway: ExplainedWorkload, context: DownstreamTlsContext) -> str:
@@ -247,7 +247,7 @@ def _opened(walk: Walk, context: DownstreamTlsContext, request: Request) -> Requ
 def _filters(
     walk: Walk,
     resources: EnvoyResources,
-    found: FilterChain,
+    chain: FilterChain,
     arrival: Arrival,
     identity: str,
     request: Request,
@@ -259,7 +259,7 @@ def _filters(
 ) -> Verdict:
     connection = arrival.connection
     seen = GuardInput(connection, (identity,) if identity else (), headers=RequestHeaders())
-    end = pass_guards(walk, resources, found, seen)
+    end = pass_guards(walk, resources, chain, seen)
     if isinstance(end, Verdict):
         return end
     if isinstance(end, TcpProxy):

@@ -20,9 +20,9 @@ from weft.explain.world import EnvoyResources
 
 
 def pass_guards(
-    walk: Walk, resources: EnvoyResources, found: FilterChain, seen: GuardInput
+    walk: Walk, resources: EnvoyResources, chain: FilterChain, seen: GuardInput
 ) -> Verdict | HttpConnectionManager | TcpProxy:
-    for each in found.filters:
+    for each in chain.filters:
         if (rules := resources.opened(each.typed_config, RBAC)) is not None:
             if why := rbac.denied(walk, rules, seen):
                 return walk.end(Kind.CLOSED, "a policy denies the connection", detail=why)
@@ -35,4 +35,4 @@ def pass_guards(
             return manager
         elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
             return proxy
-    raise Unsure(f"the filter chain {found.name} has no terminal filter")
+    raise Unsure(f"the filter chain {chain.name} has no terminal filter")

@@ -69,16 +69,16 @@ def manage(
             raise Unsure(f"the proxy waits for the route configuration {name}")
     else:
         configuration = manager.route_config
-    found = _route(walk, resources, configuration, seen)
-    if found is not None and (refusal := _upgrade(walk, manager, seen)) is not None:
+    route = _route(walk, resources, configuration, seen)
+    if route is not None and (refusal := _upgrade(walk, manager, seen)) is not None:
         return refusal
     for each in manager.http_filters:
-        answer = _filter(walk, resources, each, found, request, seen)
+        answer = _filter(walk, resources, each, route, request, seen)
         if answer is not None:
             return answer
-    if found is None:
+    if route is None:
         return walk.end(Kind.ANSWERED, "no route matches", status=404, flags="NR", detail="route_not_found")
-    return _act(walk, resources, found, seen)
+    return _act(walk, resources, route, seen)
 
 
 def _tidy(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
@@ -177,21 +177,21 @@ def _route(walk: Walk, resources: EnvoyResources, configuration: RouteConfigurat
             sources,
         )
         return None
-    found = first_match(host, seen.headers)
-    if found is None:
+    route = first_match(host, seen.headers)
+    if route is None:
         walk.tell(
             DecisionStage.ROUTE, f"none of its {len(host.routes)} routes matches {seen.headers.value(':path')}", sources
         )
         return None
-    walk.route = found.name
+    walk.route = route.name
     if nobody:
-        return found  # the step that names the virtual host has reported the unknown host
+        return route  # the step that names the virtual host has reported the unknown host
     walk.tell(
         DecisionStage.ROUTE,
-        f"the route {found.name or '(unnamed)'} matches: {_matched(found)}",
-        sources_of(found.metadata),
+        f"the route {route.name or '(unnamed)'} matches: {_matched(route)}",
+        sources_of(route.metadata),
     )
-    return found
+    return route
 
 
 def _hosts(configuration: RouteConfiguration) -> str:

@@ -43,8 +43,8 @@ def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
         if arrival.offer is not None:
             return _unanswered(walk, server, connection)
         return _deliver(walk, server, arrival, connection.port)
-    found = chain(listener, connection)
-    if found is None:
+    filter_chain = chain(listener, connection)
+    if filter_chain is None:
         how = "TLS" if connection.speaks is Speaks.TLS else "plaintext"
         refusing = chains_of(listener, connection)
         sources = tuple(dict.fromkeys(source for each in refusing for source in _sources(resources, each)))
@@ -54,10 +54,10 @@ def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
         )
     walk.tell(
         DecisionStage.INBOUND,
-        f"the filter chain {found.name} matches{_criteria(found)}",
-        _sources(resources, found),
+        f"the filter chain {filter_chain.name} matches{_criteria(filter_chain)}",
+        _sources(resources, filter_chain),
     )
-    context = resources.opened(found.transport_socket.typed_config, DownstreamTlsContext)
+    context = resources.opened(filter_chain.transport_socket.typed_config, DownstreamTlsContext)
     identity = ""
     if context is None and arrival.offer is not None:
         return _unanswered(walk, server, connection)
@@ -66,25 +66,27 @@ def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
             return walk.end(Kind.CLOSED, f"{server.name} is not the expected server", flags="UF", detail="tls_error")
         identity = arrival.offer.identity if arrival.offer is not None else ""
         seen = GuardInput(connection, (identity,) if identity else (), headers=RequestHeaders())
-        allowing, unmet = _allowing(resources, found, seen)
-        if not tls.takes_client(walk, context, identity, _sources(resources, found), allowing, unmet):
+        allowing, unmet = _allowing(resources, filter_chain, seen)
+        if not tls.takes_client(walk, context, identity, _sources(resources, filter_chain), allowing, unmet):
             by_policy = walk.steps[-1].stage is DecisionStage.POLICY
             why = "a policy denies the connection: the TLS handshake fails" if by_policy else "the TLS handshake fails"
             return walk.end(Kind.CLOSED, why, detail="tls_error")
-    return _filters(walk, server, found, arrival, identity, request, world)
+    return _filters(walk, server, filter_chain, arrival, identity, request, world)
 
 
-def _sources(resources: EnvoyResources, found: FilterChain) -> tuple[ObjectSource, ...]:
+def _sources(resources: EnvoyResources, filter_chain: FilterChain) -> tuple[ObjectSource, ...]:
     """The objects that decide which connections the filter chain accepts, then the services that share its port."""
-    cluster = resources.clusters.get(f"inbound|{found.filter_chain_match.destination_port.value}||")
+    cluster = resources.clusters.get(f"inbound|{filter_chain.filter_chain_match.destination_port.value}||")
     named = sources_of(cluster.metadata) if cluster is not None else ()
-    return (*sources_of(found.metadata), *(each for each in named if each.kind != "DestinationRule"))
+    return (*sources_of(filter_chain.metadata), *(each for each in named if each.kind != "DestinationRule"))
 
 
-def _allowing(resources: EnvoyResources, found: FilterChain, seen: GuardInput) -> tuple[tuple[ObjectSource, ...], str]:
+def _allowing(
+    resources: EnvoyResources, filter_chain: FilterChain, seen: GuardInput
+) -> tuple[tuple[ObjectSource, ...], str]:
     """The ALLOW policies of the filter chain, one of which must match the connection, and their unmet conditions as
     text."""
-    opened = (resources.opened(each.typed_config, RBAC) for each in found.filters)
+    opened = (resources.opened(each.typed_config, RBAC) for each in filter_chain.filters)
     rules = [each.rules for each in opened if each is not None and each.HasField("rules")]
     allowing = [each for each in rules if each.action == rbac_pb2.RBAC.ALLOW]
     names = (name for each in allowing for name in sorted(each.policies))
@@ -100,7 +102,7 @@ def _unanswered(walk: Walk, server: ExplainedWorkload, connection: IncomingConne
 def _filters(
     walk: Walk,
     server: ExplainedWorkload,
-    found: FilterChain,
+    filter_chain: FilterChain,
     arrival: Arrival,
     identity: str,
     request: Request,
@@ -109,7 +111,7 @@ def _filters(
     resources, connection = server.resources, arrival.connection
     assert resources is not None  # noqa: S101 (the caller has looked)
     seen = GuardInput(connection, (identity,) if identity else (), headers=RequestHeaders())
-    end = pass_guards(walk, resources, found, seen)
+    end = pass_guards(walk, resources, filter_chain, seen)
     if isinstance(end, Verdict):
         return end
     upgraded = arrival.http2 and request.speaks is Speaks.HTTP  # the caller's proxy has turned HTTP/1.1 into HTTP/2
@@ -118,13 +120,13 @@ def _filters(
             walk.tell(
                 DecisionStage.INBOUND,
                 f"{server.name} treats port {connection.port} as TCP",
-                _sources(resources, found),
+                _sources(resources, filter_chain),
             )
             raise _as_it_is(server)
         return _to_workload(walk, server, end.cluster, arrival, world)
-    if arrival.headers is None or (connection.speaks is Speaks.TLS and not found.HasField("transport_socket")):
+    if arrival.headers is None or (connection.speaks is Speaks.TLS and not filter_chain.HasField("transport_socket")):
         why = f"{server.name} expects HTTP, which this is not"
-        walk.tell(DecisionStage.INBOUND, why, _sources(resources, found))
+        walk.tell(DecisionStage.INBOUND, why, _sources(resources, filter_chain))
         return walk.end(Kind.CLOSED, why, detail="http1.codec_error")
     seen.headers, seen.http2 = arrival.headers, arrival.http2
     route = walk.route
@@ -136,7 +138,7 @@ def _filters(
     cluster = resources.clusters.get(result.cluster)
     if upgraded and cluster is not None and passes_on(resources, cluster):
         what = f"{server.name} forwards requests to port {connection.port} in the HTTP version that they arrive in"
-        walk.tell(DecisionStage.INBOUND, what, _sources(resources, found))
+        walk.tell(DecisionStage.INBOUND, what, _sources(resources, filter_chain))
         raise _as_it_is(server)
     return _to_workload(walk, server, result.cluster, arrival, world)
 
@@ -174,8 +176,8 @@ def _deliver(walk: Walk, server: ExplainedWorkload, arrival: Arrival, port: int)
     return walk.end(Kind.DELIVERED, f"it reaches {server.name}", headers=arrival.headers)
 
 
-def _criteria(found: FilterChain) -> str:
-    match = found.filter_chain_match
+def _criteria(filter_chain: FilterChain) -> str:
+    match = filter_chain.filter_chain_match
     parts = [match.transport_protocol] if match.transport_protocol else []
     parts += [f"ALPN {', '.join(match.application_protocols)}"] if match.application_protocols else []
     return f" ({'; '.join(parts)})" if parts else ""

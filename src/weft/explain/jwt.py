@@ -123,10 +123,10 @@ class _Check:
     def _believed_by(self, name: str) -> str:
         provider = self._config.providers[name]
         self._sanitize(provider)
-        found = self._look(name)
-        if not found:
+        candidates = self._look(name)
+        if not candidates:
             return _MISSING
-        for each in reversed(found):
+        for each in reversed(candidates):
             if wrong := self._wrong(each, (name,), provider):
                 return wrong
             self._believe(each, provider)
@@ -136,9 +136,9 @@ class _Check:
         """Returns "" if there is no token, or if the tokens are valid for the provider of their issuer; else the
         error."""
         names = used or tuple(sorted(self._config.providers))
-        found = [each for name in names for each in self._look(name)]
+        candidates = [each for name in names for each in self._look(name)]
         wrong = ""
-        for each in reversed(found):
+        for each in reversed(candidates):
             provider = self._by_issuer(str(each.token.claims.get("iss", "")))
             wrong = self._wrong(each, names, provider)
             if not wrong and provider is not None:
@@ -149,8 +149,8 @@ class _Check:
         providers = [self._config.providers[name] for name in sorted(self._config.providers)]
         return next((each for each in providers if each.issuer in ("", issuer)), None)
 
-    def _wrong(self, found: _Found, names: tuple[str, ...], provider: JwtProvider | None) -> str:
-        token, claims = found.token, found.token.claims
+    def _wrong(self, candidate: _Found, names: tuple[str, ...], provider: JwtProvider | None) -> str:
+        token, claims = candidate.token, candidate.token.claims
         if token.malformed:
             return token.malformed
         issuer = str(claims.get("iss", ""))
@@ -169,10 +169,10 @@ class _Check:
             return wrong_signature(token.text, keys)
         return "" if token.verified else FORGED
 
-    def _believe(self, found: _Found, provider: JwtProvider) -> None:
-        headers, claims = self._seen.headers, found.token.claims
+    def _believe(self, candidate: _Found, provider: JwtProvider) -> None:
+        headers, claims = self._seen.headers, candidate.token.claims
         self.issuer = str(claims.get("iss", ""))
-        if found.token.signed and not provider.local_jwks.inline_string:
+        if candidate.token.signed and not provider.local_jwks.inline_string:
             self.unchecked = provider.remote_jwks.http_uri.uri or "elsewhere"
         if provider.payload_in_metadata:
             split = set(provider.normalize_payload_in_metadata.space_delimited_claims)
@@ -186,10 +186,10 @@ class _Check:
             text = _as_text(_claim(claims, entry.claim_name))
             if text:
                 headers.add(entry.header_name, text)
-        if not provider.forward and found.header:
-            headers.remove(found.header)
-        if not provider.forward and found.parameter:
-            headers.set(":path", _without_parameter(headers.value(":path"), found.parameter))
+        if not provider.forward and candidate.header:
+            headers.remove(candidate.header)
+        if not provider.forward and candidate.parameter:
+            headers.set(":path", _without_parameter(headers.value(":path"), candidate.parameter))
 
     def _sanitize(self, provider: JwtProvider) -> None:
         for name in (provider.forward_payload_header, *(each.header_name for each in provider.claim_to_headers)):
@@ -202,17 +202,17 @@ class _Check:
         parameters = list(provider.from_params)
         if not (places or parameters or provider.from_cookies):
             places, parameters = [("authorization", "Bearer ")], ["access_token"]
-        found = []
+        candidates = []
         for header, prefix in places:
             value = headers.joined(header)
             if value and prefix in value:
                 text = _extracted(value, value.index(prefix) + len(prefix)) if prefix else value
-                found.append(_Found(self._token(text), name, header=header))
+                candidates.append(_Found(self._token(text), name, header=header))
         given = {unquote(key): unquote(value) for key, value in _parameters(headers.value(":path")).items()}
-        found += [_Found(self._token(given[each]), name, parameter=each) for each in parameters if each in given]
+        candidates += [_Found(self._token(given[each]), name, parameter=each) for each in parameters if each in given]
         cookies = _cookies(headers.joined("cookie") or "")
-        found += [_Found(self._token(cookies[each]), name) for each in provider.from_cookies if each in cookies]
-        return found
+        candidates += [_Found(self._token(cookies[each]), name) for each in provider.from_cookies if each in cookies]
+        return candidates
 
     def _token(self, text: str) -> Token:
         """The token with this text. The claims of a real JWT come from its payload; those of `--jwt '{...}'` from
@@ -222,8 +222,8 @@ class _Check:
 
 
 def _extracted(value: str, start: int) -> str:
-    found = _TOKEN.search(value, start)
-    return found[0] if found else value
+    match = _TOKEN.search(value, start)
+    return match[0] if match else value
 
 
 def _parameters(target: str) -> dict[str, str]:
@@ -241,19 +241,19 @@ def _without_parameter(target: str, name: str) -> str:
 
 
 def _cookies(header: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    cookies: dict[str, str] = {}
     for part in header.split(";"):
         name, equals, value = part.strip().partition("=")
         if equals:
-            found.setdefault(name, value.strip('"'))
-    return found
+            cookies.setdefault(name, value.strip('"'))
+    return cookies
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> Any:
-    found: Any = claims
+    value: Any = claims
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 def _as_text(value: Any) -> str:

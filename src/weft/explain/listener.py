@@ -45,18 +45,18 @@ def outbound(resources: EnvoyResources, connection: IncomingConnection) -> Liste
     if known is None:
         known = resources.kept[OUTBOUND] = _by_address(resources)
     for place in (connection.address, everywhere):
-        if found := known.get((place, connection.port)):
-            listener: Listener = found
+        if known_listener := known.get((place, connection.port)):
+            listener: Listener = known_listener
             return listener
     return catching
 
 
 def chain(listener: Listener, connection: IncomingConnection) -> FilterChain | None:
     transport, protocols = _detected(listener, connection)
-    found = _find(chains_of(listener, connection), connection, transport, protocols)
-    if found is None and listener.HasField("default_filter_chain"):
+    filter_chain = _find(chains_of(listener, connection), connection, transport, protocols)
+    if filter_chain is None and listener.HasField("default_filter_chain"):
         return listener.default_filter_chain
-    return found
+    return filter_chain
 
 
 def chains_of(listener: Listener, connection: IncomingConnection) -> list[FilterChain]:
@@ -69,13 +69,13 @@ def chains_of(listener: Listener, connection: IncomingConnection) -> list[Filter
 
 
 def _by_address(resources: EnvoyResources) -> dict[tuple[str, int], Listener]:
-    found: dict[tuple[str, int], Listener] = {}
+    listeners: dict[tuple[str, int], Listener] = {}
     for listener in resources.listeners.values():
         if listener.name in (OUTBOUND, INBOUND):
             continue
         for place in (listener.address, *(each.address for each in listener.additional_addresses)):
-            found.setdefault((place.socket_address.address, place.socket_address.port_value), listener)
-    return found
+            listeners.setdefault((place.socket_address.address, place.socket_address.port_value), listener)
+    return listeners
 
 
 def _detected(listener: Listener, connection: IncomingConnection) -> tuple[str, tuple[str, ...]]:
@@ -128,8 +128,8 @@ def _by_value(
     chains: list[FilterChain], given: Iterable[str], values: Callable[[FilterChain], Iterable[str]]
 ) -> list[FilterChain]:
     for value in (*given, ""):
-        if found := [each for each in chains if value in values(each)]:
-            return found
+        if matching := [each for each in chains if value in values(each)]:
+            return matching
     return []
 
 
@@ -149,7 +149,7 @@ def _by_range(
     chains: list[FilterChain], address: str, ranges: Callable[[FilterChain], Iterable[object]]
 ) -> list[FilterChain]:
     best = -1
-    found: list[FilterChain] = []
+    closest: list[FilterChain] = []
     for each in chains:
         listed = list(ranges(each))
         lengths = [one.prefix_len.value for one in listed if within(one, address)]  # type: ignore[attr-defined]
@@ -157,10 +157,10 @@ def _by_range(
         if listed and lengths:
             length += 1  # any range is more specific than no range, even one of length 0
         if length > best:
-            best, found = length, [each]
+            best, closest = length, [each]
         elif length == best and length >= 0:
-            found.append(each)
-    return found if best >= 0 else []
+            closest.append(each)
+    return closest if best >= 0 else []
 
 
 def is_address(text: str) -> bool:

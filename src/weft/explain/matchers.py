@@ -75,18 +75,18 @@ def _header_value(matcher: HeaderMatcher, kind: str, value: str) -> bool:
 def query_parameters(target: str) -> dict[str, str]:
     """The query parameters of a request's target, not decoded. If a name occurs twice, its first value counts."""
     _, _, query = target.partition("?")
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for part in query.split("&") if query else ():
         name, _, value = part.partition("=")
-        found.setdefault(name, value)
-    return found
+        parameters.setdefault(name, value)
+    return parameters
 
 
-def query_parameter(matcher: QueryParameterMatcher, found: Mapping[str, str]) -> bool:
+def query_parameter(matcher: QueryParameterMatcher, parameters: Mapping[str, str]) -> bool:
     if matcher.WhichOneof("query_parameter_match_specifier") == "string_match":
-        return matcher.name in found and text(matcher.string_match, found[matcher.name])
+        return matcher.name in parameters and text(matcher.string_match, parameters[matcher.name])
     wanted = matcher.present_match if matcher.HasField("present_match") else True
-    return bool((matcher.name in found) == wanted)
+    return bool((matcher.name in parameters) == wanted)
 
 
 def path(matcher: PathMatcher, target: str) -> bool:
@@ -105,27 +105,27 @@ def address(wanted: CidrRange, given: str) -> bool:
 
 
 def metadata(matcher: MetadataMatcher, known: Mapping[str, Any]) -> bool:
-    found: Any = known.get(matcher.filter, MISSING)
+    entry: Any = known.get(matcher.filter, MISSING)
     for segment in matcher.path:
-        found = found.get(segment.key, MISSING) if isinstance(found, Mapping) else MISSING
-    return bool(value(matcher.value, found) != matcher.invert)
+        entry = entry.get(segment.key, MISSING) if isinstance(entry, Mapping) else MISSING
+    return bool(value(matcher.value, entry) != matcher.invert)
 
 
-def value(matcher: ValueMatcher, found: Any) -> bool:
+def value(matcher: ValueMatcher, candidate: Any) -> bool:
     kind = matcher.WhichOneof("match_pattern")
     match kind:
         case "present_match":
-            return bool((found is not MISSING) == matcher.present_match)
+            return bool((candidate is not MISSING) == matcher.present_match)
         case "null_match":
-            return found is None
+            return candidate is None
         case "string_match":
-            return isinstance(found, str) and text(matcher.string_match, found)
+            return isinstance(candidate, str) and text(matcher.string_match, candidate)
         case "bool_match":
-            return isinstance(found, bool) and found == matcher.bool_match
+            return isinstance(candidate, bool) and candidate == matcher.bool_match
         case "or_match":
-            return any(value(each, found) for each in matcher.or_match.value_matchers)
+            return any(value(each, candidate) for each in matcher.or_match.value_matchers)
         case "list_match" if matcher.list_match.HasField("one_of"):
-            return isinstance(found, list) and any(value(matcher.list_match.one_of, each) for each in found)
+            return isinstance(candidate, list) and any(value(matcher.list_match.one_of, each) for each in candidate)
     raise Unsure(f"a metadata value is matched by {kind or 'nothing'}, which is not simulated")
 
 
@@ -137,8 +137,8 @@ def lower(value: str) -> str:
 @lru_cache(maxsize=65536)
 def _within(prefix: str, length: int, given: str) -> bool:
     try:
-        found = ipaddress.ip_address(given)
+        ip = ipaddress.ip_address(given)
     except ValueError:
         return False
     network = ipaddress.ip_network(f"{prefix}/{length}", strict=False)
-    return found.version == network.version and found in network
+    return ip.version == network.version and ip in network

@@ -71,15 +71,15 @@ def _decoded(path: str) -> str:
         if path[at] != "%":
             result += path[at]
             at += 1
-        elif (found := _ENCODED.match(path, at)) is None:
+        elif (escape := _ENCODED.match(path, at)) is None:
             lone = len(result)
             result += "%"
             at += 1
         else:
             at += 3
-            character = chr(int(found[0][1:], 16))
+            character = chr(int(escape[0][1:], 16))
             if character not in _PLAIN:
-                result += found[0]
+                result += escape[0]
                 continue
             result += character
             begun = result[lone:]
@@ -88,8 +88,8 @@ def _decoded(path: str) -> str:
     return result
 
 
-def _encoded(found: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in found[0].encode())
+def _encoded(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 
 def _merged(path: str) -> str:

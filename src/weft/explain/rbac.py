@@ -60,8 +60,8 @@ def effective(rules: RBAC, seen: GuardInput) -> str:
 
 def unmet_of(rules: RBAC, seen: GuardInput) -> str:
     """The unmet conditions of each rule, as text in parentheses; "" if none can be described."""
-    found = [(name, unmet(rules.policies[name], seen)) for name in sorted(rules.policies)]
-    reasons = [f"{_named(name)}: {why}" for name, why in found if why]
+    conditions = [(name, unmet(rules.policies[name], seen)) for name in sorted(rules.policies)]
+    reasons = [f"{_named(name)}: {why}" for name, why in conditions if why]
     if len(reasons) > _MOST_LISTED:
         reasons = [*reasons[:_MOST_LISTED], f"and {len(reasons) - _MOST_LISTED} more"]
     return f" ({'; '.join(reasons)})" if reasons else ""

@@ -45,11 +45,11 @@ def replaced(expression: str, substitution: str, text: str) -> str:
     """The text with every match replaced; `\\1` in the substitution is what the first group matched."""
     pattern = compiled(expression)
     parts, end, last = [], 0, -1
-    for found in pattern.finditer(text):
-        if found.start() == found.end() == last:
+    for match in pattern.finditer(text):
+        if match.start() == match.end() == last:
             continue  # RE2 skips an empty match at the end of the previous match
-        parts += [text[end : found.start()], _filled(substitution, found)]
-        end = last = found.end()
+        parts += [text[end : match.start()], _filled(substitution, match)]
+        end = last = match.end()
     return "".join((*parts, text[end:]))
 
 
@@ -61,9 +61,9 @@ def compiled(expression: str) -> re.Pattern[str]:
         raise Unsure(f"the regular expression {expression!r} cannot be evaluated: {error}") from None
 
 
-def _filled(substitution: str, found: re.Match[str]) -> str:
+def _filled(substitution: str, match: re.Match[str]) -> str:
     def put(escape: re.Match[str]) -> str:
-        return "\\" if escape[1] == "\\" else found[int(escape[1])] or ""
+        return "\\" if escape[1] == "\\" else match[int(escape[1])] or ""
 
     return re.sub(r"\\([0-9\\])", put, substitution)
 
@@ -97,30 +97,30 @@ class _Rewriter:
             case "$":
                 return r"\Z"
             case "{":
-                found = _REPEAT.match(left, at)
-                if found is None:
+                repetition = _REPEAT.match(left, at)
+                if repetition is None:
                     return r"\{"
-                self._at = found.end()
-                return found[0]
+                self._at = repetition.end()
+                return repetition[0]
             case "(" if left.startswith("(?", at) and not left.startswith("(?:", at):
                 return self._group(at)
         return character
 
     def _group(self, at: int) -> str:
-        if found := _NAMED.match(self._left, at):
-            self._at = found.end()
-            return f"(?P<{found[1]}>"
-        found = re.compile(r"\(\?[is]+(?:-[is]+)?:").match(self._left, at)
-        if found is None:
+        if match := _NAMED.match(self._left, at):
+            self._at = match.end()
+            return f"(?P<{match[1]}>"
+        match = re.compile(r"\(\?[is]+(?:-[is]+)?:").match(self._left, at)
+        if match is None:
             raise Unsure(f"the expression {self._left!r} has flags that cannot be evaluated")
-        self._at = found.end()
-        return found[0]
+        self._at = match.end()
+        return match[0]
 
     def _escape(self) -> str:
         character = self._left[self._at : self._at + 1]
-        if found := _HEXADECIMAL.match(self._left, self._at):
-            self._at = found.end()
-            return re.escape(chr(int(found[1] or found[2], 16)))
+        if match := _HEXADECIMAL.match(self._left, self._at):
+            self._at = match.end()
+            return re.escape(chr(int(match[1] or match[2], 16)))
         self._at += 1
         if character in _CLASSES:
             return f"[{_CLASSES[character]}]"
@@ -156,11 +156,11 @@ class _Rewriter:
                 self._at += 1
                 return "".join((*parts, "]"))
             first = False
-            if found := _POSIX_CLASS.match(self._left, self._at):
-                if found[1] or found[2] not in _POSIX:
-                    raise Unsure(f"the expression {self._left!r} has {found[0]}, which cannot be evaluated")
-                parts.append(_POSIX[found[2]])
-                self._at = found.end()
+            if match := _POSIX_CLASS.match(self._left, self._at):
+                if match[1] or match[2] not in _POSIX:
+                    raise Unsure(f"the expression {self._left!r} has {match[0]}, which cannot be evaluated")
+                parts.append(_POSIX[match[2]])
+                self._at = match.end()
                 continue
             self._at += 1
             parts.append(self._class_escape() if character == "\\" else _literal(character))

@@ -82,8 +82,8 @@ class RequestHeaders:
 
     def joined(self, name: str) -> str | None:
         """All values of the header, joined with commas; None if it is missing."""
-        found = self.values(name)
-        return ",".join(found) if found else None
+        values = self.values(name)
+        return ",".join(values) if values else None
 
     def value(self, name: str) -> str:
         return self.joined(name) or ""

@@ -33,9 +33,9 @@ def virtual_host(resources: EnvoyResources, configuration: RouteConfiguration, a
     name = matchers.lower(authority)
     if configuration.ignore_port_in_host_matching:
         name = without_port(name)
-    found: VirtualHost | None = hosts.exact.get(name)
-    if found is not None:
-        return found
+    exact: VirtualHost | None = hosts.exact.get(name)
+    if exact is not None:
+        return exact
     for ending, host in hosts.suffixes:
         if len(name) > len(ending) and name.endswith(ending):
             return host
@@ -59,8 +59,8 @@ def takes(match: RouteMatch, headers: RequestHeaders, target: str, path: str) ->
     if not all(matchers.header(each, headers) for each in match.headers):
         return False
     if match.query_parameters:
-        found = matchers.query_parameters(target)
-        if not all(matchers.query_parameter(each, found) for each in match.query_parameters):
+        parameters = matchers.query_parameters(target)
+        if not all(matchers.query_parameter(each, parameters) for each in match.query_parameters):
             return False
     if match.HasField("grpc") and not is_grpc(headers):
         return False
@@ -116,7 +116,7 @@ def _hosts(configuration: RouteConfiguration) -> _Hosts:
             else:
                 exact[name] = host
 
-    def longest(found: dict[str, VirtualHost]) -> tuple[tuple[str, VirtualHost], ...]:
-        return tuple(sorted(found.items(), key=lambda entry: -len(entry[0])))
+    def longest(hosts: dict[str, VirtualHost]) -> tuple[tuple[str, VirtualHost], ...]:
+        return tuple(sorted(hosts.items(), key=lambda entry: -len(entry[0])))
 
     return _Hosts(configuration, exact, longest(suffixes), longest(prefixes), rest)

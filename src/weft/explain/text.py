@@ -38,17 +38,17 @@ def line(step: Step) -> str:
     return f"{step.proxy or '-'}: {step.stage}: {step.what}{_listed(step.sources)}"
 
 
-def verdict(found: Verdict) -> str:
-    status = f" {found.status}" if found.status else ""
-    grpc = f" (gRPC status {found.grpc_status})" if found.grpc_status else ""
-    late = f" after {found.delay:g} s" if found.delay else ""
-    more = ", ".join(part for part in (found.flags, found.detail) if part)
-    text = f"{found.kind}{status}{grpc}{late}: {found.why}"
-    if found.kind is Kind.DELIVERED and found.path:
-        text = f"{text} as {found.method} {found.host}{found.path}"
+def verdict(result: Verdict) -> str:
+    status = f" {result.status}" if result.status else ""
+    grpc = f" (gRPC status {result.grpc_status})" if result.grpc_status else ""
+    late = f" after {result.delay:g} s" if result.delay else ""
+    more = ", ".join(part for part in (result.flags, result.detail) if part)
+    text = f"{result.kind}{status}{grpc}{late}: {result.why}"
+    if result.kind is Kind.DELIVERED and result.path:
+        text = f"{text} as {result.method} {result.host}{result.path}"
     text = f"{text} ({more})" if more else text
-    text = f"{text}, provided that {found.provided}" if found.provided else text
-    return f"{text}{_listed(found.sources)}"
+    text = f"{text}, provided that {result.provided}" if result.provided else text
+    return f"{text}{_listed(result.sources)}"
 
 
 def _listed(sources: tuple[ObjectSource, ...]) -> str:
@@ -86,8 +86,12 @@ def _alike(first: Outcome, other: Outcome, start: int) -> int:
 def _nameless(outcome: Outcome, start: int) -> Iterator[Step]:
     """The decisions from `start` on, with the names of this outcome (cluster, server name, endpoints, proxy)
     replaced by `…`."""
-    found = outcome.verdict
-    names = [found.cluster, found.cluster.replace("|", "_."), *(endpoint for endpoint, _ in found.endpoints)]
+    final_verdict = outcome.verdict
+    names = [
+        final_verdict.cluster,
+        final_verdict.cluster.replace("|", "_."),
+        *(endpoint for endpoint, _ in final_verdict.endpoints),
+    ]
     names += dict.fromkeys(step.proxy for step in outcome.steps if step.proxy != outcome.steps[0].proxy)
     known = re.compile("|".join(re.escape(name) for name in sorted(filter(None, names), key=len, reverse=True)) or "$^")
     for step in outcome.steps[start:]:

@@ -102,10 +102,10 @@ def _opened(part: str, name: str) -> dict[str, Any] | str:
     if decoded is None:
         return f"Jwt {name} is an invalid Base64url encoded"
     try:
-        found = json.loads(decoded)
+        document = json.loads(decoded)
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else f"Jwt {name} is an invalid JSON"
+        document = None
+    return document if isinstance(document, dict) else f"Jwt {name} is an invalid JSON"
 
 
 def _decoded(part: str) -> bytes | None:

@@ -162,16 +162,16 @@ def _of_metadata(matcher: MetadataMatcher, known: Mapping[str, Any]) -> Miss:
     keys = [segment.key for segment in matcher.path]
     if keys[:1] != ["payload"]:
         return f"{matcher.filter} {'.'.join(keys)}", ", ".join(_values(matcher.value)) or None
-    found: Any = known.get(matcher.filter, {}).get("payload", {})
-    if not found:
+    value: Any = known.get(matcher.filter, {}).get("payload", {})
+    if not value:
         return "there is no verified token", None
     claim = ".".join(keys[1:])
     for key in keys[1:]:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    if found is None:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    if value is None:
         return f"the token has no claim {claim}", None
     wanted = list(dict.fromkeys(_values(matcher.value)))
-    shown = ", ".join(map(str, found)) if isinstance(found, list) else found
+    shown = ", ".join(map(str, value)) if isinstance(value, list) else value
     return f"claim {claim} ({shown})", _either(wanted) if wanted else None
 
 
@@ -188,10 +188,10 @@ def _values(matcher: ValueMatcher) -> Iterator[str]:
 
 def _identity(wanted: StringMatcher) -> str:
     pattern = wanted.safe_regex.regex
-    if found := _NAMESPACE.fullmatch(pattern):
-        return f"in namespace {_unescaped(found[1])}"
-    if found := _ACCOUNT.fullmatch(pattern):
-        return f"service account {_unescaped(found[1])}/{_unescaped(found[2])}"
+    if match := _NAMESPACE.fullmatch(pattern):
+        return f"in namespace {_unescaped(match[1])}"
+    if match := _ACCOUNT.fullmatch(pattern):
+        return f"service account {_unescaped(match[1])}/{_unescaped(match[2])}"
     return _text(wanted).removeprefix(_SPIFFE)
 
 

@@ -121,13 +121,13 @@ def every(journey: Callable[[Walk], Verdict]) -> Explanation:
 
 def _once(outcomes: list[Outcome]) -> Iterable[Outcome]:
     """Merges outcomes with equal verdicts into one, which adds up their odds and has the steps of the first."""
-    found: dict[Verdict, Outcome] = {}
+    merged: dict[Verdict, Outcome] = {}
     for outcome in outcomes:
-        same = found.get(outcome.verdict)
-        found[outcome.verdict] = (
+        same = merged.get(outcome.verdict)
+        merged[outcome.verdict] = (
             outcome if same is None else Outcome(same.odds + outcome.odds, same.steps, same.verdict)
         )
-    return found.values()
+    return merged.values()
 
 
 def _next(taken: list[tuple[int, int]]) -> tuple[int, ...] | None:

@@ -62,10 +62,10 @@ class EnvoyResources:
         if not packed.Is(kind.DESCRIPTOR):  # type: ignore[arg-type]
             return None
         key = (packed.type_url, packed.value)
-        found: M | None = self._opened.get(key)
-        if found is None:
-            found = self._opened[key] = kind.FromString(packed.value)
-        return found
+        message: M | None = self._opened.get(key)
+        if message is None:
+            message = self._opened[key] = kind.FromString(packed.value)
+        return message
 
 
 class Closed(msgspec.Struct, frozen=True):

@@ -205,7 +205,7 @@ def _split(text: str) -> Iterator[tuple[int, str]]:
     """Yield each document of a YAML stream with the line on which it starts. A line that begins with `---` or `...`
     ends a document wherever it occurs, so splitting works even if the YAML is invalid."""
     # `---` belongs to the document after it, `...` to the document before it.
-    starts = [0, *(found.start() if found.group() == "---" else found.end() for found in _MARKER.finditer(text))]
+    starts = [0, *(marker.start() if marker.group() == "---" else marker.end() for marker in _MARKER.finditer(text))]
     line, last = 1, 0
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         line += text.count("\n", last, start)

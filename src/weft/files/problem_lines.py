@@ -21,8 +21,8 @@ MOST_READ = 1 << 20  # bytes; in a larger file, a problem is shown at the first 
 def with_lines(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the problems with the line number of their field. Never raises: problems of a file that cannot be read
     are returned unchanged."""
-    found = tuple(problems)
-    return located(found, _written({problem.where.file for problem in found if problem.where.field}))
+    listed = tuple(problems)
+    return located(listed, _written({problem.where.file for problem in listed if problem.where.field}))
 
 
 def located(problems: Iterable[Problem], documents: Iterable[Document]) -> tuple[Problem, ...]:

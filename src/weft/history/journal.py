@@ -83,7 +83,7 @@ class Journal:
         """Return the moments of earlier runs, and start the journal of this run with the current objects `now`. If
         objects changed while no control plane was running, the last moment returned has these changes. `add` may be
         called only afterwards."""
-        now = {key: _short(said) for key, said in now.items()}
+        now = {key: _short(content) for key, content in now.items()}
         lines = _mended(self._read(), now, digest)
         before = _beginning(lines)
         if before is None:

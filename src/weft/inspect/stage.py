@@ -92,8 +92,8 @@ class Stage:
         return self._workloads.get(name)
 
     def at(self, address: str) -> ExplainedWorkload | None:
-        found = self._at.get(address)
-        return self._as_workload(found) if found is not None else None
+        instance = self._at.get(address)
+        return self._as_workload(instance) if instance is not None else None
 
     def behind(self, address: str, port: int) -> tuple[tuple[str, int], ...] | None:
         """The endpoints behind the address of a service, to which kube-proxy forwards, or the bridge of a local
@@ -101,8 +101,8 @@ class Stage:
         for service in self.mesh.services_at(address):
             if service.sliced or service.resolution is Resolution.STATIC:
                 called = service.port(port)
-                found = self.mesh.endpoints(service, called) if called is not None else ()
-                sent = tuple((to, each.port) for each in found if (to := _alike(address, each)))
+                endpoints = self.mesh.endpoints(service, called) if called is not None else ()
+                sent = tuple((to, each.port) for each in endpoints if (to := _alike(address, each)))
                 # Addresses of a ServiceEntry may be real. On a cluster, nothing forwards such an address to other
                 # endpoints.
                 if _is_of_service(service) or (sent and self._written):
@@ -154,10 +154,10 @@ class Stage:
     def resolve(self, host: str, caller: ExplainedWorkload, *, by_proxy: bool = False) -> tuple[str, ...]:
         namespace, name = caller.name.rpartition(".")[2], host.lower().rstrip(".")
         if by_proxy:
-            found = self._names.look_up_for_proxy(name, namespace)
-            return (host,) if isinstance(found, NotOurs) else found.addresses if isinstance(found, Found) else ()
-        found = self._names.look_up(name, namespace)
-        return found.addresses if isinstance(found, Found) else ()
+            answer = self._names.look_up_for_proxy(name, namespace)
+            return (host,) if isinstance(answer, NotOurs) else answer.addresses if isinstance(answer, Found) else ()
+        answer = self._names.look_up(name, namespace)
+        return answer.addresses if isinstance(answer, Found) else ()
 
     def after_call(self, caller: ExplainedWorkload, address: str) -> EnvoyResources:
         group = self.group(caller.name)
@@ -194,11 +194,11 @@ class Stage:
         if "/" in wanted:
             namespace, _, wanted = wanted.partition("/")
         for name, within in ((wanted, namespace), (wanted.rpartition(".")[0], wanted.rpartition(".")[2])):
-            found = [each for each in self._called(name) if within in ("", each.namespace)]
-            if found:
+            instances = [each for each in self._called(name) if within in ("", each.namespace)]
+            if instances:
                 # Prefer a pod of this name to a pod of a workload of this name, and a ready pod to one that is not.
-                best = min(found, key=lambda each: (*_unlike(each, name), not each.ready, each.name))
-                places = {each.namespace for each in found if _unlike(each, name) == _unlike(best, name)}
+                best = min(instances, key=lambda each: (*_unlike(each, name), not each.ready, each.name))
+                places = {each.namespace for each in instances if _unlike(each, name) == _unlike(best, name)}
                 if len(places) > 1:
                     raise in_several_namespaces(name, places)
                 return best
@@ -242,15 +242,15 @@ class Stage:
 
     def group_of(self, name: str) -> Group | None:
         """The group of a pod's proxy, by the pod's name in this stage; None if there is no such pod with a proxy."""
-        found = self._by_name.get(name)
-        return group_of(found) if found is not None and found.proxied else None
+        instance = self._by_name.get(name)
+        return group_of(instance) if instance is not None and instance.proxied else None
 
     def service(self, host: str, namespace: str) -> Service | None:
         """The service to which a host name resolves for pods of `namespace`, whether it is visible to them or not."""
         for name in self._names.readings(host.lower().rstrip("."), namespace):
-            found = [each for each in self.mesh.services() if each.host == name]
-            if found:
-                return min(found, key=lambda each: each.namespace != namespace)
+            services = [each for each in self.mesh.services() if each.host == name]
+            if services:
+                return min(services, key=lambda each: each.namespace != namespace)
         return None
 
     def services(self) -> Iterable[Service]:
@@ -263,11 +263,11 @@ class Stage:
 
     def groups(self) -> dict[Group, list[str]]:
         """The groups of all proxies, each with the names of its pods."""
-        found: dict[Group, list[str]] = {}
+        groups: dict[Group, list[str]] = {}
         for each in sorted(self._instances, key=_name):
             if each.proxied:
-                found.setdefault(group_of(each), []).append(_name(each))
-        return found
+                groups.setdefault(group_of(each), []).append(_name(each))
+        return groups
 
     def without_proxy(self) -> list[str]:
         """The names of the pods without a proxy; first those in namespaces where other pods have a proxy."""
@@ -283,11 +283,11 @@ class Stage:
 
     def _as_workload(self, instance: Instance) -> ExplainedWorkload:
         name = _name(instance)
-        found = self._workloads.get(name)
-        if found is None:
+        workload = self._workloads.get(name)
+        if workload is None:
             trust_domain = self.mesh.settings.trust_domain
             identity = str(Identity(trust_domain, instance.namespace, instance.service_account))
-            found = self._workloads[name] = ExplainedWorkload(
+            workload = self._workloads[name] = ExplainedWorkload(
                 name,
                 tuple(instance.addresses),
                 identity if instance.proxied else "",
@@ -298,7 +298,7 @@ class Stage:
                 self._published(instance),
                 self._unread(group_of(instance)) if instance.gateway else {},
             )
-        return found
+        return workload
 
     def _doors(self, instance: Instance) -> dict[int, int]:
         servers = self.mesh.scope(group_of(instance)).servers or ()
@@ -326,14 +326,14 @@ class Stage:
         return self._listening(instance)
 
     def _of_group(self, group: Group) -> EnvoyResources:
-        found = self._resources.get(group)
-        if found is None:
-            found = self._resources[group] = self._read(self._snapshots(group), group)
-        return found
+        resources = self._resources.get(group)
+        if resources is None:
+            resources = self._resources[group] = self._read(self._snapshots(group), group)
+        return resources
 
     def _read(self, snapshots: Snapshots, group: Group) -> EnvoyResources:
         types = ((url, snapshots.resources(group, url)) for url in _TYPES)
-        return EnvoyResources.from_bytes((url, each.body) for url, found in types for each in found.values())
+        return EnvoyResources.from_bytes((url, each.body) for url, resources in types for each in resources.values())
 
 
 def lacking(service: Service, port: int) -> str:

@@ -173,7 +173,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 def _without_null(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _without_null(held) for name, held in value.items() if held is not None}
+        return {name: _without_null(member) for name, member in value.items() if member is not None}
     return value
 
 

@@ -107,8 +107,8 @@ async def owned(
 ) -> AsyncGenerator[tuple[ResourceKind, ObjectReference], None]:
     """Yield all objects with these labels, in the order in which they can be removed."""
     for resource in kinds:
-        for found in (await client.list(resource, _Object, labels=labels)).items:
-            who = ObjectReference(resource.api_version, resource.kind, found.metadata.namespace, found.metadata.name)
+        for item in (await client.list(resource, _Object, labels=labels)).items:
+            who = ObjectReference(resource.api_version, resource.kind, item.metadata.namespace, item.metadata.name)
             yield resource, who
 
 
@@ -185,11 +185,11 @@ async def _served(client: Client, who: ObjectReference, *, patiently: bool) -> R
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _content(found: Mapping[str, Any]) -> dict[str, Any]:
+def _content(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """The object without `status` and without the metadata that the API server maintains (managedFields,
     resourceVersion, generation)."""
-    metadata = {name: held for name, held in found["metadata"].items() if name not in _COUNTED}
-    return {**{name: held for name, held in found.items() if name != "status"}, "metadata": metadata}
+    metadata = {name: value for name, value in manifest["metadata"].items() if name not in _COUNTED}
+    return {**{name: value for name, value in manifest.items() if name != "status"}, "metadata": metadata}
 
 
 _COUNTED = frozenset({"managedFields", "resourceVersion", "generation"})
@@ -211,8 +211,8 @@ async def _patiently(client: Client, each: Mapping[str, Any], *, dry_run: bool) 
 async def _established(client: Client, who: ObjectReference) -> None:
     deadline = asyncio.get_running_loop().time() + _PATIENCE
     while True:
-        found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, who.name, _Definition)
-        conditions = {each.type: each for each in found.status.conditions or ()}
+        definition = await client.get(CUSTOM_RESOURCE_DEFINITIONS, who.name, _Definition)
+        conditions = {each.type: each for each in definition.status.conditions or ()}
         if (established := conditions.get("Established")) is not None and established.status == "True":
             return
         if asyncio.get_running_loop().time() > deadline:

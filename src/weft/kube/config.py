@@ -300,10 +300,10 @@ def _data(encoded: str, field: str, file: Path) -> str:
 def _file(path: str, field: str, config: Path) -> str:
     if not path:
         return ""
-    found = config.absolute().parent / Path(path).expanduser()
-    if not found.is_file():
-        raise ConfigError(f"{field} names {found}, which does not exist", file=config)
-    return str(found)
+    file = config.absolute().parent / Path(path).expanduser()
+    if not file.is_file():
+        raise ConfigError(f"{field} names {file}, which does not exist", file=config)
+    return str(file)
 
 
 def _plugin(plugin: _Exec | None, user: str, file: Path) -> ExecPlugin | None:

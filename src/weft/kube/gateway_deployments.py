@@ -122,24 +122,24 @@ class GatewayDeployments:
             return _problem(gateway, f"its proxies cannot be created: {error}")
 
     async def _make(self, gateway: StandardGateway) -> Problem | None:
-        found = await self._client.get(GATEWAYS, gateway.name, _Object, namespace=gateway.namespace)
-        if found.metadata.deletion_timestamp or await self._revision_of(gateway, found) != self._revision:
+        current = await self._client.get(GATEWAYS, gateway.name, _Object, namespace=gateway.namespace)
+        if current.metadata.deletion_timestamp or await self._revision_of(gateway, current) != self._revision:
             return None
-        kind = (found.metadata.annotations or {}).get(SERVICE_TYPE, "LoadBalancer")
+        kind = (current.metadata.annotations or {}).get(SERVICE_TYPE, "LoadBalancer")
         if kind not in _TYPES:
             what = f"annotation {SERVICE_TYPE}: `{kind[:64]}` is not a type of Service"
             return _problem(gateway, what, ", ".join(_TYPES))
-        manifests = objects(gateway, found.metadata.uid, service_type=kind, revision=self._revision)
+        manifests = objects(gateway, current.metadata.uid, service_type=kind, revision=self._revision)
         for resource in manifests:
-            if not await self._may_write(resource, gateway, found.metadata.uid):
+            if not await self._may_write(resource, gateway, current.metadata.uid):
                 what = f"{resource.kind} {gateway.namespace}/{name_of(gateway)} exists and is not owned by this Gateway"
                 return _problem(gateway, what, "delete it, or set the Service of your own proxies in `spec.addresses`")
         for manifest in manifests.values():
             await self._client.apply(manifest, manager=MANAGER, force=True)
         return None
 
-    async def _revision_of(self, gateway: StandardGateway, found: _Object) -> str:
-        own = (found.metadata.labels or {}).get(REVISION_LABEL)
+    async def _revision_of(self, gateway: StandardGateway, current: _Object) -> str:
+        own = (current.metadata.labels or {}).get(REVISION_LABEL)
         if own:
             return own
         namespace = await self._client.get(NAMESPACES, gateway.namespace, _Object)
@@ -147,12 +147,12 @@ class GatewayDeployments:
 
     async def _may_write(self, resource: ResourceKind, gateway: StandardGateway, uid: str) -> bool:
         try:
-            found = await self._client.get(resource, name_of(gateway), _Object, namespace=gateway.namespace)
+            current = await self._client.get(resource, name_of(gateway), _Object, namespace=gateway.namespace)
         except ApiError as error:
             if error.not_found:
                 return True
             raise
-        return any(owner.uid == uid for owner in found.metadata.owner_references or ())
+        return any(owner.uid == uid for owner in current.metadata.owner_references or ())
 
 
 def name_of(gateway: StandardGateway) -> str:

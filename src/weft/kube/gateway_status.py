@@ -145,7 +145,7 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
             conditions = _conditions(_entries(status, "conditions"), wanted.conditions, generation, now)
             return {**status, "conditions": conditions, "supportedFeatures": [{"name": each} for each in SUPPORTED]}
     before = {str(each.get("name")): each for each in _entries(status, "listeners")}
-    made: dict[str, Any] = {
+    result: dict[str, Any] = {
         **status,
         "conditions": _conditions(_entries(status, "conditions"), wanted.conditions, generation, now),
         "listeners": [
@@ -161,10 +161,10 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
         ],
     }
     if wanted.addresses:
-        made["addresses"] = [{"type": _type(each), "value": each} for each in wanted.addresses]
+        result["addresses"] = [{"type": _type(each), "value": each} for each in wanted.addresses]
     else:
-        made.pop("addresses", None)
-    return made
+        result.pop("addresses", None)
+    return result
 
 
 def _leading(mesh: Mesh) -> dict[str, list[ObjectKey]]:
@@ -259,18 +259,18 @@ def _told(
 ) -> list[Mapping[str, Any]]:
     others = [each for each in entries if each.get("controllerName") != CONTROLLER]
     before = [each for each in entries if each.get("controllerName") == CONTROLLER]
-    made: list[Mapping[str, Any]] = list(others)
-    for parent, told in wanted:
+    result: list[Mapping[str, Any]] = list(others)
+    for parent, conditions in wanted:
         reference = _reference(parent)
         known: Mapping[str, Any] = next((each for each in before if each.get(name) == reference), {})
-        made.append(
+        result.append(
             {
                 name: reference,
                 "controllerName": CONTROLLER,
-                "conditions": _conditions(_entries(known, "conditions"), told, generation, now, whole=True),
+                "conditions": _conditions(_entries(known, "conditions"), conditions, generation, now, whole=True),
             }
         )
-    return made
+    return result
 
 
 def _reference(parent: ParentRef) -> dict[str, Any]:
@@ -322,7 +322,7 @@ def _timeless(value: Any) -> Any:
     """The value without timestamps and with lists sorted, for comparison: other controllers may change the order of
     conditions and parents."""
     if isinstance(value, Mapping):
-        return {name: _timeless(held) for name, held in value.items() if name != "lastTransitionTime"}
+        return {name: _timeless(member) for name, member in value.items() if name != "lastTransitionTime"}
     if isinstance(value, list):
         return sorted((_timeless(each) for each in value), key=repr)
     return value

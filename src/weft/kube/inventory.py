@@ -78,7 +78,7 @@ async def take(client: Client, *, root_namespace: str = "istio-system", revision
     config = "istio" if revision in ("", "default") else f"istio-{revision}"
     settings = [_document(CONFIG_MAPS, each) for each in maps if each.metadata.name == config]
     return Inventory(
-        documents=(*(each for held in written for each in held), *settings, *pods),
+        documents=(*(each for documents in written for each in documents), *settings, *pods),
         values=(*_instances(pods), *_slices(slices)),
         revisions=frozenset(each.name for each in await taker.ask(revisions(client), "deployments.apps")),
         injectors=dict(_injectors(maps)),

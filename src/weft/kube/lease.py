@@ -151,8 +151,8 @@ class Leader:
         return True
 
     def _duration_of(self, lease: _Lease) -> float:
-        said = lease.spec.lease_duration_seconds or 0
-        return float(said) if said > 0 else self._timing.duration
+        seconds = lease.spec.lease_duration_seconds or 0
+        return float(seconds) if seconds > 0 else self._timing.duration
 
     async def _write(self, before: _Lease | None) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

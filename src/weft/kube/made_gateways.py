@@ -36,15 +36,15 @@ async def made(client: Client, revision: str | None) -> tuple[GatewayObjects, ..
     """Return the objects that `revision` created for Gateways, grouped by Gateway; with None, those of all
     revisions."""
     labels = REVISION_OF if revision is None else f"{REVISION_OF}={revision}"
-    found: dict[tuple[str, str], list[tuple[ResourceKind, ObjectReference]]] = {}
+    by_gateway: dict[tuple[str, str], list[tuple[ResourceKind, ObjectReference]]] = {}
     for resource in (DEPLOYMENTS, SERVICES, SERVICE_ACCOUNTS):
         for each in (await client.list(resource, _Object, labels=labels)).items:
             metadata = each.metadata
             owner = next((owner.name for owner in metadata.owner_references or () if owner.is_gateway), "")
             if owner:
                 who = ObjectReference(resource.api_version, resource.kind, metadata.namespace, metadata.name)
-                found.setdefault((metadata.namespace, owner), []).append((resource, who))
-    return tuple(GatewayObjects(*place, tuple(objects)) for place, objects in sorted(found.items()))
+                by_gateway.setdefault((metadata.namespace, owner), []).append((resource, who))
+    return tuple(GatewayObjects(*place, tuple(objects)) for place, objects in sorted(by_gateway.items()))
 
 
 async def remove(client: Client, gateways: Collection[GatewayObjects]) -> AsyncGenerator[ObjectReference, None]:

@@ -173,7 +173,9 @@ def _machines(nodes: Iterable[_Node], plan: Plan) -> Iterable[Problem]:
 
 
 def _has_image(node: _Node, image: str) -> bool:
-    return any(name.endswith(f"/{image}") or name == image for held in node.status.images for name in held.names or ())
+    return any(
+        name.endswith(f"/{image}") or name == image for entry in node.status.images for name in entry.names or ()
+    )
 
 
 async def _there(client: Client, resource: ResourceKind, name: str, namespace: str) -> dict[str, Any] | None:

@@ -247,12 +247,12 @@ class _Reflection(Generic[T]):
 
     def _replaced(self, snapshot: _Snapshot[T]) -> _Batch[T]:
         """The events that lead from the objects reported before to those of the snapshot."""
-        known, found = self._known, snapshot.found
-        gone = [key for key in known if key not in found]
+        known, listed = self._known, snapshot.found
+        gone = [key for key in known if key not in listed]
         for key in gone:
             del known[key]
         batch: list[Event[T]] = [Event(*key) for key in gone]
-        for key, (state, event) in found.items():
+        for key, (state, event) in listed.items():
             if event is not None and known.get(key) != state:
                 known[key] = state
                 batch.append(event)

@@ -78,11 +78,11 @@ async def move(client: Client, namespace: str, revision: str) -> list[tuple[Reso
     await client.patch(NAMESPACES, namespace, {"metadata": {"labels": labels}})
     restarted = []
     for resource in (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS):
-        for found in (await client.list(resource, _Workload, namespace=namespace)).items:
-            if not found.spec.template.may_have_proxy:
+        for workload in (await client.list(resource, _Workload, namespace=namespace)).items:
+            if not workload.spec.template.may_have_proxy:
                 continue
-            await restart(client, resource, namespace, found.metadata.name)
-            restarted.append((resource, found.metadata.name))
+            await restart(client, resource, namespace, workload.metadata.name)
+            restarted.append((resource, workload.metadata.name))
     return restarted
 
 

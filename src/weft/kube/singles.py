@@ -85,12 +85,12 @@ class Singles:
         change, but a problem in `problems`."""
         await self._told.wait()
         self._told.clear()
-        found, self._gone = self._gone, []
+        changes, self._gone = self._gone, []
         while not self._arrived.empty():
             name, events = self._arrived.get_nowait()
             if name in self._watches:
-                found += (change for event in events if (change := self._change(name, event)) is not None)
-        return tuple(found)
+                changes += (change for event in events if (change := self._change(name, event)) is not None)
+        return tuple(changes)
 
     async def close(self) -> None:
         watches = list(self._watches.values())

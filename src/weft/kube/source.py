@@ -170,12 +170,12 @@ class _Feed:
             self._take(follower, event.namespace, event.name, event.object)
         self._unlisted.discard(follower)
 
-    def _take(self, follower: _Follower, namespace: str, name: str, found: Any) -> None:
+    def _take(self, follower: _Follower, namespace: str, name: str, item: Any) -> None:
         try:
-            follower.take(follower.resource, namespace, name, found)
+            follower.take(follower.resource, namespace, name, item)
         except Exception:  # a bug in weft: the other objects are still processed
             log.exception("cannot process %s %s/%s; it stays as it was", follower.resource.kind, namespace, name)
-        if found is None:
+        if item is None:
             follower.known.discard((namespace, name))
         else:
             follower.known.add((namespace, name))
@@ -228,34 +228,32 @@ class _Join:
         self._statuses: dict[ObjectKey, CarriedStatus | None] = {}
 
     def batch(self, problems: tuple[Problem, ...]) -> ClusterBatch:
-        made = ClusterBatch(
+        batch = ClusterBatch(
             tuple(self._changes.values()), tuple(self._values.items()), tuple(self._statuses.items()), problems
         )
         self._changes, self._values, self._statuses = {}, {}, {}
-        return made
+        return batch
 
     def written(
-        self, resource: ResourceKind, namespace: str, name: str, found: WrittenObject | NamedObject | None
+        self, resource: ResourceKind, namespace: str, name: str, item: WrittenObject | NamedObject | None
     ) -> None:
         key = _key(resource, namespace, name)
-        if found is None:
+        if item is None:
             self._revisions.pop(key, None)
             change: Change | None = self._documents.gone(key)
         else:
-            self._revisions[key] = found.metadata.resource_version
-            change = self._documents.change(resource, key, found)
+            self._revisions[key] = item.metadata.resource_version
+            change = self._documents.change(resource, key, item)
         if change is not None:
             self._changes[key] = change
 
-    def judged(self, resource: ResourceKind, namespace: str, name: str, found: JudgedObject | None) -> None:
-        self.written(resource, namespace, name, found)
+    def judged(self, resource: ResourceKind, namespace: str, name: str, item: JudgedObject | None) -> None:
+        self.written(resource, namespace, name, item)
         apart = any(kind.resource == resource and kind.conditions_apart for kind, _ in self._served.values())
-        self._statuses[_key(resource, namespace, name)] = (
-            None if found is None else carried(resource, found, apart=apart)
-        )
+        self._statuses[_key(resource, namespace, name)] = None if item is None else carried(resource, item, apart=apart)
 
-    def node(self, resource: ResourceKind, namespace: str, name: str, found: NamedObject | None) -> None:
-        labels = found.metadata.labels or {} if found is not None else {}
+    def node(self, resource: ResourceKind, namespace: str, name: str, node: NamedObject | None) -> None:
+        labels = node.metadata.labels or {} if node is not None else {}
         locality = "/".join(labels.get(each, "") for each in (_REGION, _ZONE, _SUBZONE)).rstrip("/")
         before = self._localities.pop(name, "")
         if locality:
@@ -269,14 +267,14 @@ class _Join:
                 group = msgspec.structs.replace(record.group, locality=locality)
                 self._pods.put(msgspec.structs.replace(record, group=group))
 
-    def pod(self, resource: ResourceKind, namespace: str, name: str, found: PodObject | None) -> None:
-        if found is None or is_over(found):
+    def pod(self, resource: ResourceKind, namespace: str, name: str, pod: PodObject | None) -> None:
+        if pod is None or is_over(pod):
             self._pods.discard(namespace, name)
             if self._instances.pop((namespace, name), None) is not None:
                 self._values[ObjectKey("Pod", namespace, name)] = ()
             return
-        record = record_of(found, self._localities.get(found.spec.node_name, ""))
-        self._put_instance(instance_of(found, record))
+        record = record_of(pod, self._localities.get(pod.spec.node_name, ""))
+        self._put_instance(instance_of(pod, record))
         self._pods.put(record)
 
     def _put_instance(self, instance: Instance) -> None:
@@ -285,14 +283,16 @@ class _Join:
             self._instances[place] = instance
             self._values[ObjectKey("Pod", *place)] = (instance,)
 
-    def slice(self, resource: ResourceKind, namespace: str, name: str, found: Slice | None) -> None:
-        value = slice_of(found) if found is not None else None
+    def slice(self, resource: ResourceKind, namespace: str, name: str, endpoint_slice: Slice | None) -> None:
+        value = slice_of(endpoint_slice) if endpoint_slice is not None else None
         self._values[ObjectKey("EndpointSlice", namespace, name)] = (value,) if value is not None else ()
 
-    def definition(self, resource: ResourceKind, namespace: str, name: str, found: DefinitionObject | None) -> None:
+    def definition(
+        self, resource: ResourceKind, namespace: str, name: str, definition: DefinitionObject | None
+    ) -> None:
         """Start, change or stop the watch of a kind after its CustomResourceDefinition was added, changed or
         removed."""
-        now = served(found) if found is not None else None
+        now = served(definition) if definition is not None else None
         before, follower = self._served.get(name, (None, None))
         if now == before:
             return

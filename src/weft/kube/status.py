@@ -180,7 +180,7 @@ class StatusWriter:
         carried = self._carried.get(key)
         if carried is None or self._is_right(key):
             return
-        said = self._saying(key)
+        saying = self._saying(key)
         try:
             if carried.status is not None:
                 await self._replace(key, carried)
@@ -200,7 +200,7 @@ class StatusWriter:
         # Written or not, the status is checked again: soon at first, then at growing intervals, in case others
         # overwrite it.
         if key in self._carried:
-            self._later(key, said)
+            self._later(key, saying)
 
     async def _apply(self, key: ObjectKey, carried: CarriedStatus, wanted: ObjectCondition) -> None:
         resource = carried.resource
@@ -250,11 +250,11 @@ class StatusWriter:
             if carried.resource == resource:
                 self._consider(key)
 
-    def _later(self, key: ObjectKey, said: object) -> None:
+    def _later(self, key: ObjectKey, saying: object) -> None:
         delay = self._delays.setdefault(key, _Delay())
-        if delay.said != said:
+        if delay.said != saying:
             delay.backoff.reset()
-        delay.said = said
+        delay.said = saying
         self._look_in(key, delay, delay.backoff.next())
 
     def _look_by(self, key: ObjectKey, delay: _Delay) -> None:
@@ -285,19 +285,19 @@ class StatusWriter:
             delay.timer.cancel()
 
 
-def carried(resource: ResourceKind, found: JudgedObject, *, apart: bool) -> CarriedStatus:
+def carried(resource: ResourceKind, item: JudgedObject, *, apart: bool) -> CarriedStatus:
     if resource.group == GROUP:
         try:
-            whole = msgspec.json.decode(found.status) if bytes(found.status) else {}
+            whole = msgspec.json.decode(item.status) if bytes(item.status) else {}
         except (msgspec.MsgspecError, RecursionError, ValueError):
             whole = {}
-        return CarriedStatus(resource, found.metadata.generation, status=whole if isinstance(whole, dict) else {})
+        return CarriedStatus(resource, item.metadata.generation, status=whole if isinstance(whole, dict) else {})
     try:
-        status = msgspec.json.decode(found.status, type=ObjectStatus) if bytes(found.status) else ObjectStatus()
+        status = msgspec.json.decode(item.status, type=ObjectStatus) if bytes(item.status) else ObjectStatus()
     except (msgspec.MsgspecError, RecursionError, ValueError):
         status = ObjectStatus()  # the status has another shape: another controller wrote it
     ours = next((each for each in status.conditions or () if each.type == CONDITION), None)
-    return CarriedStatus(resource, found.metadata.generation, ours, apart)
+    return CarriedStatus(resource, item.metadata.generation, ours, apart)
 
 
 def condition(problems: Sequence[Problem], generation: int) -> ObjectCondition:

@@ -93,11 +93,11 @@ def _identity(status: _Status, audiences: Sequence[str]) -> Reviewed:
         raise ReviewRefused(Reason.NOT_A_SERVICE_ACCOUNT, username[:300])
     extra = status.user.extra or {}
     pod, uid, node = (_only(extra, f"{_EXTRA}{key}") for key in ("pod-name", "pod-uid", "node-name"))
-    found = Reviewed(username, namespace, account, pod, uid, node, granted)
+    reviewed = Reviewed(username, namespace, account, pod, uid, node, granted)
     if not pod or not uid:
         what = f"the token of {username} names no pod; use a projected service account token"
-        raise ReviewRefused(Reason.NOT_POD_BOUND, what, found)
-    return found
+        raise ReviewRefused(Reason.NOT_POD_BOUND, what, reviewed)
+    return reviewed
 
 
 def _only(extra: dict[str, list[str] | None], key: str) -> str:

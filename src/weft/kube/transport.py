@@ -121,9 +121,9 @@ class Transport:
                 f"no answer within {self._timeout:g} s", _hint(self.connection), where=where
             ) from error
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
-            said = str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
             raise ApiUnavailable(
-                f"the API server does not answer: {said}", _hint(self.connection), where=where
+                f"the API server does not answer: {reason}", _hint(self.connection), where=where
             ) from error
 
     async def _handshake(
@@ -197,9 +197,9 @@ class Transport:
                 "the API server has stopped sending data", _hint(self.connection), where=where
             ) from error
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
-            said = str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
             raise ApiUnavailable(
-                f"the API server does not answer: {said}", _hint(self.connection), where=where
+                f"the API server does not answer: {reason}", _hint(self.connection), where=where
             ) from error
 
     def _session(self) -> aiohttp.ClientSession:

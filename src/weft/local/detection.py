@@ -57,8 +57,8 @@ class Detection:
         }
         return [
             Problem(where, f"connections {place} {what}", _HINT, Severity.WARNING)
-            for what, found in places.items()
-            for place in dict.fromkeys(found)
+            for what, locations in places.items()
+            for place in dict.fromkeys(locations)
         ]
 
     def forget(self, pod: str) -> None:
@@ -102,7 +102,7 @@ def _named(what: str, ports: _Ports, *, declared: bool) -> Iterator[str]:
     the ports that are declared with different protocols, otherwise the undeclared ones. Yield nothing if there
     are none."""
     looked_into = [(number, carried.first is not Protocol.UNDECLARED) for number, carried in ports if carried.detected]
-    if numbers := [str(number) for number, said in looked_into if said is declared]:
+    if numbers := [str(number) for number, is_declared in looked_into if is_declared is declared]:
         yield f"{what}: {', '.join(numbers)}"
 
 

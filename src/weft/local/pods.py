@@ -261,8 +261,8 @@ class LocalPods:
         """Pass the published ports and the pods that serve them now to the front door."""
         if self._front_door is not None:
             values = self._mesh.control.mesh.get
-            found = (publications(key, values(key), each.pods) for key, each in self._replicas.items())
-            self._front_door.want([each for some in found for each in some])
+            published = (publications(key, values(key), each.pods) for key, each in self._replicas.items())
+            self._front_door.want([each for some in published for each in some])
 
 
 def _pod_key(pod: LocalPod) -> ObjectKey:

@@ -94,24 +94,24 @@ def edge(
             owners.setdefault(server.door, {}).update((each.host, server.route_name) for each in server.hosts)
     indexes: dict[tuple[str, ...], _ByHost] = {}
     doors: dict[str, list[ServedName]] = {}
-    for name, held in together.items():
-        gateways = tuple(dict.fromkeys(server.gateway for server in held))
+    for name, members in together.items():
+        gateways = tuple(dict.fromkeys(server.gateway for server in members))
         if gateways not in indexes:
             indexes[gateways] = _by_host(routing for gateway in gateways for routing in routings(gateway))
-        known, names = indexes[gateways], owners.get(held[0].door, {})
-        domains = {domain for server in held for domain in _domains(server, known)} | _beside(name, held, names)
+        known, names = indexes[gateways], owners.get(members[0].door, {})
+        domains = {domain for server in members for domain in _domains(server, known)} | _beside(name, members, names)
         for domain in sorted(domains):
             misdirected = _owner(domain, names) not in ("", name)
-            number = held[0].server.port.number
+            number = members[0].server.port.number
             doors.setdefault(domain, []).append(
                 ServedName(name, number, gateways, misdirected=True)
                 if misdirected
-                else _door(name, domain, held, known)
+                else _door(name, domain, members, known)
             )
-    met = {each for held in doors.values() for door in held for each in door.routes}
-    met.update(each for found in streams.values() for each in found)
+    met = {each for served in doors.values() for door in served for each in door.routes}
+    met.update(each for stream_routings in streams.values() for each in stream_routings)
     destinations = {host for each in met for host in leads_to(each)} | set(asked)
-    return Edge({domain: tuple(held) for domain, held in doors.items()}, streams, frozenset(destinations))
+    return Edge({domain: tuple(served) for domain, served in doors.items()}, streams, frozenset(destinations))
 
 
 def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
@@ -155,18 +155,20 @@ def _by_host(routings: Iterable[VirtualService]) -> _ByHost:
     return by_host
 
 
-def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> ServedName:
+def _door(name: str, domain: str, members: list[BoundServer], known: _ByHost) -> ServedName:
     """The virtual host of one domain. It gets the routes of every VirtualService whose hosts intersect the hosts of
     a server at this domain, however wide they are: if a server is for one name, a VirtualService for `*` applies
     to that name. If there is no such VirtualService, those with the most specific covering host apply."""
-    serving = [server for server in held if any(host_covers(each.host, domain) for each in server.hosts)]
+    serving = [server for server in members if any(host_covers(each.host, domain) for each in server.hosts)]
     covering = [known.get(pattern, ()) for pattern in patterns(domain)]  # the most specific first
-    met = (each for found in covering for each in found if any(server.meets(each, domain) for server in serving))
+    met = (
+        each for candidates in covering for each in candidates if any(server.meets(each, domain) for server in serving)
+    )
     routes = tuple(_in_order(met))
-    for found in covering:
+    for candidates in covering:
         if routes:
             break
-        routes = tuple(each for each in found if any(server.admits(each, domain) for server in serving))
+        routes = tuple(each for each in candidates if any(server.admits(each, domain) for server in serving))
     gateways = tuple(dict.fromkeys(server.gateway for server in serving))
     return ServedName(
         name,
@@ -223,13 +225,13 @@ def _domains(server: BoundServer, known: _ByHost) -> set[str]:
     return domains
 
 
-def _beside(route_name: str, held: Sequence[BoundServer], names: Mapping[str, str]) -> set[str]:
+def _beside(route_name: str, members: Sequence[BoundServer], names: Mapping[str, str]) -> set[str]:
     """Names of other TLS servers that clients may request in a connection to this server (HTTP/2 connection reuse).
     Requests for these names are misdirected (421). Names that this server's wildcards cover are always included.
     The others, for which the same certificate may be valid, are included only if there are few names. If an
     included name is wider than this server's own names, the own names are included too, so that requests for them
     are still served."""
-    own = {each.host for server in held for each in server.hosts}
+    own = {each.host for server in members for each in server.hosts}
     wide = [host for host in own if host.startswith("*")]
     few = len(names) <= _FEW_NAMES
     others = [
@@ -249,8 +251,8 @@ def _owner(domain: str, names: Mapping[str, str]) -> str:
 
 
 def _met(server: BoundServer, routing: VirtualService) -> set[str]:
-    found = {narrower(each.host, host) for each in server.hosts if each.admits(routing) for host in routing.hosts}
-    return found - {""}
+    hosts = {narrower(each.host, host) for each in server.hosts if each.admits(routing) for host in routing.hosts}
+    return hosts - {""}
 
 
 def _in_order(routings: Iterable[VirtualService]) -> list[VirtualService]:

@@ -127,20 +127,20 @@ def _place(locality: str, members: Sequence[Endpoint], priority: int = 0) -> Loc
 
 
 def _distributed(
-    found: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting
+    groups: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting
 ) -> tuple[LocalityGroup, ...]:
     """The localities weighted by `distribute`: the first entry that matches the caller's locality decides. If no
     entry matches, all localities are equal."""
     shares = next((each.to for each in setting.distribute if matches(caller.locality, each.origin)), None)
     if shares is None:
-        return tuple(found)
+        return tuple(groups)
     weighed: dict[str, LocalityGroup] = {}
     for wanted, share in shares:
-        inside = [place for place in found if place.locality not in weighed and matches(place.locality, wanted)]
+        inside = [place for place in groups if place.locality not in weighed and matches(place.locality, wanted)]
         total = sum(place.weight for place in inside)
         for place in inside:
             weighed[place.locality] = msgspec.structs.replace(place, weight=ceil(place.weight * share / total))
-    return tuple(weighed[place.locality] for place in found if place.locality in weighed)
+    return tuple(weighed[place.locality] for place in groups if place.locality in weighed)
 
 
 def _by_labels(place: LocalityGroup, caller: Whereabouts, wanted: Sequence[str]) -> list[LocalityGroup]:
@@ -160,15 +160,15 @@ def _by_labels(place: LocalityGroup, caller: Whereabouts, wanted: Sequence[str])
     return [_place(place.locality, members, priority) for priority, members in sorted(by_priority.items())]
 
 
-def _by_distance(found: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting) -> list[LocalityGroup]:
+def _by_distance(groups: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting) -> list[LocalityGroup]:
     """The groups with priorities by distance to the caller; distance decides only between equal priorities of
     `failoverPriority`. For a caller without a locality the priorities do not change."""
     if not caller.locality:
-        return found
+        return groups
     region = parts_of(caller.locality)[0]
     leads_to = next((to for origin, to in setting.failover if origin == region), "")
     result = []
-    for place in found:
+    for place in groups:
         distance = _distance(caller.locality, place.locality)
         if distance == _FAR and leads_to and parts_of(place.locality)[0] != leads_to:
             distance = _FARTHEST
@@ -187,10 +187,10 @@ def _distance(one: str, other: str) -> int:
     return _FAR - common
 
 
-def _without_gaps(found: list[LocalityGroup]) -> tuple[LocalityGroup, ...]:
+def _without_gaps(groups: list[LocalityGroup]) -> tuple[LocalityGroup, ...]:
     """The groups with priorities renumbered from 0 without gaps, as Envoy requires."""
-    rank = {priority: position for position, priority in enumerate(sorted({place.priority for place in found}))}
-    return tuple(msgspec.structs.replace(place, priority=rank[place.priority]) for place in found)
+    rank = {priority: position for position, priority in enumerate(sorted({place.priority for place in groups}))}
+    return tuple(msgspec.structs.replace(place, priority=rank[place.priority]) for place in groups)
 
 
 def _named_labels(rule: DestinationRule | None, mesh: LocalitySetting) -> set[str]:

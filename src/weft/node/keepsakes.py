@@ -57,9 +57,13 @@ class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"<state of {self.namespace}/{self.pod}>"
 
-    def with_certificate(self, held: Certified) -> Keepsake:
+    def with_certificate(self, certificate: Certified) -> Keepsake:
         return msgspec.structs.replace(
-            self, chain=held.chain, key=held.key.secret_pem(), key_kind=held.key.kind, obtained=held.obtained
+            self,
+            chain=certificate.chain,
+            key=certificate.key.secret_pem(),
+            key_kind=certificate.key.kind,
+            obtained=certificate.obtained,
         )
 
     def certificate(self, identity: Identity, now: float) -> Certified | None:

@@ -187,14 +187,14 @@ def _let_in(common: CommonTlsContext, written: ServerTls, roots: str) -> None:
 
 
 def _secrets(shown: _Shown, sources: tuple[ObjectKey, ...]) -> Iterator[Built]:
-    for name, held in shown.pairs:
-        if isinstance(held, Credential):
-            yield build(name, pair_secret(name, held), (*keys(held.origin), *sources))
+    for name, source in shown.pairs:
+        if isinstance(source, Credential):
+            yield build(name, pair_secret(name, source), (*keys(source.origin), *sources))
         else:
             pair = Secret(name=name)
-            pair.tls_certificate.certificate_chain.filename = held.certificate
-            pair.tls_certificate.private_key.filename = held.private_key
-            pair.tls_certificate.watched_directory.path = dirname(held.certificate)
+            pair.tls_certificate.certificate_chain.filename = source.certificate
+            pair.tls_certificate.private_key.filename = source.private_key
+            pair.tls_certificate.watched_directory.path = dirname(source.certificate)
             yield build(name, pair, sources)
     if shown.roots is None:
         return
@@ -202,9 +202,9 @@ def _secrets(shown: _Shown, sources: tuple[ObjectKey, ...]) -> Iterator[Built]:
     if isinstance(trusted, Credential):
         yield build(name, roots_secret(name, trusted), (*keys(trusted.origin), *sources))
     elif isinstance(trusted, CertificateText):
-        held_here = Secret(name=name)
-        held_here.validation_context.trusted_ca.inline_string = trusted.pem
-        yield build(name, held_here, sources)
+        inline = Secret(name=name)
+        inline.validation_context.trusted_ca.inline_string = trusted.pem
+        yield build(name, inline, sources)
     else:
         roots = Secret(name=name)
         roots.validation_context.trusted_ca.filename = trusted

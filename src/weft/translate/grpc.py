@@ -31,7 +31,7 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
     service = view.service
     if service is None or service.resolution is not Resolution.STATIC:
         return Contribution()
-    ports, behind = ([port for port in held if _is_spoken(port)] for held in (view.ports, view.behind))
+    ports, behind = ([port for port in candidates if _is_spoken(port)] for candidates in (view.ports, view.behind))
     subsets: tuple[Subset | None, ...] = (None, *(view.rule.subsets if view.rule else ()))
     return Contribution(
         clusters=tuple(

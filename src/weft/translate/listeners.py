@@ -120,8 +120,8 @@ def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> t
     headless service. An HTTP service has such listeners only where calls to unknown addresses on its port are held."""
     if view.service is None or (shares_port(view, port) and (view.service.headless or not view.held)):
         return ()
-    found = (own_stream(view, port),) if shares_port(view, port) else streams(view, port)
-    return tuple(_at_address(view, port, address, found, settings) for address in _addresses(view, port))
+    routes = (own_stream(view, port),) if shares_port(view, port) else streams(view, port)
+    return tuple(_at_address(view, port, address, routes, settings) for address in _addresses(view, port))
 
 
 def shares_port(view: ServiceView, port: ServicePort) -> bool:
@@ -163,17 +163,17 @@ def on_both_families(listener: Listener, port: int) -> None:
 
 
 def _at_address(
-    view: ServiceView, port: ServicePort, address: str, found: tuple[StreamRoute, ...], settings: Settings
+    view: ServiceView, port: ServicePort, address: str, routes: tuple[StreamRoute, ...], settings: Settings
 ) -> Built:
     name = names.listener(address, port.number)
     result = _unbound(name)
     where: Address = socket_address(address, port.number)
     result.address.CopyFrom(where)
-    ends = [filter_chain(stream, view, port, settings) for stream in found]
+    ends = [filter_chain(stream, view, port, settings) for stream in routes]
     if not port.protocol.is_tcp:
         result.listener_filters.append(http_inspector())
         result.filter_chains.append(_http_chain(name, configuration_name(view, port), settings))
-    if any(stream.server_names for stream in found):
+    if any(stream.server_names for stream in routes):
         result.listener_filters.append(tls_inspector())
     if shares_port(view, port):
         result.listener_filters_timeout.CopyFrom(duration(timedelta(0)))  # 0: no timeout
@@ -184,7 +184,7 @@ def _at_address(
     else:
         result.filter_chains.extend(ends[:-1])
         result.default_filter_chain.CopyFrom(ends[-1])
-    sources = tuple(dict.fromkeys(source for stream in found for source in stream.sources))
+    sources = tuple(dict.fromkeys(source for stream in routes for source in stream.sources))
     result.metadata.CopyFrom(of_objects(sources))
     return build(name, result, sources)
 
@@ -195,8 +195,8 @@ def _addresses(view: ServiceView, port: ServicePort) -> tuple[str, ...]:
     if not view.service.headless:
         return virtual_addresses(view.service)
     pods = dict(view.endpoints).get(port.number, ())
-    found = (address for pod in pods for address in (pod.address, *pod.extra_addresses))
-    return tuple(dict.fromkeys(address for address in found if is_address(address)))
+    candidates = (address for pod in pods for address in (pod.address, *pod.extra_addresses))
+    return tuple(dict.fromkeys(address for address in candidates if is_address(address)))
 
 
 def _shared_chain(

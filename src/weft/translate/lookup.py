@@ -94,7 +94,7 @@ class NameLookup:
         address = _reverse_address(name)
         if address is None:
             return Found()  # a zone above addresses, or a malformed address
-        pods = [host for host, found in self._pods.items() if address in found.addresses]
+        pods = [host for host, answer in self._pods.items() if address in answer.addresses]
         hosts = [host for host, entries in self._hosts.items() if any(address in e.found.addresses for e in entries)]
         seen = [host for host in hosts if self._visible(host, namespace) and not host.startswith("*")]
         return Found(names=tuple(pods or seen[:1])) if pods or seen else NoSuchName()

@@ -96,18 +96,18 @@ def _out_of_secret(
     return tuple(build(secret.name, secret, sources) for secret in sds_secrets)
 
 
-def pair_secret(name: str, held: Credential) -> Secret:
+def pair_secret(name: str, credential: Credential) -> Secret:
     result = Secret(name=name)
-    result.tls_certificate.certificate_chain.inline_bytes = held.chain
-    result.tls_certificate.private_key.inline_bytes = held.private_key
+    result.tls_certificate.certificate_chain.inline_bytes = credential.chain
+    result.tls_certificate.private_key.inline_bytes = credential.private_key
     return result
 
 
-def roots_secret(name: str, held: Credential) -> Secret:
+def roots_secret(name: str, credential: Credential) -> Secret:
     result = Secret(name=name)
-    result.validation_context.trusted_ca.inline_bytes = held.roots
-    if held.revoked:
-        result.validation_context.crl.inline_bytes = held.revoked
+    result.validation_context.trusted_ca.inline_bytes = credential.roots
+    if credential.revoked:
+        result.validation_context.crl.inline_bytes = credential.revoked
     return result
 
 

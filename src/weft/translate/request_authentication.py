@@ -103,8 +103,8 @@ def _rules(view: GroupView) -> tuple[JwtRule, ...]:
 
 def _rules_and_owners(view: GroupView) -> list[tuple[JwtRule, RequestAuthentication]]:
     """Return the JWT rules of all RequestAuthentications, each with its object, in Istio's order: by issuer."""
-    found = ((rule, each) for each in view.authentication for rule in each.rules)
-    return sorted(found, key=lambda pair: pair[0].issuer)
+    pairs = ((rule, each) for each in view.authentication for rule in each.rules)
+    return sorted(pairs, key=lambda pair: pair[0].issuer)
 
 
 def _check(rules: tuple[JwtRule, ...]) -> JwtAuthentication:

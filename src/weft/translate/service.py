@@ -60,7 +60,7 @@ def base(view: GroupView) -> Contribution:
         return Contribution()
     if view.kind is ProxyKind.GATEWAY:
         return gateway.base(view)
-    inbound = tuple(made for port in view.inbound for made in clusters.inbound(port, view.settings))
+    inbound = tuple(cluster for port in view.inbound for cluster in clusters.inbound(port, view.settings))
     return Contribution(
         clusters=(*clusters.fixed(view.settings), *inbound, *request_authentication.clusters(view)),
         listeners=(

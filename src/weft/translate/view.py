@@ -136,8 +136,8 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str, *, held: boo
         edge = mesh.edge(scope)
         doors = edge.doors.get(host, ())
         service = mesh.service(host, scope) if host in edge.destinations else None
-        found = dict.fromkeys(routing for door in doors for routing in door.routes)
-        return _seen(mesh, group, scope, host, service, tuple(found), doors) if service or doors else None
+        routings = dict.fromkeys(routing for door in doors for routing in door.routes)
+        return _seen(mesh, group, scope, host, service, tuple(routings), doors) if service or doors else None
     hidden = mesh.hidden_service(host, scope)
     service = hidden or mesh.service(host, scope)
     routes = mesh.virtual_services(host, scope)
@@ -163,7 +163,10 @@ def _seen(
     held: bool = False,
 ) -> ServiceView:
     delegates = tuple(
-        found for routing in routes for route in routing.http if (found := mesh.delegate(routing, route)) is not None
+        delegate
+        for routing in routes
+        for route in routing.http
+        if (delegate := mesh.delegate(routing, route)) is not None
     )
     routing = (*routes, *delegates)
     targets = tuple(
@@ -281,21 +284,23 @@ def _usable(
     named = credentials_of(rule)
     if rule is None or not named:
         return rule, ()
-    found: dict[str, tuple[Credential, ...]] = {}
+    credentials: dict[str, tuple[Credential, ...]] = {}
     if group.kind is ProxyKind.GATEWAY:
         for name in sorted(named):
             references = (CredentialRef(f"{name}{AUTHORITIES}", group.namespace), CredentialRef(name, group.namespace))
-            found[name] = tuple(each for ref in references if (each := mesh.credential(ref)) is not None)
-    usable = with_tls(rule, lambda tls: tls if _is_complete(tls, found.get(tls.credential, ())) else _CLOSED)
-    kept = {each for tls in levels(usable) if tls.tls for each in found.get(tls.tls.credential, ())}
+            credentials[name] = tuple(each for ref in references if (each := mesh.credential(ref)) is not None)
+    usable = with_tls(rule, lambda tls: tls if _is_complete(tls, credentials.get(tls.credential, ())) else _CLOSED)
+    kept = {each for tls in levels(usable) if tls.tls for each in credentials.get(tls.tls.credential, ())}
     return usable, tuple(sorted(kept, key=lambda each: each.name))
 
 
-def _is_complete(tls: ClientTls, held: tuple[Credential, ...]) -> bool:
+def _is_complete(tls: ClientTls, credentials: tuple[Credential, ...]) -> bool:
     if not tls.credential:
         return True
-    shows = tls.mode is not ClientTlsMode.MUTUAL or any(each.chain and each.name == tls.credential for each in held)
-    return shows and (not tls.verify or any(each.roots for each in held))
+    shows = tls.mode is not ClientTlsMode.MUTUAL or any(
+        each.chain and each.name == tls.credential for each in credentials
+    )
+    return shows and (not tls.verify or any(each.roots for each in credentials))
 
 
 def _gateway_view(mesh: Mesh, group: Group) -> GroupView:
@@ -307,7 +312,7 @@ def _gateway_view(mesh: Mesh, group: Group) -> GroupView:
         for server in servers
         for reference in references(server.server.tls)
     }
-    held = (mesh.credential(reference) for reference in sorted(named))
+    credentials = (mesh.credential(reference) for reference in sorted(named))
     return GroupView(
         group.kind,
         (),
@@ -326,7 +331,7 @@ def _gateway_view(mesh: Mesh, group: Group) -> GroupView:
             for server in servers
         ),
         published=mesh.published(group),
-        credentials=tuple(credential for credential in held if credential is not None),
+        credentials=tuple(credential for credential in credentials if credential is not None),
     )
 
 
@@ -360,8 +365,8 @@ def offering_http(service: Service | None, rule: DestinationRule | None) -> tupl
 
 def _is_foreign_at(rule: DestinationRule | None, port: int) -> bool:
     """Whether the rule originates TLS on the port that is not the mesh's mutual TLS."""
-    found = (effective(rule, port, subset).tls for subset in (None, *(rule.subsets if rule else ())))
-    return any(tls is not None and tls.mode in _FOREIGN for tls in found)
+    settings = (effective(rule, port, subset).tls for subset in (None, *(rule.subsets if rule else ())))
+    return any(tls is not None and tls.mode in _FOREIGN for tls in settings)
 
 
 def _stands_in_routes(rule: DestinationRule) -> bool:

@@ -174,19 +174,19 @@ class Copy:
     def _said(self) -> tuple[dict[str, list[str]], tuple[str, ...]]:
         """Return the clusters that each group calls, and the groups without such a list. Shorter lists come first, up
         to _MOST_SAID bytes; a group has no list if it is not on demand or its list does not fit."""
-        said: dict[str, list[str]] = {}
+        clusters: dict[str, list[str]] = {}
         whole = [group for group in self._mirrors if not self._holds(group)]
         room = _MOST_SAID
-        for group, held in sorted(
+        for group, names in sorted(
             ((group, list(self._held(group))) for group in {*self._mirrors, *self._wanted}),
             key=lambda pair: len(pair[1]),
         ):
-            room -= sum(len(name.encode()) + _ENTRY_BYTES for name in held)
-            if held and room >= 0:
-                said[group] = held
-            elif held and group in self._mirrors:
+            room -= sum(len(name.encode()) + _ENTRY_BYTES for name in names)
+            if names and room >= 0:
+                clusters[group] = names
+            elif names and group in self._mirrors:
                 whole.append(group)
-        return said, tuple(dict.fromkeys(whole))
+        return clusters, tuple(dict.fromkeys(whole))
 
     def want(self, group: Hashable, clusters: Iterable[str]) -> bool:
         """Record that proxies of `group` wait for `clusters`, or have waited for them. Returns whether any of these
@@ -230,7 +230,9 @@ class Copy:
     def wanted_frames(self) -> list[WantedFrame]:
         """Return the frames that request wanted clusters not yet sent on this stream, and clear the queue."""
         unsaid = [
-            WantedFrame(name, tuple(held), self._unasked.get(name, 0)) for name, held in self._unsaid.items() if held
+            WantedFrame(name, tuple(clusters), self._unasked.get(name, 0))
+            for name, clusters in self._unsaid.items()
+            if clusters
         ]
         self._unsaid.clear()
         self._unasked.clear()
@@ -240,10 +242,10 @@ class Copy:
         """Return the clusters that calls of the group have waited for, one cluster of each other host that the group
         calls, and its listeners `0.0.0.0_PORT`."""
         there = self._there(group)
-        held = (name for name in there if is_held(CLUSTER, name))
+        waiting = (name for name in there if is_held(CLUSTER, name))
         by_host = {host: name for name in there if (host := cluster_host(name))}
         ports = (name for name in self._mirrors[group].tables[LISTENER] if is_whole_port(name)) if there else ()
-        return {**dict.fromkeys((*held, *by_host.values(), *ports)), **self._wanted.get(group, {})}
+        return {**dict.fromkeys((*waiting, *by_host.values(), *ports)), **self._wanted.get(group, {})}
 
     def _there(self, group: str) -> Collection[str]:
         """Return the clusters of an on-demand group, all of which it has because it calls them; none for any other

@@ -245,4 +245,4 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Frame], payload: bytes) -> _Frame:
 
 
 def _few(by_type: Mapping[str, _Told]) -> dict[str, _Told]:
-    return dict(islice(((type_url[:NAME_LENGTH], told) for type_url, told in by_type.items()), _TYPES))
+    return dict(islice(((type_url[:NAME_LENGTH], value) for type_url, value in by_type.items()), _TYPES))

@@ -89,10 +89,10 @@ def _bounded(names: Iterable[str]) -> list[str]:
     """Return the names, without those of held calls that exceed HELD. A client that reconnects requests every name
     again that its calls have waited for. Its stream is not rejected for too many, because it needs its other names."""
     every = list(names)
-    held = [name for name in every if is_held(CLUSTER, name)]
-    if len(held) <= HELD:
+    waiting = [name for name in every if is_held(CLUSTER, name)]
+    if len(waiting) <= HELD:
         return every
-    return [*held[:HELD], *(name for name in every if not is_held(CLUSTER, name))]
+    return [*waiting[:HELD], *(name for name in every if not is_held(CLUSTER, name))]
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
     server_name, names, system, bundles, others = (
         _validation(validation) if validation is not None else ("", (), False, (), ())
     )
-    found = []
+    policies = []
     for item in spec.items("targetRefs", required=True):
         group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
         if kind and (group, kind) != ("", "Service"):
@@ -29,7 +29,7 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
                 'a Service (group: "") can be a target',
             )
         service = item.text("name", required=True, most=253)
-        found.append(
+        policies.append(
             BackendTls(
                 name=meta.name,
                 namespace=meta.namespace,
@@ -45,7 +45,7 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
                 origin=meta.origin,
             )
         )
-    return tuple(found)
+    return tuple(policies)
 
 
 def _validation(fields: Fields) -> tuple[str, tuple[str, ...], bool, tuple[str, ...], tuple[str, ...]]:

@@ -60,12 +60,12 @@ def _infrastructure(spec: Fields) -> tuple[Labels, Labels]:
         return (), ()
     hint = "remove `parametersRef`, and change the Deployment instead: weft does not overwrite your changes"
     fields.refused("parametersRef", "weft supports no parameters of a Gateway", hint)
-    found = fields.labels("labels"), labels_of(fields.string_map("annotations"))
-    for name, pairs in zip(("labels", "annotations"), found, strict=True):
+    labels_and_annotations = fields.labels("labels"), labels_of(fields.string_map("annotations"))
+    for name, pairs in zip(("labels", "annotations"), labels_and_annotations, strict=True):
         for key, _ in pairs:
             if key.partition("/")[0].endswith(_STEERING):
                 fields.error((name, key), f"`{key[:80]}` cannot be set by a Gateway", "set it in the Deployment")
-    return found
+    return labels_and_annotations
 
 
 def _checks(spec: Fields, meta: Meta) -> tuple[CallersCheck, ...]:
@@ -78,14 +78,14 @@ def _checks(spec: Fields, meta: Meta) -> tuple[CallersCheck, ...]:
     if frontend is None:
         return ()
     default = frontend.fields("default", required=True)
-    found = [_check(default, meta, 0)] if default is not None else []
+    checks = [_check(default, meta, 0)] if default is not None else []
     for item in frontend.items("perPort"):
         port, fields = item.port("port", required=True), item.fields("tls", required=True)
-        if any(each.port == port for each in found):
+        if any(each.port == port for each in checks):
             item.error("port", f"port {port} is listed twice")
         if fields is not None:
-            found.append(_check(fields, meta, port))
-    return tuple(found)
+            checks.append(_check(fields, meta, port))
+    return tuple(checks)
 
 
 def _check(fields: Fields, meta: Meta, port: int) -> CallersCheck:

@@ -80,11 +80,11 @@ def _rule(item: Fields, meta: Meta, index: int) -> RouteRule:
 
 def read_backends(item: Fields, meta: Meta, allowed: tuple[str, ...] = BACKEND) -> tuple[Backend, ...]:
     """Read the `backendRefs` of a rule, each with its own header changes."""
-    found = []
+    backends = []
     for entry in item.items("backendRefs"):
         filters = read_filters(entry, meta, allowed) if allowed else Filters()
-        found.append(read_backend(entry, meta, filters.headers))
-    return tuple(found)
+        backends.append(read_backend(entry, meta, filters.headers))
+    return tuple(backends)
 
 
 def refuse_persistence(item: Fields) -> None:
@@ -98,7 +98,7 @@ def refuse_persistence(item: Fields) -> None:
 def read_named(item: Fields, name: str, *, headers: bool) -> tuple[tuple[str, StringMatch], ...]:
     """Read header or query matches, sorted by name. If two have the same name, the first one counts, as the Gateway API
     requires."""
-    found: dict[str, StringMatch] = {}
+    matches: dict[str, StringMatch] = {}
     for entry in item.items(name):
         key, kind = entry.text("name", required=True, most=256), _kind(entry, ("Exact", "RegularExpression"))
         if headers and key and not is_header(key):
@@ -109,8 +109,8 @@ def read_named(item: Fields, name: str, *, headers: bool) -> tuple[tuple[str, St
             wanted = StringMatch(MatchKind.REGEX, entry.regex("value", required=True))
         else:
             wanted = StringMatch(MatchKind.EXACT, entry.text("value", required=True, most=4_096))
-        found.setdefault(key.lower() if headers else key, wanted)
-    return tuple(sorted(found.items()))
+        matches.setdefault(key.lower() if headers else key, wanted)
+    return tuple(sorted(matches.items()))
 
 
 def _match(match: Fields) -> HttpMatch:

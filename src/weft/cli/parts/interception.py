@@ -81,10 +81,10 @@ def _is_named(namespace: Path) -> bool:
     """Return whether `ip netns` lists the network namespace. A user or program created it, so it is not the
     machine's own."""
     try:
-        made = list(Path("/run/netns").iterdir())
+        named = list(Path("/run/netns").iterdir())
     except OSError:
         return False
-    return any(each.stat().st_ino == namespace.stat().st_ino for each in made)
+    return any(each.stat().st_ino == namespace.stat().st_ino for each in named)
 
 
 def _change(wanted: Interception | None) -> None:

@@ -46,7 +46,7 @@ def fail(what: str, hint: str, *, code: int = 1) -> NoReturn:
 
 def _cut(words: str) -> str:
     """Return the text with every word cut that is longer than `_LONGEST_WORD` letters, which no valid name is."""
-    return re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda found: f"{found[0][:_LONGEST_WORD]}…", words)
+    return re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda match: f"{match[0][:_LONGEST_WORD]}…", words)
 
 
 def fail_by(problem: Problem, *, code: int = 1) -> NoReturn:

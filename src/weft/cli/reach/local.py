@@ -33,10 +33,10 @@ class LocalReach:
 
         wanted = requirements(selector)
         pods = [pod for pod in fetch_status(self.mesh).pods if namespace in ("", pod.namespace)]
-        found = [pod for pod in pods if pod.sync.value != "-" and all(each.fits(pod.labels) for each in wanted)]
-        if not found:
+        proxied = [pod for pod in pods if pod.sync.value != "-" and all(each.fits(pod.labels) for each in wanted)]
+        if not proxied:
             fail(f"no pod with a proxy has the labels `{selector}`", "list the labels of pods: weft ps -o json")
-        return [PodProxy(pod.name, pod.namespace) for pod in found]
+        return [PodProxy(pod.name, pod.namespace) for pod in proxied]
 
     def admin(
         self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"

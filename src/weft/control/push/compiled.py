@@ -65,7 +65,7 @@ class Compiled:
         return self._under.resource(type_url, name) if resource is None and self._under else resource
 
     def routes_of(self, host: str) -> list[tuple[str, bytes]]:
-        return [(route, made.fragment) for route, made in self._contributions.get(host, NOTHING).hosts]
+        return [(route, built.fragment) for route, built in self._contributions.get(host, NOTHING).hosts]
 
     def renew(
         self,
@@ -168,7 +168,7 @@ class Compiled:
         """Suspend the virtual hosts in which a rejected route configuration differs from the accepted one: each is
         replaced by its accepted version, or left out if there is none, until its host changes or `resume` is
         called. Returns the suspended virtual hosts as they were rejected, and the resources that differ."""
-        current = {host: made for host, made in self._hosts_of(route).items() if (route, host) not in self._suspended}
+        current = {host: built for host, built in self._hosts_of(route).items() if (route, host) not in self._suspended}
         before = put_back(current.items(), accepted)
         self._suspended |= {(route, host): stand_in for host, stand_in in before.items()}
         return {host: current[host] for host in before}, self._rejoin(route)
@@ -293,7 +293,7 @@ class Compiled:
         if not self._routes.get(route):
             self._routes.pop(route, None)
         if self._has_route(route) and self._has_part_in_route(route):
-            hosts = (self._suspended.get((route, host), made) for host, made in self._hosts_of(route).items())
+            hosts = (self._suspended.get((route, host), built) for host, built in self._hosts_of(route).items())
             update[ROUTE][route] = self._configure(
                 route, tuple(host for host in hosts if host is not None), self._outlook
             )

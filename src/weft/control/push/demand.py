@@ -75,8 +75,8 @@ class Demand:
         if not strange or not called.addresses:
             return False
         at = (service.host for address in called.addresses for service in self._mesh.services_at(address))
-        held = reached(at, lambda host: self._targets(viewpoint, key.scope, group, host))
-        return not strange <= held and self.bring(group, Brought.HOSTS)
+        reachable = reached(at, lambda host: self._targets(viewpoint, key.scope, group, host))
+        return not strange <= reachable and self.bring(group, Brought.HOSTS)
 
     def is_due(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> bool:
         """Whether the groups of a viewpoint must change their on-demand state, after these hosts have changed."""
@@ -156,8 +156,8 @@ class Demand:
             return frozenset()
         shown.turn = next(self._turns)
         roots = {*shown.always, *key.telling.kept}
-        told = frozenset(reached(roots, lambda host: self._targets(look.viewpoint, key.scope, look.group, host)))
-        changed, shown.told = shown.told ^ told, told
+        hosts = frozenset(reached(roots, lambda host: self._targets(look.viewpoint, key.scope, look.group, host)))
+        changed, shown.told = shown.told ^ hosts, hosts
         return changed
 
     def forget_viewpoint(self, viewpoint: Viewpoint) -> None:

@@ -66,8 +66,8 @@ class DueStep:
         view = group_view(self._mesh, group, self._demand.tell(group, scope))
         viewpoint = self._viewpoints.at(viewpoint_key(group, scope, view))
         looks = () if viewpoint.groups else (self._first_look(group, viewpoint),)
-        held = _held(self._demand.calls.of(group).addresses)
-        return Due(looks=looks, views={group: view}, moves={group: viewpoint}, held={group: held})
+        released = _held(self._demand.calls.of(group).addresses)
+        return Due(looks=looks, views={group: view}, moves={group: viewpoint}, held={group: released})
 
     def calls(self, group: Group, addresses: Iterable[Address]) -> Due:
         """Return what is due after proxies of a group have called hosts: the hosts that the group calls are viewed

@@ -77,7 +77,7 @@ class JoinStep:
 
     def _group(self, group: Group, pieces: GroupPieces, below: ViewpointUpdate | None, hosts: Pieces | None) -> Update:
         updates: list[Update] = []
-        own, moved, held = pieces.own.get(group), pieces.moved.get(group), pieces.held.get(group)
+        own, moved, released = pieces.own.get(group), pieces.moved.get(group), pieces.held.get(group)
         compiled = self._compiled.get(group)
         if compiled is None:
             if own is None:
@@ -91,8 +91,8 @@ class JoinStep:
             updates.append(compiled.rejoin(below.rerouted))
         if hosts is not None:
             updates += (compiled.contribute(hosts.contributions), compiled.assign(hosts.assignments))
-        if held is not None:
-            updates.append(compiled.answer(held))
+        if released is not None:
+            updates.append(compiled.answer(released))
         return updates[0] if len(updates) == 1 else merged(updates)
 
     def forget(self, viewer: Viewer) -> None:

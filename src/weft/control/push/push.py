@@ -208,8 +208,8 @@ class Push:
         the hosts of the clusters that they have count as called. `soon`: see `call`."""
         resources = tuple(resources)
         hosts = {host for name in resources if (host := names.called_host(name))} if with_hosts else set()
-        held = (name for name in resources if is_held(CLUSTER, name))
-        self.call(group, held, hosts, CallReason.HAD if hosts else CallReason.CALLED, soon=soon)
+        clusters = (name for name in resources if is_held(CLUSTER, name))
+        self.call(group, clusters, hosts, CallReason.HAD if hosts else CallReason.CALLED, soon=soon)
         if listeners := frozenset(name for name in resources if is_whole_port(name)):
             self._bring_listeners(group, listeners)
 

@@ -60,17 +60,17 @@ def stale(proxies: Iterable[ProxySync]) -> dict[str, int]:
 def clues(stage: Stage, request: Request, explanation: Explanation, wrong: Wrong) -> tuple[Problem, ...]:
     caller = _caller(stage, request)
     called = _called(stage, request, caller) if caller is not None else None
-    found: list[Problem] = [*_stale(stage, request, explanation, wrong.stale)]
+    problems: list[Problem] = [*_stale(stage, request, explanation, wrong.stale)]
     if caller is not None and explanation.verdict.kind not in _WELL:
-        found += _of_failure(stage, request, explanation, caller, called)
+        problems += _of_failure(stage, request, explanation, caller, called)
     elif caller is not None and any(each.verdict.cluster == PASSTHROUGH for each in explanation.outcomes):
-        found += _hidden(stage, called, request, caller, _PAST) if called is not None else ()
+        problems += _hidden(stage, called, request, caller, _PAST) if called is not None else ()
     involved = _deciding(request, explanation) | _guarding(stage, explanation)
     if called is not None:
         involved |= objects_about(stage.mesh, called, wrong.refused)
     taken = taken_routes(stage.mesh, explanation)
-    found += (each for each in wrong.problems if each.where.object in involved and not is_of_another(each, taken))
-    return tuple(dict.fromkeys(found))
+    problems += (each for each in wrong.problems if each.where.object in involved and not is_of_another(each, taken))
+    return tuple(dict.fromkeys(problems))
 
 
 def _stale(stage: Stage, request: Request, explanation: Explanation, stale: Mapping[str, int]) -> Iterator[Problem]:
@@ -78,9 +78,9 @@ def _stale(stage: Stage, request: Request, explanation: Explanation, stale: Mapp
     chosen instead."""
     met = dict.fromkeys((request.caller, *(step.proxy for each in explanation.outcomes for step in each.steps)))
     for endpoint in (endpoint for each in explanation.outcomes for endpoint, _ in each.verdict.endpoints):
-        found = stage.at(endpoint.rpartition(":")[0].strip("[]")) if stale else None
-        if found is not None:
-            met[found.name] = None
+        workload = stage.at(endpoint.rpartition(":")[0].strip("[]")) if stale else None
+        if workload is not None:
+            met[workload.name] = None
     for name in met:
         if name in stale:
             pod = name.rpartition(".")[0]

@@ -32,28 +32,28 @@ def taken_routes(mesh: Mesh, explanation: Explanation) -> dict[str, TakenRoutes]
     lines: dict[ObjectKey, set[int]] = {}
     for source in {each for outcome in explanation.outcomes for step in outcome.steps for each in step.sources}:
         lines.setdefault(ObjectKey(source.kind, source.namespace, source.name), set()).add(source.line)
-    found: dict[str, TakenRoutes] = {}
+    taken: dict[str, TakenRoutes] = {}
     for key, there in lines.items():
         for routing in (value for value in mesh.get(key) if isinstance(value, VirtualService)):
             numbers = {number for number, route in enumerate(routing.http) if route.line and route.line in there}
             if numbers:
-                found[str(key)] = TakenRoutes(routing, frozenset(numbers))
-    return found
+                taken[str(key)] = TakenRoutes(routing, frozenset(numbers))
+    return taken
 
 
 def is_of_another(problem: Problem, taken: Mapping[str, TakenRoutes]) -> bool:
     """Whether the problem is about a route that the request does not take. False for problems that explain why the
     request does not take it: an earlier match that no request meets, or a route that a taken route shadows."""
-    found = taken.get(problem.where.object)
-    about = _about(problem.where, found.routing) if found is not None else None
-    if found is None or about is None:
+    routes = taken.get(problem.where.object)
+    about = _about(problem.where, routes.routing) if routes is not None else None
+    if routes is None or about is None:
         return False
     kind, number, is_match = about
     if kind != "http":
         return True
-    if number < 0 or number in found.numbers or (is_match and number < max(found.numbers)):
+    if number < 0 or number in routes.numbers or (is_match and number < max(routes.numbers)):
         return False
-    return not any(f"http[{each}]" in problem.what for each in found.numbers)
+    return not any(f"http[{each}]" in problem.what for each in routes.numbers)
 
 
 def _about(where: Where, routing: VirtualService) -> tuple[str, int, bool] | None:

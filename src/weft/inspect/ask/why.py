@@ -91,19 +91,19 @@ def why(
     resources = _ProxyResources(mesh, stage, proxy, refused or {})
     types = _types(kind)
     name, below = _split(resource, resources.names(types))
-    found: list[ResourceReasons] = []
+    reasons: list[ResourceReasons] = []
     missed: list[NoSuchPart] = []  # a cluster and its endpoints share a name, but have different parts
     for type_url in types:
         if resources.has(type_url, name):
             try:
-                found.append(resources.reasons(type_url, name, below))
+                reasons.append(resources.reasons(type_url, name, below))
             except NoSuchPart as error:
                 missed.append(error)
-    if not found and missed:
+    if not reasons and missed:
         raise next((each for each in missed if each.problem.hint.startswith("did you")), missed[0])
-    if not found:
+    if not reasons:
         raise NoSuchResource(resource, proxy, sorted(resources.names(types)))
-    return found
+    return reasons
 
 
 def every(
@@ -208,9 +208,9 @@ class _ProxyResources:
 
     def _below(self, parts: list[Part], type_url: str, name: str, below: str) -> list[Part]:
         """The parts at and below the path `below`; if there are none, the nearest part that contains the path."""
-        found = [each for each in parts if each.path.startswith(below) or each.at.startswith(below)]
-        if found:
-            return found
+        selected = [each for each in parts if each.path.startswith(below) or each.at.startswith(below)]
+        if selected:
+            return selected
         field = _FIELD.match(below)
         known = sorted(_TYPES[type_url].DESCRIPTOR.fields_by_name)
         if field is None or field[0] not in known:

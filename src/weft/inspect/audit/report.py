@@ -122,13 +122,15 @@ def plaintext(facts: Facts, namespace: str = "") -> Section:
     )
 
 
-def certificates(held: Iterable[Certificate], authority: Iterable[Problem], now: datetime | None = None) -> Section:
-    """The section on certificates that have expired or are not renewed in time. `held`: the proxies' certificates.
+def certificates(
+    of_proxies: Iterable[Certificate], authority: Iterable[Problem], now: datetime | None = None
+) -> Section:
+    """The section on certificates that have expired or are not renewed in time. `of_proxies`: their certificates.
     `authority`: problems of the CA."""
     now = now or datetime.now(UTC)
-    held = sorted(held, key=lambda each: each.expires)
+    of_proxies = sorted(of_proxies, key=lambda each: each.expires)
     findings = [*authority]
-    for each in held:
+    for each in of_proxies:
         left, life = each.expires - now, each.expires - each.not_before
         where = Where(object=f"Proxy {each.proxy}")
         if each.names:
@@ -143,9 +145,11 @@ def certificates(held: Iterable[Certificate], authority: Iterable[Problem], now:
             what = f"{whose} expires at {_time(each.expires)}, in {_span(left)}, and should have been renewed"
             findings.append(Problem(where, what, hint, Severity.WARNING))
     state: tuple[str, ...] = ()
-    if held:
-        count = f"{len(held)} certificate{'s' * (len(held) != 1)} of proxies"
-        state = (f"{count}, the first expires at {_time(held[0].expires)}, in {_span(held[0].expires - now)}",)
+    if of_proxies:
+        count = f"{len(of_proxies)} certificate{'s' * (len(of_proxies) != 1)} of proxies"
+        state = (
+            f"{count}, the first expires at {_time(of_proxies[0].expires)}, in {_span(of_proxies[0].expires - now)}",
+        )
     return Section("certificates", "Certificates near expiry", state, tuple(findings))
 
 

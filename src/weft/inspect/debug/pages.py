@@ -81,16 +81,16 @@ class Debug:
         return _json(syncs(self.diagnosis.proxies(), query.get("namespace", "")), query)
 
     async def _dump(self, query: Query) -> DebugResponse:
-        found = self._proxy(query)
-        if isinstance(found, DebugResponse):
-            return found
+        proxy = self._proxy(query)
+        if isinstance(proxy, DebugResponse):
+            return proxy
         include_eds = query.get("include_eds") == "true"
-        return _json(await config_dump.as_json(self.diagnosis, found.group, include_eds=include_eds), query)
+        return _json(await config_dump.as_json(self.diagnosis, proxy.group, include_eds=include_eds), query)
 
     async def _adsz(self, query: Query) -> DebugResponse:
         if query.get("proxyID"):
-            found = self._proxy(query)
-            return found if isinstance(found, DebugResponse) else self._clients([found], query, whole=True)
+            proxy = self._proxy(query)
+            return proxy if isinstance(proxy, DebugResponse) else self._clients([proxy], query, whole=True)
         return self._clients(self.diagnosis.proxies(), query, whole=True)
 
     async def _connections(self, query: Query) -> DebugResponse:

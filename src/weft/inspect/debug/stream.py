@@ -56,12 +56,12 @@ class DebugStream:
         if page == "config_dump":
             if len(names) != 1:
                 raise StreamRefused(f"{type_url} needs exactly one proxy, as POD.NAMESPACE")
-            found = self._debug.diagnosis.find(names[0])
-            if found is None:
+            proxy = self._debug.diagnosis.find(names[0])
+            if proxy is None:
                 # istioctl tries the next replica only after this text. An empty response would mean a proxy without
                 # config.
                 return [AnyMessage(type_url=PREFIX, value=NOT_HERE.encode())]
-            return config_dump.as_messages(self._debug.diagnosis, found.group)
+            return config_dump.as_messages(self._debug.diagnosis, proxy.group)
         if not page:
             if len(names) != 1:
                 raise StreamRefused(f"{type_url} needs one name, such as syncz or list")

@@ -191,7 +191,10 @@ def _bundles(mesh: Mesh, bound: BoundServer) -> Iterator[tuple[str, str]]:
         if isinstance(value, StandardGateway):
             for each in value.listeners:
                 check = value.check_of(each) if each.name == listener else None
-                yield from ((held.namespace, held.name) for held in (check.authorities if check is not None else ()))
+                yield from (
+                    (authority.namespace, authority.name)
+                    for authority in (check.authorities if check is not None else ())
+                )
 
 
 def _callers(tls: ServerTls) -> tuple[str, ...]:

@@ -272,12 +272,12 @@ def find_service(mesh: Mesh, word: str, namespace: str = "") -> Service:
         namespace, wanted = before, after
     near = sorted((each for each in mesh.services() if namespace in ("", each.namespace)), key=_place)
     for fits in (_has_host, _has_name, _has_short_host):
-        found = [each for each in near if fits(each, wanted)]
-        places = {each.namespace for each in found}
+        services = [each for each in near if fits(each, wanted)]
+        places = {each.namespace for each in services}
         if fits is _has_name and len(places) > 1:  # hosts are not ambiguous: a host means the same in every namespace
             raise in_several_namespaces(wanted, places)
-        if found:
-            return found[0]
+        if services:
+            return services[0]
     raise NoSuchService(word, (name for each in mesh.services() for name in (each.name, each.host)))
 
 
@@ -311,8 +311,8 @@ def decided(mesh: Mesh, pod: Instance, port: int = 0) -> Where | None:
     """The PeerAuthentication that decides the mTLS mode at a port of a pod; None for the default. Port 0 stands for
     all ports without a mode of their own."""
     policies = mesh.policies(PeerAuthentication, group_of(pod))
-    found = decider(policies, mesh.settings.root_namespace, port)
-    return named(found) if found is not None else None
+    policy = decider(policies, mesh.settings.root_namespace, port)
+    return named(policy) if policy is not None else None
 
 
 def why_injected(written: Workload) -> str:

@@ -153,16 +153,16 @@ def _rows(
         subset=subset.name if subset else "",
         why="there is no endpoint",
     )
-    found = False
+    has_endpoint = False
     for endpoint in endpoints:
-        found = True
+        has_endpoint = True
         sent, client = _sends(mesh, service, port, rule, subset, endpoint, proxied=proxied)
         pod = pods.get(endpoint.instance)
         server, policy = _takes(mesh, pod, endpoint, service)
         status, why = _judged(sent, server)
         row = msgspec.structs.replace(base, status=status, server=server, client=client, policy=policy, why=why)
         yield row, f"{pod.name}.{pod.namespace}" if pod is not None else endpoint.address
-    if not found:
+    if not has_endpoint:
         yield base, ""
 
 

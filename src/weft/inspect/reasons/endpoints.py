@@ -40,10 +40,10 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
     if subset is not None and rule is not None:
         made_by = (*sources(rule.origin_of(subset), line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
         by += (rules.SUBSET_BY_LABELS,)
-    found = Policy(rule, port.number, subset)
-    near = setting_for(found.chosen, ground.mesh.settings.locality)
+    policy = Policy(rule, port.number, subset)
+    near = setting_for(policy.chosen, ground.mesh.settings.locality)
     if near is not None and view.caller.whereabouts is not None:
-        objects, decided = locality(ground, found)
+        objects, decided = locality(ground, policy)
         made_by, by = tuple(dict.fromkeys((*made_by, *objects))), (*by, decided)
     yield Part("", "", made_by, by)
     known = {(each.address, each.port): each for each in ground.mesh.endpoints(service, port)}
@@ -80,11 +80,11 @@ def _answering(
     if endpoint is None:
         return (), rules.LAST_ACCEPTED
     namespace, _, name = endpoint.instance.partition("/")
-    found = instances.get((namespace, name))
-    if found is None:
+    instance = instances.get((namespace, name))
+    if instance is None:
         return sources(service.origin), rules.WRITTEN_ENDPOINTS
-    own = found.origin or Origin(ObjectKey("Pod", found.namespace, found.name))
-    return (*sources(own), *sources(service.origin)), _selected(service, by_slice=found.by_slice)[0]
+    own = instance.origin or Origin(ObjectKey("Pod", instance.namespace, instance.name))
+    return (*sources(own), *sources(service.origin)), _selected(service, by_slice=instance.by_slice)[0]
 
 
 def _tls(entry: LbEndpoint) -> DecisionRule:

@@ -82,8 +82,8 @@ def grants(ground: Ground, namespace: str, secret: str) -> tuple[ObjectSource, .
     """The ReferenceGrants that let the group's Gateway use the Secret `secret` of another namespace."""
     source = GrantSource(GROUP, "Gateway", ground.group.namespace)
     target = GrantTarget("", "Secret", secret)
-    held = (value for _, values in ground.mesh.values() for value in values if isinstance(value, ReferenceGrant))
-    return sources(*(each.origin for each in held if each.namespace == namespace and each.allows(source, target)))
+    candidates = (value for _, values in ground.mesh.values() for value in values if isinstance(value, ReferenceGrant))
+    return sources(*(each.origin for each in candidates if each.namespace == namespace and each.allows(source, target)))
 
 
 def _bundles(ground: Ground, named: list[tuple[str, str]]) -> tuple[ObjectSource, ...]:

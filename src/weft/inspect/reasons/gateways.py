@@ -100,8 +100,8 @@ def _door(view: ServiceView | None, route_name: str) -> ServedName | None:
 def _secret(ground: Ground, namespace: str, name: str) -> tuple[ObjectSource, ...]:
     """The Secret that contains the credential `name`. A credential NAME-cacert may be a separate Secret, or part of
     the Secret NAME."""
-    for held in dict.fromkeys((name, name.removesuffix(AUTHORITIES))):
-        key = ObjectKey("Secret", namespace, held)
+    for secret in dict.fromkeys((name, name.removesuffix(AUTHORITIES))):
+        key = ObjectKey("Secret", namespace, secret)
         if values := ground.mesh.get(key):
             return sources(next((value.origin for value in values if value.origin is not None), Origin(key)))
     return ()

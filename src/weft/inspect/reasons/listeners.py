@@ -133,15 +133,15 @@ def _http_guards(ground: Ground, manager: HttpConnectionManager, place: tuple[st
 
 
 def _policies(ground: Ground, config: http_rbac.RBAC | network_rbac.RBAC, place: tuple[str, str]) -> Iterator[Part]:
-    for field, held in (("rules", config.rules), ("shadow_rules", config.shadow_rules)):
-        for name in sorted(held.policies):
-            by = _policy_rules(ground, name, held, config, shadow=field == "shadow_rules")
+    for field, rbac in (("rules", config.rules), ("shadow_rules", config.shadow_rules)):
+        for name in sorted(rbac.policies):
+            by = _policy_rules(ground, name, rbac, config, shadow=field == "shadow_rules")
             where = f".{field}.policies[{name}]"
             yield Part(place[0] + where, place[1] + where, policy_source(name) or _refused(ground, name), by)
 
 
 def _policy_rules(
-    ground: Ground, name: str, held: RBAC, config: http_rbac.RBAC | network_rbac.RBAC, *, shadow: bool
+    ground: Ground, name: str, rbac: RBAC, config: http_rbac.RBAC | network_rbac.RBAC, *, shadow: bool
 ) -> tuple[DecisionRule, ...]:
     if name in (DISGUISED_PATH, DISGUISED_HEADER):
         return (rules.DISGUISES,)
@@ -161,7 +161,7 @@ def _policy_rules(
     if shadow:
         return (rules.DRY_RUN,)
     several = (rules.MESH_POLICIES_FIRST,) if len({each.origin for each in policies}) > 1 else ()
-    return (rules.ALLOW if held.action == RBAC.ALLOW else rules.DENY, *several)
+    return (rules.ALLOW if rbac.action == RBAC.ALLOW else rules.DENY, *several)
 
 
 def _is(policy: AuthorizationPolicy, source: ObjectSource) -> bool:
@@ -248,8 +248,8 @@ def _labels(names: list[str]) -> list[str]:
 
 
 def _manager(chain: FilterChain) -> HttpConnectionManager | None:
-    found = (_opened(each.typed_config, HttpConnectionManager()) for each in chain.filters)
-    return next((each for each in found if each is not None), None)
+    managers = (_opened(each.typed_config, HttpConnectionManager()) for each in chain.filters)
+    return next((each for each in managers if each is not None), None)
 
 
 def _opened(packed: Packed, into: _Message) -> _Message | None:

@@ -164,7 +164,7 @@ class _Callers:
             for pattern in patterns(goal):
                 places |= self._rules.get(pattern, set())
         different = [each for place in sorted(places) for each in self._free.get(place, ())]
-        others = next((held[:1] for place, held in self._free.items() if place not in places), [])
+        others = next((callers[:1] for place, callers in self._free.items() if place not in places), [])
         owners = {*self._services.get(host, ()), *(each.namespace for each in routing), "*"}
         bounded = [each for place in sorted(owners) for each in self._shown.get(place, ())]
         return dict.fromkeys([*different, *others, *bounded, *self._asking.get(host, ())])

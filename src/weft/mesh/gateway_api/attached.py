@@ -258,7 +258,7 @@ class _Member(msgspec.Struct, frozen=True):
 
 
 def _of_service(
-    parent: Parent, routes: list[StandardRoute], found: Mapping[ObjectKey, ResolvedRoute], services: Services
+    parent: Parent, routes: list[StandardRoute], resolved_routes: Mapping[ObjectKey, ResolvedRoute], services: Services
 ) -> Derived:
     """Derive the routes of a Service, for calls between workloads. Producer routes, in the Service's own namespace,
     apply to all callers. Consumer routes, in another namespace, apply only to callers in that namespace, and
@@ -280,8 +280,10 @@ def _of_service(
         if route.kind is RouteKind.HTTP:
             ports -= calls[route.namespace].keys()
         accepted = _at_service(route, reference, service, ports, calls[route.namespace])
-        outcome = (accepted, found[route.key].told)
-        outcomes.append(RouteOutcome(route.key, reference, outcome, route.origin, flaws=found[route.key].flaws))
+        outcome = (accepted, resolved_routes[route.key].told)
+        outcomes.append(
+            RouteOutcome(route.key, reference, outcome, route.origin, flaws=resolved_routes[route.key].flaws)
+        )
         if accepted.holds:
             audiences[route.namespace].append(_Member(route, ports))
     routings = []
@@ -292,7 +294,7 @@ def _of_service(
         http = [
             (order, each if member.ports == every else _at_ports(each, member.ports))
             for member in members
-            for order, each in found[member.route.key].http
+            for order, each in resolved_routes[member.route.key].http
         ]
         first = own[0].route
         routings.append(

@@ -87,7 +87,7 @@ class _Place(msgspec.Struct):
 def served(
     gateway: StandardGateway,
     routes: Iterable[StandardRoute],
-    found: Mapping[ObjectKey, ResolvedRoute],
+    resolved_routes: Mapping[ObjectKey, ResolvedRoute],
     around: Surroundings,
 ) -> AttachedGateway:
     places = list(_places(gateway, around))
@@ -100,15 +100,15 @@ def served(
                     RouteOutcome(
                         route.key,
                         reference,
-                        (accepted, found[route.key].told),
+                        (accepted, resolved_routes[route.key].told),
                         route.origin,
-                        flaws=found[route.key].flaws,
+                        flaws=resolved_routes[route.key].flaws,
                     )
                 )
     serving = [place for place in places if place.accepted]
     return AttachedGateway(
         tuple(_gateway(gateway, place) for place in serving),
-        tuple(routing for place in serving for routing in _routings(gateway, place, serving, found)),
+        tuple(routing for place in serving for routing in _routings(gateway, place, serving, resolved_routes)),
         tuple(outcomes),
         _outcome(gateway, places),
     )
@@ -273,8 +273,8 @@ def _allows(place: _Place, route: StandardRoute, gateway: StandardGateway, label
 def _hosts(place: _Place, route: StandardRoute) -> tuple[str, ...]:
     if route.kind is RouteKind.TCP or not route.hostnames:
         return (place.host,)
-    found = (narrower(place.host, each) for each in route.hostnames)
-    return tuple(dict.fromkeys(each for each in found if each))
+    hosts = (narrower(place.host, each) for each in route.hostnames)
+    return tuple(dict.fromkeys(each for each in hosts if each))
 
 
 def _excluding(place: _Place, route: StandardRoute, hosts: tuple[str, ...]) -> StandardRoute | None:
@@ -322,7 +322,7 @@ def _name(gateway: StandardGateway, listener: Listener) -> str:
 
 
 def _routings(
-    gateway: StandardGateway, place: _Place, serving: list[_Place], found: Mapping[ObjectKey, ResolvedRoute]
+    gateway: StandardGateway, place: _Place, serving: list[_Place], resolved_routes: Mapping[ObjectKey, ResolvedRoute]
 ) -> Iterator[VirtualService]:
     bound = (f"{gateway.namespace}/{_name(gateway, place.listener)}",)
 
@@ -350,7 +350,7 @@ def _routings(
                     each.line,
                     each.failing,
                 )
-                for each in found[route.key].streams
+                for each in resolved_routes[route.key].streams
             )
             yield routing(route, hosts, **({"tls": streams} if place.listener.passthrough else {"tcp": streams}))
         return
@@ -369,7 +369,7 @@ def _routings(
             for route in by_host.get(host, ()):
                 if route.key not in members:
                     members[route.key] = route
-                    rules += (((width, *order), each) for order, each in found[route.key].http)
+                    rules += (((width, *order), each) for order, each in resolved_routes[route.key].http)
         first = min(members.values(), key=lambda each: each.age)
         yield routing(first, (name,), http=tuple(each for _, each in sorted(rules, key=lambda pair: pair[0])))
     # Requests for this listener's hostname belong to it even without routes: a listener with a wider hostname must not

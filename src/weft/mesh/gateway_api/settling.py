@@ -31,11 +31,11 @@ class Settling:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        held, self._held = self._held, True
+        before, self._held = self._held, True
         try:
             yield
         finally:
-            self._held = held
+            self._held = before
 
     def settle(
         self, services: Services, credential: Callable[[CredentialRef], Credential | None]

@@ -80,7 +80,7 @@ def audit(
 def _lines(report: AuditReport) -> Iterator[str]:
     for section in report.sections:
         yield click.style(section.title, bold=True)
-        yield from (f"  {told}" for told in section.told)
+        yield from (f"  {line}" for line in section.told)
         if section.name == "memory":
             yield from (f"  {line}" for line in _memory(report.memory))
         if not section.findings and not section.told:

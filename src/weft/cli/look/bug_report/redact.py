@@ -104,7 +104,7 @@ def _line(data: bytes) -> bytes:
     data = _WHOLE.sub(hidden, _without_url_secrets(data))
     for pattern in (_QUOTED, _LINE):
         data = pattern.sub(
-            lambda found: found[1] + REDACTED.encode() if is_secret(found[2].decode()) else found[0], data
+            lambda match: match[1] + REDACTED.encode() if is_secret(match[2].decode()) else match[0], data
         )
     return data
 

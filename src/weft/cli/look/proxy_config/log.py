@@ -53,10 +53,10 @@ def log(source: ProxySource, level: str, selector: str, reset: bool, output: str
         log_levels.check(wanted, log_levels.read(_ask(source.reach, proxy)))
     answers = {str(proxy): _set(source.reach, proxy, wanted, reset=reset) for proxy in proxies}
     if is_data(output):
-        print_data({name: log_levels.read(said) for name, said in answers.items()}, output)
+        print_data({name: log_levels.read(levels) for name, levels in answers.items()}, output)
         return
-    for name, said in answers.items():
-        click.echo(f"{name}:\n{said.decode(errors='replace').rstrip()}")
+    for name, levels in answers.items():
+        click.echo(f"{name}:\n{levels.decode(errors='replace').rstrip()}")
 
 
 def _set(reach: MeshReach, proxy: PodProxy, wanted: list[tuple[str, str]], *, reset: bool) -> bytes:
