@@ -1,8 +1,9 @@
-"""Virtual service addresses for connections without a proxy: iptables rules on the mesh's bridge that forward a
-service's address to its pods.
+"""Service addresses that work without a proxy: iptables rules on the mesh's bridge that forward a service's virtual
+address to its pods.
 
-They do what kube-proxy does in a cluster: a pod outside the mesh, an excluded port or a UDP service can still reach a
-service's address. The bridge's namespace is used by the mesh alone, so its nat table is replaced as a whole.
+The rules do what kube-proxy does in a cluster: with them, a pod outside the mesh, an excluded port or a UDP service
+can still use a service's address. The bridge's namespace is used by the mesh alone, so its nat table is replaced as
+a whole.
 """
 
 from __future__ import annotations

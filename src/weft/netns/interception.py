@@ -37,8 +37,8 @@ ARGUMENTS_HELP = (
 
 
 class Interception(msgspec.Struct, frozen=True, kw_only=True):
-    """Which connections of one pod are redirected, and where. Ports and ranges are tuples; `EVERYTHING` stands for all
-    of them, an empty tuple for none."""
+    """Which connections of one pod are redirected to its proxy, and to which of the proxy's ports. The value
+    `EVERYTHING` of a field means all ports or ranges, an empty tuple means none."""
 
     outbound_port: int = OUTBOUND_PORT
     inbound_port: int = INBOUND_PORT
@@ -59,8 +59,8 @@ class Interception(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_arguments(cls, arguments: Sequence[str]) -> Interception:
-        """Parse the command line of istio-iptables. An omitted argument has istio-iptables' default: its usual ports
-        and user, but no ports and ranges to redirect."""
+        """Parse the command line of istio-iptables. For an omitted argument, istio-iptables' default is used: the
+        usual ports and user of the proxy, but no ports and no ranges to redirect."""
         values = dict(_pairs(arguments))
         mode = values.get("-m", "")
         if mode == "TPROXY":
@@ -97,7 +97,8 @@ class Interception(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def rules(self, family: Family) -> str:
-        """Return the nat table as input of iptables-restore, for a namespace that has none of these chains yet."""
+        """Return the rules of one IP family as the input of iptables-restore: a nat table, for a namespace in which
+        none of its chains exists yet."""
         chains = [f"-N {chain}" for chain in CHAINS]
         rules = [*_redirects(self), *_inbound(self, family), *_outbound(self, family)]
         return "\n".join(["*nat", *chains, *rules, "COMMIT", ""])

@@ -22,7 +22,8 @@ _JUMP = re.compile(r"^-A ((?:PREROUTING|OUTPUT) .*-j ISTIO_\w+)$", re.MULTILINE)
 
 
 def apply(namespace: NetworkNamespace, interception: Interception) -> None:
-    """Install the rules for both families. Applying again replaces the old rules in one transaction."""
+    """Install the rules for IPv4 and IPv6. If weft's rules are installed already, each family's rules are replaced
+    in one transaction."""
 
     def install(family: Family) -> None:
         rules = interception.rules(family)
@@ -93,8 +94,8 @@ def _restore(namespace: NetworkNamespace, family: Family, rules: str) -> subproc
 
 
 def _removal(namespace: NetworkNamespace, family: Family) -> str:
-    """Return iptables-restore lines that remove weft's chains and jumps from the current table; empty if there are
-    none."""
+    """Return iptables-restore lines that remove weft's chains, and the jumps to them, from the namespace's nat
+    table; an empty string if there are none."""
     saved = _saved(namespace, family)
     present = [chain for chain in CHAINS if f":{chain} " in saved]
     present += re.findall(rf"^:({_MARK}\w+) ", saved, re.MULTILINE)

@@ -33,8 +33,8 @@ _NODAD = 0x02
 
 
 class Bridge(msgspec.Struct, frozen=True):
-    """The mesh's switch and gateway. Pods use its addresses as their default route; its namespace is private to the
-    mesh."""
+    """The switch of the mesh, in a network namespace that only the mesh uses. The bridge's addresses are the default
+    gateways of the pods."""
 
     namespace: NetworkNamespace
     ipv4: IPv4Interface
@@ -92,8 +92,8 @@ def make_bridge(bridge: Bridge) -> None:
 
 def _refuse_unassigned_addresses(netlink: IPRoute, family: int) -> None:
     """Route every unassigned address to the bridge itself, where nothing listens, so that the kernel refuses each
-    connection at once. A router would answer with ICMP "unreachable" messages, but only a limited number per
-    second; the callers that get none would wait for a timeout."""
+    connection at once. Without this route, the kernel would answer with ICMP "unreachable" messages, but only a
+    limited number per second; callers that get no message would wait for a timeout."""
     netlink.route(
         "add", family=family, dst="default", type=_LOCAL_ROUTE, scope=_HOST_SCOPE, oif=_LOOPBACK_INDEX, priority=4096
     )
@@ -184,7 +184,8 @@ def _prepare_ipv6() -> None:
 
 
 def _set(name: str, value: str, *, needed: bool = True) -> None:
-    """Write a sysctl of the namespace that this thread is in. A missing sysctl is an error only if `needed`."""
+    """Write `value` to the sysctl `name` in the network namespace that this thread is in. A missing sysctl is an
+    error only if `needed`."""
     try:
         Path("/proc/sys", name).write_text(value, encoding="ascii")
     except FileNotFoundError:

@@ -34,7 +34,7 @@ _Result = TypeVar("_Result")
 
 
 class NetworkError(Exception):
-    """The kernel or a tool failed; `problem` has what failed, where, and the next step."""
+    """The kernel or a tool failed. `problem` has what failed, in which namespace, and what to do next."""
 
     def __init__(self, what: str, hint: str = "", *, where: str = "") -> None:
         self.problem = Problem(Where(object=where), what, hint)
@@ -167,7 +167,7 @@ def socket_in(
     kind: socket.SocketKind = socket.SOCK_STREAM,
     protocol: int = 0,
 ) -> socket.socket:
-    """Return a non-blocking socket that belongs to the namespace for life, and that any thread may use."""
+    """Return a non-blocking socket in the namespace. A socket never changes its namespace, so any thread may use it."""
 
     def open_socket() -> socket.socket:
         opened = socket.socket(family, kind, protocol)

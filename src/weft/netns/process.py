@@ -99,8 +99,8 @@ async def end(process: Process, grace: float = 5.0) -> int:
 
 
 async def last_words(reading: asyncio.Future[None]) -> None:
-    """Wait until `reading`, the task that reads an ended process's output, is done. The wait is short, because a
-    child of the process may keep the pipe open."""
+    """Wait until `reading`, the task that reads an ended process's output, is done. The wait has a short time limit,
+    because a child of the process may keep the pipe open."""
     with contextlib.suppress(TimeoutError):
         # Not `wait_for`: in Python 3.11 it can swallow a cancellation that arrives just as `reading` finishes.
         async with asyncio.timeout(_LAST_WORDS):
@@ -108,17 +108,17 @@ async def last_words(reading: asyncio.Future[None]) -> None:
 
 
 def exec_argv(wanted: Spawn) -> list[str]:
-    """Return the arguments of os.execve that replace the calling process by the program, so that it runs in the
-    caller's terminal with the user, network and files of `wanted`. Pass `carried_environment` as its environment.
-    Raises NetworkError."""
+    """Return the arguments for os.execve that replace the calling process by the program of `wanted`. The program
+    then runs in the caller's terminal, with the user, network and files of `wanted`. Pass the result of
+    `carried_environment` to os.execve as the environment. Raises NetworkError."""
     check(wanted)
     return _command(wanted, reports=False, dies_with_parent=False)
 
 
 def carried_environment(wanted: Spawn) -> dict[str, str]:
     """Return the program's environment variables under neutral names. The tools that start the program run as root
-    and would act on a variable such as LD_PRELOAD. The real names are restored after the switch to the program's
-    user."""
+    and would act on a variable such as LD_PRELOAD. After the switch to the program's user, the variables get
+    their real names back."""
     return {_CARRIER.format(number): value for number, (_, value) in enumerate(_variables(wanted))}
 
 
@@ -184,8 +184,8 @@ def _command(wanted: Spawn, *, reports: bool, dies_with_parent: bool) -> list[st
 
 
 def _unpack(wanted: Spawn) -> str:
-    """Return shell lines that set the variables under their real names and exec the program. They run as the program's
-    user."""
+    """Return shell lines that give the environment variables of `carried_environment` their real names back, and
+    then exec the program. The lines run as the program's user."""
     names = [name for name, _ in _variables(wanted)]
     carriers = [_CARRIER.format(number) for number in range(len(names))]
     unset = [*carriers, *(name for name in _SHELL_VARIABLES if name not in names)]
@@ -203,7 +203,8 @@ def _variables(wanted: Spawn) -> list[tuple[str, str]]:
 
 
 def _find(wanted: Spawn) -> Path:
-    """Return the program's full path, found by the PATH of the program's own environment."""
+    """Return the program's full path; a name without a slash is looked up in the PATH of the program's own
+    environment."""
     name = wanted.argv[0]
     if "/" in name:
         path = Path(wanted.working_directory, name)

@@ -1,8 +1,8 @@
 """Which of the machine's files a process in a pod sees: the plan of its private mounts, as shell lines.
 
-A directory that its user may not enter is covered by a new one with only the paths that were declared visible. The same
-goes for hidden directories. Single files are mounted over others. The host's mounts never change: each process has its
-own mount namespace.
+A directory that the process's user may not enter is covered by a new directory, which contains only the paths that
+were declared visible. A directory that was declared hidden is covered in the same way. Single files are mounted over
+others. The host's mounts never change: each process has its own mount namespace.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Laid(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process sees. `visible` paths can be reached even below directories closed to the user; `hidden`
-    directories look empty except for visible paths in them. Nothing becomes readable or writable that its own mode
-    forbids."""
+    """What a process sees. `visible` paths can be reached even below directories that the process's user may not
+    enter. `hidden` directories look empty, except for visible paths in them. `files` are mounted over other
+    files. The modes of files still apply: a view makes nothing readable or writable that its mode forbids."""
 
     visible: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -109,8 +109,8 @@ def _covers(view: View, uid: int, gid: int) -> Iterator[_Cover]:
 
 
 def _expanded(paths: Sequence[Path], uid: int, gid: int) -> Iterator[Path]:
-    """Yield the paths. A directory that the user may not enter cannot be shown as a whole, so its entries are
-    yielded instead."""
+    """Yield the paths to mount. A directory that the user may not enter cannot be mounted as a whole, so its entries
+    are yielded instead."""
     for path in paths:
         if not _is_closed(path, uid, gid):
             yield path

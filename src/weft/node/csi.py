@@ -170,8 +170,8 @@ async def _listening(path: Path, *handlers: grpc.GenericRpcHandler) -> grpc.aio.
 
 
 def _pod(context: dict[str, str], volume: Volume) -> KubeletPod:
-    """Return the pod that kubelet describes in the volume's context. Raises ValueError if a field is missing, or if
-    `volume` belongs to another pod."""
+    """Return the pod that kubelet describes in `context`, the volume context of a CSI call. Raises ValueError if a
+    field is missing, or if `volume` belongs to another pod."""
     if context.get(_KEY.format("ephemeral")) != "true":
         raise ValueError("this driver has only ephemeral volumes: use `csi:` in the pod's `volumes:`")
     fields = ("pod.namespace", "pod.name", "pod.uid", "serviceAccount.name")

@@ -93,8 +93,8 @@ class Daemon:
         self._bundle = bundle
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Run until cancelled; `ready` is called once the driver listens. Raises ListenError, or OSError for the health
-        address."""
+        """Run until cancelled; `ready` is called once the driver listens. Raises CsiListenError if a socket of the
+        driver cannot be created, and OSError if the health address cannot be used."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._client.close)
             if self._settings.health is not None:
@@ -159,8 +159,8 @@ class Daemon:
 
 
 def _keepsakes(directory: Path | None) -> Keepsakes | None:
-    """Return the state kept in `directory`, or None if there is no usable directory: an agent that keeps no state is
-    better than no agent."""
+    """Return the store in `directory` for the state that the next agent reads. Return None without a directory, and
+    also if the directory is not safe for keys: an agent that keeps no state is better than no agent."""
     if directory is None:
         return None
     try:
@@ -172,8 +172,9 @@ def _keepsakes(directory: Path | None) -> Keepsakes | None:
 
 @contextlib.asynccontextmanager
 async def _only_one(private: Path) -> AsyncIterator[None]:
-    """Wait for the lock that only one agent of the node holds: two agents would replace each other's sockets. Then
-    delete the sockets that a killed agent left."""
+    """Wait for the lock in the directory `private`, and hold it inside the block. Only one agent of the node holds
+    this lock, because two agents would replace each other's sockets. Once the lock is held, delete the sockets
+    that a killed agent left in `private`."""
     for directory in (private.parent, private):
         directory.mkdir(mode=0o700, exist_ok=True)
         directory.chmod(0o700)  # kubelet creates a hostPath directory that all users can read

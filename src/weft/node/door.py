@@ -136,9 +136,9 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def bind(doorway: Doorway) -> tuple[socket.socket, os.stat_result]:
-    """Create the listening socket of a doorway; return it and the stat result of its file, which identifies the file
-    later. The socket appears at its path with its modes set, so no other user can open it at any moment. Raises
-    DoorError."""
+    """Create the listening socket of a doorway. Return the socket, and the stat result of its file, with which
+    `unbind` recognizes the file. The file gets its modes before it appears at its path, so no other user can open
+    it at any moment. Raises DoorError."""
     path, seen = doorway.path, doorway.seen or doorway.path
     if len(os.fsencode(seen)) > LONGEST_PATH:
         raise DoorError(f"{seen} is too long for a socket's path: at most {LONGEST_PATH} bytes")
@@ -149,7 +149,9 @@ def bind(doorway: Doorway) -> tuple[socket.socket, os.stat_result]:
 
 
 def unbind(doorway: Doorway, created: os.stat_result, *, gone: bool) -> None:
-    """Delete the socket; with `gone` also its directory, if that is empty."""
+    """Delete the socket file if it is still the one that `bind` created; `created` is the stat result that `bind`
+    returned. A file that another agent has put there since is kept. With `gone`, also delete the directory of the
+    socket if it is empty."""
     path = doorway.path
     with contextlib.suppress(OSError):
         # Another agent may have replaced the socket meanwhile; that agent's socket must not be deleted.

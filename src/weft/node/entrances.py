@@ -1,8 +1,9 @@
 """The workload sockets of one xDS server: each client connects at a socket of its own, and the socket identifies the
 client.
 
-Input: an owner (a pod or workload), its name and its doorway. Output: the owner for the address at which the server was
-called. The server itself listens on sockets in a directory that only root can enter, behind the workload sockets.
+Input: an owner (a pod or workload), a name for its socket, and its doorway (the socket's path, and which processes
+may connect). Output: the owner for the address at which the server was called. The server itself listens on sockets
+in a directory that only root can enter; each workload socket forwards its connections to one of them.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Entrances(Generic[OwnerT]):
         return entrance.doorway if entrance else None
 
     def owner(self, address: str) -> OwnerT | None:
-        """Return the owner whose socket leads to this listening address of the server."""
+        """Return the owner whose socket leads to this listening address of the server; None if its socket was
+        closed."""
         return self._owners.get(address)
 
     def owners(self) -> list[OwnerT]:

@@ -1,9 +1,9 @@
-"""State that an agent leaves for the next agent of its node: tokens, certificates and keys. A proxy that starts while
-the agent is replaced gets its certificate at once.
+"""State that an agent leaves for the next agent of its node: tokens, certificates and keys. With this state, a proxy
+that starts while one agent replaces another gets its certificate at once.
 
-Each pod's state is one file, which the next agent reads once. Rule: the state is never on a disk. The directory must be
-a tmpfs or ramfs that only root can enter; any other directory is rejected. (On a machine with swap, a tmpfs may be
-swapped out, as may this process's own memory.)
+Each pod's state is one file, which the next agent reads once. Rule: the state is never on a disk. The directory must
+be a tmpfs or ramfs that only root can enter; any other directory is rejected. (On a machine with swap, a tmpfs may
+be swapped out, as may this process's own memory.)
 """
 
 from __future__ import annotations

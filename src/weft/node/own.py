@@ -1,8 +1,8 @@
-"""The agent's own identity towards the control plane: a certificate that it gets with its own token, as a workload
-does.
+"""The agent's own identity towards the control plane: a certificate that the agent requests with its own token, in
+the same way as it requests certificates for workloads.
 
-Input: a token file that kubelet keeps fresh. Output: TLS client credentials, and new ones whenever the certificate or
-the roots change. Rule: no part of the credentials appears in a log or an error.
+Input: a token file that kubelet keeps fresh. Output: TLS client credentials, and new ones whenever the certificate
+or the roots change. Rule: no part of the credentials appears in a log or an error.
 """
 
 from __future__ import annotations

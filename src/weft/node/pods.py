@@ -64,8 +64,9 @@ class VolumeRefused(Exception):
 
 
 class NodePods:
-    """All pods of the node. `servers` maps a socket's name to its server. The agent's callback `certified` must call
-    `certified` here. `lack` returns why a pod's proxy would get no config now, or an empty string."""
+    """All pods of the node. `servers` maps a socket's name to its server. `keepsakes` stores the state for the next
+    agent; None: no state is kept. `lack` returns why a pod's proxy would get no config now, or an empty string.
+    The caller must pass this object's method `certified` to the agent as its callback of that name."""
 
     def __init__(
         self,
@@ -149,7 +150,8 @@ class NodePods:
                 log.info("%s: removed its sockets", _pod_of(kept))
 
     async def recover(self, volumes: Iterable[Volume]) -> None:
-        """Serve the pods of the previous agent again. A pod with kept state gets everything at once. Any other pod gets
+        """Serve the pods of the previous agent again; `volumes` are the volumes that kubelet has recorded. A pod
+        whose state the previous agent kept gets all its sockets and its certificate at once. Any other pod gets
         only the roots until kubelet's next call for its volume."""
         left = {} if self._keepsakes is None else {each.uid: each for each in self._keepsakes.all()}
         for volume in volumes:

@@ -143,7 +143,8 @@ class _CallerRejected(Exception):
 
 @contextlib.contextmanager
 def _network_of(connection: socket.socket, pod: KubeletPod, doorway: Doorway) -> Iterator[NetworkNamespace]:
-    """Yield the network namespace of the caller, kept open. Raises _CallerRejected if the caller is not of the pod."""
+    """Yield the network namespace of the process at the other end of `connection`; it stays open inside the block.
+    Raises _CallerRejected if that process is not of the user of `doorway`, or not in `pod`."""
     visitor = visitor_of(connection)
     if visitor.uid != doorway.uid:
         raise _CallerRejected(f"only user {doorway.uid} may request a redirect, not user {visitor.uid}")
@@ -181,7 +182,8 @@ def _process_of(connection: socket.socket, pid: int) -> int:
 
 
 def _reject_other_networks(pid: int, network: int, pod: KubeletPod) -> None:
-    """Raise _CallerRejected if the caller is on the node's own network, or its cgroup names a pod other than `pod`."""
+    """Raise _CallerRejected if the process `pid` is on the node's own network, or if its cgroup names a pod other
+    than `pod`. `network` is a file descriptor of the process's network namespace."""
     theirs = os.fstat(network)
     for machines in ("/proc/1/ns/net", "/proc/self/ns/net"):
         with contextlib.suppress(OSError):

@@ -37,7 +37,8 @@ class RedirectFailed(Exception):
 
 
 def ask(path: Path, arguments: tuple[str, ...], *, timeout: float) -> None:
-    """Request the redirect of this process's network from the agent at the socket `path`, and wait for it. Raises
+    """Request from the agent at the socket `path` that it redirects the traffic of this process's network namespace,
+    and wait for its response, at most `timeout` seconds. `arguments` are those of istio-iptables. Raises
     RedirectFailed."""
     end = time.monotonic() + timeout
     while True:

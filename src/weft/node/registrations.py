@@ -57,7 +57,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class DirectoryRefused(Exception):
-    """The registration directory is not usable: its files could have been written by users other than root."""
+    """The registration directory is not usable, for example because users other than root could write files in it.
+    `problem` has the reason and a hint."""
 
     def __init__(self, what: str, hint: str, *, file: Path) -> None:
         self.problem = Problem(Where(file=str(file)), what, hint)

@@ -1,5 +1,6 @@
-"""Serves xDS config to the Envoys of a node: each pod's proxy connects at a socket of its own and gets its group's
-config from the agent's copy, which one stream to the control plane keeps up to date.
+"""Serves xDS config to the Envoys of a node. Each pod's proxy connects at a socket of its own and gets the config of
+its group (the proxies that get the same config). The agent holds a copy of that config, which one stream to the
+control plane keeps up to date.
 
 Input: pods and their doorways. Rules: the socket decides which pod is connected, and the control plane decides the
 pod's group; data sent by the client decides neither. A proxy that cannot be answered yet waits, and is never sent an
@@ -123,8 +124,8 @@ class Relay:
         return group
 
     def _twin(self, pod: KubeletPod) -> KubeletPod | None:
-        """Return another pod of the same controller that has a group; its config fits until the control plane sends
-        this pod's placement."""
+        """Return another pod of the same controller whose group is known; None if there is no such pod. While the
+        control plane cannot be reached, `pod` gets the config of that other pod."""
         making = _making(pod)
         twins = (other for other in self._pods.owners() if making and _making(other) == making)
         return next((twin for twin in twins if twin.uid in self._copy.placements), None)
@@ -142,8 +143,8 @@ class Relay:
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
         """Request the on-demand clusters `names` for the group of this stream's proxy; the control plane answers
         with an update of the group. `had` are the clusters and listeners that a reconnected proxy has and should
-        keep. If the agent's copy of the group lacks any of them, return an awaitable that holds back updates to
-        the proxy until the control plane has answered."""
+        keep. If the agent's copy of the group has all of `had`, return None. Otherwise return an awaitable that
+        holds back updates to the proxy until the control plane has answered."""
         group = self._copy.placements.get(self._streams.get(stream_id, ""))
         if group is None:
             return None
@@ -171,7 +172,8 @@ class Relay:
 
 
 async def _wait_for_event(waiting: dict[str, list[asyncio.Event]], about: str) -> None:
-    """Wait for an event about the pod or group `about`, or until the next check is due."""
+    """Wait until an event of `about`, the UID of a pod or the name of a group, is set, but no longer than
+    `_LOOK_SECONDS`. The event is listed in `waiting` during the wait."""
     news = asyncio.Event()
     waiting[about].append(news)
     try:
@@ -187,10 +189,10 @@ async def _wait_for_event(waiting: dict[str, list[asyncio.Event]], about: str) -
 
 
 def _making(pod: KubeletPod) -> tuple[str, str, str] | None:
-    """Return the namespace, service account and controller of a pod, or None if its name does not end as
-    controllers' pod names do: in a number, or in five characters of Kubernetes' random alphabet.
-    `web-7d9f8c6b5-x2x7k` belongs to the ReplicaSet `web-7d9f8c6b5`. Other suffixes are not cut off: `db-admin`
-    and `db-public` are not two pods of a controller `db`, and may have different policies."""
+    """Return the namespace, service account and controller of a pod that a controller created. The pod's name shows
+    that: it ends in a number, or in five characters of Kubernetes' random alphabet. `web-7d9f8c6b5-x2x7k` belongs
+    to the ReplicaSet `web-7d9f8c6b5`. Return None for any other name: `db-admin` and `db-public` are not two pods
+    of a controller `db`, and may have different policies."""
     match = _OF_CONTROLLER.fullmatch(pod.name)
     return (pod.namespace, pod.service_account, match[1]) if match else None
 

@@ -30,7 +30,8 @@ def read_roots(file: Path) -> tuple[str, ...]:
 async def watch_roots(
     file: Path, known: tuple[str, ...] = (), *, look: float = LOOK
 ) -> AsyncGenerator[tuple[str, ...], None]:
-    """Yield the file's roots whenever they differ from the last ones (at first from `known`), without end."""
+    """Read the file every `look` seconds, and yield its roots whenever they differ from the last ones (at first from
+    `known`), without end."""
     logged = ""
     while True:
         try:

@@ -27,14 +27,16 @@ class IdentityStatus(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.serial) and self.not_before <= now < self.not_after
 
     def warning(self, now: float) -> str:
-        """Return a short warning for the last column of a table; an empty string if the certificate is fine."""
+        """Return a short warning about the certificate for the last column of a table; an empty string if there is
+        nothing to warn about."""
         if self.serial and now >= self.not_after:
             return f"certificate EXPIRED at {clock_text(self.not_after)}"
         what = "certificate not renewed" if self.serial else "no certificate"
         return f"{what} since {clock_text(self.failing_since)}" if self.error else ""
 
     def trouble(self, now: float) -> str:
-        """Return what is wrong, since when, why, and when the certificate expires; empty if nothing is wrong."""
+        """Return as one text what is wrong with the certificate, since when, why, and when the certificate expires;
+        an empty string if nothing is wrong."""
         if not self.error:
             return "" if self.serial else "no certificate yet"
         since = f"since {clock_text(self.failing_since)}: {self.error}"
