@@ -20,7 +20,8 @@ _PORTS = (
 
 
 def arguments(values: Values) -> list[str]:
-    """Return all arguments of the control plane; it reads its other settings from objects in its namespace."""
+    """Return all command-line arguments of the control plane. It reads the rest of its settings from objects in its
+    namespace."""
     return [
         "control",
         "--kubernetes",

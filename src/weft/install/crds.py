@@ -143,8 +143,8 @@ def _object(definition: KindDefinition, shape: Shape) -> dict[str, Any]:
 
 
 def _status() -> dict[str, Any]:
-    """Return the schema of `status`, with Istio's fields. The conditions are a map by type, so that several writers can
-    each own one."""
+    """Return the schema of `status`, with Istio's fields. `conditions` is a list that the API server merges by
+    `type`, so that several writers can each own one condition."""
     time = {"type": "string", "format": "date-time"}
     condition = {
         "type": "object",

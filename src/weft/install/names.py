@@ -41,7 +41,7 @@ class InstallationNames(msgspec.Struct, frozen=True):
 
     @property
     def control(self) -> str:
-        """The name of the Deployment, its ServiceAccount and its PodDisruptionBudget."""
+        """The name of the control plane's Deployment, ServiceAccount and PodDisruptionBudget."""
         return self.with_revision("weft-control")
 
     @property
@@ -50,8 +50,8 @@ class InstallationNames(msgspec.Struct, frozen=True):
 
     @property
     def cluster_control(self) -> str:
-        """The name of the control plane's cluster-scoped objects; the namespace makes it unique among the meshes of a
-        cluster."""
+        """The name of the control plane's cluster-scoped objects. It contains the installation's namespace, so that
+        it is unique among the meshes of a cluster."""
         return f"{self.control}-{self.namespace}"
 
     @property

@@ -39,9 +39,9 @@ def read_values(files: Iterable[tuple[str, str]], assignments: Iterable[str]) ->
 
 
 def assigned(assignment: str, there: Mapping[str, Any]) -> dict[str, Any]:
-    r"""Parse one `--set` assignment: `control.replicas=3` becomes `{"control": {"replicas": 3}}`. The value is read as
-    YAML. A dot in a name is written `\.`. `tolerations[0].key=x` changes an item of a list: `there` holds the values
-    so far, from which the other items are copied."""
+    r"""Parse one `--set` assignment: `control.replicas=3` becomes `{"control": {"replicas": 3}}`. The value is read
+    as YAML. A dot in a name is written `\.`. `there` holds the values so far. An assignment to a list's item,
+    such as `tolerations[0].key=x`, returns the whole list, and takes its other items from `there`."""
     path, equals, text = assignment.partition("=")
     if not equals or not path:
         raise ValuesError(

@@ -91,8 +91,8 @@ def roles(values: Values) -> list[dict[str, Any]]:
 
 
 def _namespaced_roles(values: Values, names: InstallationNames) -> Iterator[dict[str, Any]]:
-    """Yield a Role and RoleBinding in each namespace of `secretsIn` and `configMapsIn`. With `*` there are none,
-    because the ClusterRole has the rule."""
+    """Yield a Role and a RoleBinding for each namespace in `secretsIn` and `configMapsIn`. For a list that contains
+    `*`, yield none: then the control plane's ClusterRole has the permission."""
     for kind, purpose, places in _namespaced_reads(values):
         name = f"{names.cluster_control}-{purpose}"
         for place in places if EVERYWHERE not in places else ():
@@ -102,7 +102,8 @@ def _namespaced_roles(values: Values, names: InstallationNames) -> Iterator[dict
 
 
 def _namespaced_reads(values: Values) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield each resource that is read only in configured namespaces, with its purpose and these namespaces."""
+    """Yield (resource, purpose, namespaces) for each resource that the control plane may read only in configured
+    namespaces. The purpose is a part of the role's name."""
     yield "configmaps", "authorities", values.gateways.config_maps_in
     yield "secrets", "gateways", values.gateways.secrets_in
 

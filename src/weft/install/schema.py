@@ -1,9 +1,10 @@
-"""Generates the OpenAPI schema of a kind's `spec` from the kind's own reader: types, enums, limits and required fields.
+"""Generates the OpenAPI schema of a kind's `spec` from the kind's own reader: types, enums, limits and required
+fields.
 
-Each reader in `api` runs on a Recorder, which poses as a document with every field, then with none, and in turn with
-each of the fields that exclude each other. It records which fields the reader accesses, and how. So a schema knows
-exactly the fields that the reader knows. Rule: nothing is ever pruned. The API server accepts unknown fields, and the
-validating webhook reports them.
+Each reader in `api` runs on a Recorder, which imitates a document and records which fields the reader accesses, and
+how. The imitated document first has every field, then none; of fields that exclude each other, it has one at a time.
+So a schema knows exactly the fields that the reader knows. Rule: nothing is ever pruned. The API server accepts
+unknown fields, and the validating webhook reports them.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class Shape:
 
 
 class _Pose(NamedTuple):
-    """Which document a Recorder imitates: one with every field (`full`) or with none. If fields exclude each other, a
-    full document has only one of them, selected by `turn`."""
+    """Which document a Recorder imitates: one with every field (`full`) or one with none. Of fields that exclude
+    each other, a full document has only one, which `turn` selects."""
 
     full: bool
     turn: int

@@ -99,7 +99,8 @@ class InjectionValues(_Part, frozen=True):
 
 
 class Validation(_Part, frozen=True):
-    """Whether the API server rejects an invalid resource when it is applied."""
+    """Whether the API server rejects an invalid resource when it is applied (`enabled`), and whether it rejects
+    every resource while the validating webhook does not respond (`failure_policy`)."""
 
     enabled: bool = True
     failure_policy: FailurePolicy = "Fail"
@@ -120,7 +121,8 @@ class GatewayValues(_Part, frozen=True):
 
 
 class AuthorityValues(_Part, frozen=True):
-    """The Secret with your own CA, with Istio's file names. If it does not exist, weft creates a root and keeps it."""
+    """The name of the Secret with your own CA; its files have Istio's names. If the Secret does not exist, weft
+    creates a root and stores it in a Secret of its own."""
 
     secret: str = "cacerts"  # noqa: S105
 

@@ -72,7 +72,8 @@ def validator(values: Values) -> dict[str, Any]:
 def _injection_selectors(
     values: Values, names: InstallationNames
 ) -> list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]]:
-    """Return each webhook's name, its requirements for the namespace's labels, and those for the pod's labels."""
+    """Return a tuple for each webhook: its name, its requirements for the namespace's labels, and its requirements
+    for the pod's labels."""
     wanted, unlabelled = _not_in(_INJECT, "false"), [_absent(_ENABLED), _absent(REVISION)]
     webhooks = [
         ("rev.namespace", [_in(REVISION, names.revision), _absent(_ENABLED)], [wanted]),

@@ -26,7 +26,8 @@ Object = dict[str, Any]
 
 
 def namespace(name: str, labels: Mapping[str, str]) -> Object:
-    """Return a Namespace whose pods are in the mesh, unless `labels` has an injection or revision label."""
+    """Return a Namespace with the label that injects proxies into its pods. If `labels` already has an injection or
+    revision label, that label decides instead."""
     spoken = any(label in labels for label in ("istio-injection", "istio.io/rev"))
     return _object("v1", "Namespace", {"name": name, "labels": dict(labels) if spoken else {**INJECTION, **labels}})
 
@@ -102,8 +103,8 @@ def _pod_metadata(workload: Workload) -> Object:
 
 
 def _traffic(workload: Workload) -> dict[str, str]:
-    """Return the `traffic.sidecar.istio.io/…` annotations of a workload, built from its fields. The workload's own
-    traffic annotations are already included in these fields."""
+    """Return the `traffic.sidecar.istio.io/…` annotations for a workload's pods, built from the workload's fields.
+    Those fields already include the values of the workload's own traffic annotations."""
     traffic = {
         "includeInboundPorts": "" if workload.include_inbound_ports == "*" else workload.include_inbound_ports,
         "excludeInboundPorts": _joined(workload.exclude_inbound_ports),

@@ -28,7 +28,8 @@ _WRITTEN_BY_PEOPLE = 256
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """An IPv4 address and the IPv6 address at the same offset of the IPv6 range."""
+    """An IPv4 address, and the IPv6 address that has the same offset in the IPv6 range; None if the mesh has no
+    IPv6."""
 
     ipv4: IPv4Address
     ipv6: IPv6Address | None = None
@@ -107,8 +108,8 @@ class Addresses:
         return IPv4Interface((int(ipv4.network_address) + 1, ipv4.prefixlen)), first
 
     def admit(self, value: Value) -> Value:
-        """Return `value` as it enters the mesh: a service that needs a virtual address and declares none gets one. Any
-        other value is returned unchanged."""
+        """Return `value` as it enters the mesh. A service that needs a virtual address and declares none gets one;
+        any other value is returned unchanged. Addresses that a service declares are reserved for it."""
         if not isinstance(value, Service):
             return value
         name = service_name(value)

@@ -1,9 +1,9 @@
-"""Changes objects on their way into a running mesh: services get a virtual address, and settings lose what cannot work
-on this machine.
+"""Changes objects on their way into a running mesh: services get a virtual address, and settings lose what cannot
+work on this machine.
 
-Every value passes `admit` before it enters the mesh. What is wrong with a value becomes a problem, which disappears
-with its object. Rule: the trust domain is decided by the first reading of the files and does not change while the mesh
-runs, because every issued certificate contains it and every proxy verifies it.
+Every value passes `admit` before it enters the mesh. If a value has to be changed, a problem is reported, and it
+disappears when the object is deleted. Rule: the trust domain is decided by the first reading of the files and does
+not change while the mesh runs, because every issued certificate contains it and every proxy verifies it.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ class LocalAdmission:
         return msgspec.structs.replace(settings, trust_domain=running)
 
     def _keep_trust_domain(self, changed: frozenset[ObjectKey]) -> None:
-        """If the deletion of a ConfigMap has changed the trust domain, restore it: put settings with the running
-        trust domain under the key of the deleted ConfigMap, and report the problem. Otherwise do nothing."""
+        """Keep the trust domain if the deletion of the mesh configuration has changed it: put settings with the
+        running trust domain under the key of the deleted ConfigMap, and report the problem. `changed` are the
+        keys of the objects that changed."""
         control, running = self._mesh.control, self.fix_trust_domain()
         settings = control.mesh.settings
         deleted = next((key for key in changed if key.kind == "ConfigMap" and not control.mesh.get(key)), None)

@@ -88,8 +88,9 @@ def read_logs(
 
 
 def ask_at(path: Path, url: str, query: dict[str, str] | None = None, question: bytes = b"") -> bytes:
-    """Send a request to the `weft control` whose socket is at `path`, and return the body of its answer. `question`: a
-    request body, for requests that are too long for a query string."""
+    """Send a request to the `weft control` whose socket is at `path`, and return the body of its answer. `url` is
+    the path of the requested page, `query` its query string. `question`: a request body, for requests that are
+    too long for a query string."""
     try:
         with Exchange(str(path), _TIMEOUT) as exchange:
             _request(exchange, str(path), "POST" if question else "GET", url, query or {}, question)
@@ -123,8 +124,8 @@ def _connect(name: str) -> Exchange:
 
 
 def _request(exchange: Exchange, name: str, method: str, path: str, query: dict[str, str], body: bytes = b"") -> None:
-    """Send a request, and return when the body of a 200 answer can be read. Raises the error that any other status
-    stands for."""
+    """Send a request on the connection `exchange`, and return when the body of a 200 answer can be read. For any
+    other status, raise the corresponding error. `name`: the mesh, for the error's message."""
     status = exchange.ask(method, f"{path}?{urlencode(query)}", body)
     if status == _OK:
         return

@@ -1,10 +1,10 @@
 """Warns about connections that Envoy delayed or dropped because the protocol of their port is not declared.
 
-On such a port Envoy inspects the first bytes of a connection to detect its protocol. It counts, per listener, the
-connections whose first bytes did not arrive in time, and the connections whose caller had closed its sending side
-before the inspection: Envoy drops the latter, with the data that was sent. Input: these counts. Output: problems. A
-warning names the service in the way a user would write it. It disappears as soon as the port's protocol is declared,
-although Envoy's count stays.
+On such a port Envoy inspects the first bytes of a connection to detect its protocol. For each listener, Envoy counts
+two kinds of connections. On the first kind, no bytes arrived in time. On the second kind, the caller had closed its
+sending side before the inspection: Envoy drops such a connection, with the data that was sent. Input: these counts.
+Output: problems. A warning names the service in the way a user would write it. It disappears as soon as the port's
+protocol is declared, although Envoy's count stays.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class Detection:
 
 
 def _named(what: str, ports: _Ports, *, declared: bool) -> Iterator[str]:
-    """Yield the text `WHAT: PORT, PORT` for the inbound ports on which Envoy detects the protocol: with `declared`,
-    the ports that are declared with different protocols, otherwise the undeclared ones. Yield nothing if there
-    are none."""
+    """Yield one text `WHAT: PORT, PORT` with the inbound ports on which Envoy detects the protocol; nothing if there
+    are no such ports. With `declared`, these are the ports that are declared with different protocols, otherwise
+    the ports whose protocol is not declared."""
     looked_into = [(number, carried.first is not Protocol.UNDECLARED) for number, carried in ports if carried.detected]
     if numbers := [str(number) for number, is_declared in looked_into if is_declared is declared]:
         yield f"{what}: {', '.join(numbers)}"

@@ -230,8 +230,9 @@ def _response(query: dns.message.Message, answer: Found | NoSuchName) -> dns.mes
 
 
 def _refuse(wire: bytes, code: dns.rcode.Rcode) -> bytes | None:
-    """Return an empty answer with the given response code. It is built from the header bytes of the query, because the
-    rest may not be parsable. None if the message is shorter than a header or is itself a response."""
+    """Return an answer without records and with the response code `code`. It is built from the header bytes of the
+    query `wire`, because the rest of the query may not be parsable. Return None if `wire` is shorter than a
+    header, or is itself a response."""
     if len(wire) < 12 or wire[2] & 0x80:
         return None
     flags = 0x8080 | (wire[2] & 0x79) << 8 | int(code)

@@ -225,8 +225,8 @@ class Engine:
         return self._identities
 
     async def settled(self) -> None:
-        """Return when every proxy has acknowledged the last change and the bridge's rules contain it, or after one
-        second."""
+        """Return when every proxy has acknowledged the last change and the bridge's load-balancing rules contain the
+        change, but after one second at the latest."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ACK_TIMEOUT):
                 await self.control.pushed()
@@ -246,9 +246,9 @@ class Engine:
         self._virtual_addresses.changed()
 
     def _about_to_call(self, addresses: Sequence[str], asker: str) -> None:
-        """Inform the control plane that the pod at the address `asker` is about to call `addresses`, so that on-demand
-        config is sent early. The DNS answer does not wait for it: a call that arrives earlier waits in the proxy for
-        its config."""
+        """Inform the control plane that the pod at the address `asker` is about to call `addresses`, so that the
+        pod's proxy gets its on-demand config early. The DNS answer does not wait for that config: if the call
+        comes first, it waits in the proxy."""
         if self.control.mesh.settings.on_demand is not OnDemand.OFF:
             callers = (pod for pod in self.pods() if asker in pod.plan.addresses.texts)
             for pod in callers:

@@ -1,5 +1,5 @@
-"""Sends one HTTP/1.0 request over a Unix socket and reads the response. HTTP/1.0, because then nothing is chunked: a
-response ends after its Content-Length, or with the connection.
+"""Sends one HTTP/1.0 request over a Unix socket and reads the response. HTTP/1.0 is used because its responses are
+never chunked: a response ends after its Content-Length, or with the connection.
 
 Rule: every command loads this module, so it imports little. http.client would load the e-mail and TLS modules, which
 takes longer than any request.

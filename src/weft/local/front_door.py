@@ -52,8 +52,8 @@ class Publication(msgspec.Struct, frozen=True):
         return self.address, self.host_port
 
     def meets(self, other: Publication) -> bool:
-        """Return whether the kernel would let only one of the two publications listen: same port, overlapping
-        addresses."""
+        """Return whether the two publications conflict: they have the same port and overlapping addresses, so the
+        kernel would let only one of them listen."""
         if self.host_port != other.host_port:
             return False
         every = ip_address(self.address).is_unspecified or ip_address(other.address).is_unspecified
@@ -62,8 +62,8 @@ class Publication(msgspec.Struct, frozen=True):
 
 class FrontDoor:
     def __init__(self, binary: Path, run_directory: Path, doors: Path) -> None:
-        """`binary`: the Envoy executable. `doors`: the directory that has a subdirectory with the sockets of each
-        gateway pod."""
+        """`binary`: the Envoy executable. `run_directory`: the mesh's run directory, for the Envoy's own files.
+        `doors`: the directory with one subdirectory per gateway pod, which contains the pod's sockets."""
         self._binary, self._doors = binary, doors
         self._directory = run_directory / _DIRECTORY
         self._wanted: tuple[Publication, ...] = ()

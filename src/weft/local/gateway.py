@@ -26,7 +26,8 @@ from weft.node.proxy import ProxyPlan
 
 def as_gateway(sidecar: ProxyPlan, doorstep: Path) -> ProxyPlan:
     """Return the plan of a gateway's proxy, derived from the plan of a sidecar. `doorstep`: the directory for the
-    sockets of its published ports. It is created here, and only the proxies' user may access it."""
+    sockets of the gateway's published ports. The directory is created here, and only the proxies' user may access
+    it."""
     doorstep.mkdir(mode=0o700, exist_ok=True)
     os.chown(doorstep, PROXY_UID, PROXY_GID)
     bootstrap = sidecar.bootstrap
@@ -43,8 +44,9 @@ def as_gateway(sidecar: ProxyPlan, doorstep: Path) -> ProxyPlan:
 
 
 def publications(key: ObjectKey, values: tuple[Value, ...], pods: Iterable[LocalPod]) -> Iterator[Publication]:
-    """Yield the ports that a Workload publishes, with the sockets of its ready pods. A port stays open while no pod
-    serves it: then connections are closed, as for a service without endpoints."""
+    """Yield the ports that the Workload `key` publishes, each with the sockets of those of `pods` that are ready and
+    serve it. `values` are the parsed values of the Workload. A port without such a pod is yielded too: it stays
+    open, and its connections are closed, as for a service without endpoints."""
     workload = next((value for value in values if isinstance(value, Workload)), None)
     for each in workload.publish if workload is not None else ():
         serving = [pod.plan for pod in pods if pod.ready and each.port in pod.instance().published]

@@ -91,7 +91,8 @@ class Identities:
         return self._directory / str(plan.uid) / "sds.sock"
 
     async def give(self, plan: PodPlan, network: NetworkNamespace) -> None:
-        """Open the pod's SDS socket and request its certificate. Raises DoorError."""
+        """Open the pod's SDS socket and request its certificate. `network` is the pod's network namespace: only
+        processes in it may connect to the socket. Raises DoorError."""
         workload = plan.workload
         caller = Caller(workload.namespace, workload.service_account, plan.name, plan.pod_uid)
 

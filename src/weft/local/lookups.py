@@ -21,7 +21,8 @@ class Lookups:
         self._namespaces: dict[str, str] = {}  # by the address of a pod
 
     def add(self, addresses: Iterable[str], namespace: str) -> None:
-        """Register a pod's addresses, so that its queries are resolved from the pod's `namespace`."""
+        """Register a pod's addresses and its namespace. A short name in a query from one of these addresses is
+        resolved in that namespace."""
         self._namespaces |= dict.fromkeys(addresses, namespace)
 
     def remove(self, addresses: Iterable[str]) -> None:

@@ -131,7 +131,8 @@ class LocalPod:
         return self.proxy.plan.bootstrap.node.id if self.proxy else ""
 
     def status(self, sync: Mapping[str, PodSync]) -> PodStatus:
-        """Return the pod's status. `sync`: by node id, whether each connected proxy has the latest config."""
+        """Return the pod's status. `sync` has, by the node id of each connected proxy, whether that proxy has the
+        latest config."""
         process = self._process
         proxy = self.proxy
         identity = self.place.identities.status(self.plan)
@@ -157,8 +158,8 @@ class LocalPod:
         )
 
     def instance(self) -> Instance:
-        """Return the pod as an instance of the mesh. It has only the addresses on which its app listens, once they are
-        known."""
+        """Return the pod as the mesh's `Instance`. The Instance has all addresses of the pod until it is known on
+        which of them the app listens, and only those afterwards."""
         return pod_of(self.plan.workload, self.plan.name, self._served or self.plan.addresses.texts, ready=self.ready)
 
     @property

@@ -135,8 +135,8 @@ class LocalPods:
         return None
 
     def status(self, sync: Mapping[str, PodSync]) -> tuple[WorkloadStatus, ...]:
-        """Return the status of every workload. `sync`: by node id, whether each connected proxy has the latest
-        config."""
+        """Return the status of every workload. `sync` has, by the node id of each connected proxy, whether that
+        proxy has the latest config."""
         return tuple(self._workload_status(key, each, sync) for key, each in sorted(self._replicas.items()))
 
     def _workload_status(self, key: ObjectKey, replicas: Replicas, sync: Mapping[str, PodSync]) -> WorkloadStatus:
@@ -220,8 +220,8 @@ class LocalPods:
         )
 
     def _free(self, pod: LocalPod, *, gone: bool) -> None:
-        """Return the resources of a pod that has stopped. With `gone` also its name, addresses and log; a completed job
-        keeps these until its Workload is deleted or changed."""
+        """Give back the resources of a pod that has stopped. With `gone`, also give back its name, addresses and
+        log. A completed job keeps these until its Workload is deleted or changed."""
         mesh = self._mesh
         mesh.control.put(_pod_key(pod), ())
         mesh.forget_names()

@@ -35,7 +35,8 @@ class ProbeTarget(msgspec.Struct, frozen=True):
 
 
 class Thresholds:
-    """Counts results in a row that contradict `ready`, and changes `ready` when the probe's threshold is reached."""
+    """Counts the consecutive probe results that contradict `ready`, and flips `ready` when their number reaches the
+    probe's threshold."""
 
     def __init__(self, probe: Probe) -> None:
         self.ready = False
@@ -55,8 +56,8 @@ class Thresholds:
 
 
 async def watch(probe: Probe, target: ProbeTarget, tell: Tell) -> None:
-    """Probe until cancelled, and call `tell` when the readiness changes. While the app is not ready, `tell` is also
-    called with each new failure, so that users see the reason."""
+    """Probe `target` until cancelled, and call `tell(ready, why not)` when the readiness changes. While the app is
+    not ready, `tell` is also called with each new failure, so that users see the reason."""
     await asyncio.sleep(probe.initial_delay.total_seconds())
     thresholds = Thresholds(probe)
     period = probe.period.total_seconds()

@@ -34,8 +34,8 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def watch(app: App, tell: probe.Tell) -> None:
-    """Call `tell` whenever the app's readiness changes. With a readiness probe, until cancelled; without one, return
-    once the app listens on its first TCP port."""
+    """Call `tell(ready, why not)` whenever the app's readiness changes. With a readiness probe, this runs until
+    cancelled. Without one, it returns once the app listens on its first TCP port."""
     workload = app.workload
     if workload.readiness is not None:
         await probe.watch(workload.readiness, _target(app, app.addresses[0]), tell)
@@ -47,16 +47,16 @@ async def watch(app: App, tell: probe.Tell) -> None:
 
 
 def served(app: App) -> tuple[str, ...]:
-    """Return the pod's addresses on which the app accepts connections. Most apps listen on IPv4 only: at the IPv6
-    address the proxy would accept a call and could not forward it."""
+    """Return the pod's addresses on which the app accepts connections. Many apps listen on IPv4 only: the proxy
+    would accept a call to the pod's IPv6 address, but could not forward it to the app."""
     ports = {port.number for port in app.workload.ports}
     versions = {version for version, port in listening(app.pid) if port in ports}
     return tuple(text for text in app.addresses if ip_address(text).version in versions)
 
 
 async def _until_it_listens(app: App, port: int, tell: probe.Tell) -> None:
-    """Return when the app listens on `port` at one of its pod's addresses. Until then, call `tell` with the reason for
-    the waiting."""
+    """Return when the app listens on `port` at one of its pod's addresses. Until then, call `tell` with the reason
+    why the app is not ready."""
     listens = Probe(TcpProbe(port), period=timedelta(seconds=_LOOK_AGAIN))
     asking = [asyncio.ensure_future(probe.until_passed(listens, _target(app, address))) for address in app.addresses]
     try:

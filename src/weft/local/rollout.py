@@ -46,14 +46,15 @@ def next_step(workload: Workload | None, pods: Sequence[Present]) -> RolloutStep
 
 
 def template(workload: Workload) -> Workload:
-    """Return the part of a Workload that decides whether a pod must be replaced: everything except the number of
-    replicas and the origin in the files."""
+    """Return the Workload with its number of replicas and its origin in the files cleared. The pods are replaced
+    only if this part of the Workload has changed."""
     return msgspec.structs.replace(workload, replicas=0, origin=None)
 
 
 def _dispensable(workload: Workload, fresh: Sequence[Present], stale: Sequence[Present]) -> list[str]:
-    """Return the names of old pods that may end: one for each new pod that is ready, and old pods that are not ready if
-    a new pod needs their place."""
+    """Return the names of the pods in `stale` (created from an old version of the Workload) that may end: one for
+    each pod in `fresh` (the current version) that is ready, and stale pods that are not ready if a fresh pod
+    needs their place."""
     serving = sum(pod.ready for pod in fresh)
     needed = max(0, workload.replicas - serving)
     by_use = sorted(stale, key=lambda pod: not pod.ready)  # ready pods first: these are kept longest

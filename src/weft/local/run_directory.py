@@ -78,23 +78,24 @@ class RunDirectory:
 
     @property
     def owner_socket(self) -> Path:
-        """Return the path of the xDS socket on which this machine's owner may send istioctl's requests. The mode of its
-        directory excludes all other users before the socket exists."""
+        """Return the path of the xDS socket to which only root may connect, for requests of istioctl. Its directory
+        has the mode 0700 before the socket is created, so no other user can open the socket at any moment."""
         directory = self.path / "owner"
         directory.mkdir(mode=0o700, exist_ok=True)
         return directory / "xds.sock"
 
     @property
     def secrets(self) -> Path:
-        """Return the directory of the pods' SDS sockets, one subdirectory per pod. It is named by the UID of the pod,
-        because a pod's name could make the socket's path too long."""
+        """Return the directory of the pods' SDS sockets, with one subdirectory per pod. A subdirectory's name is the
+        Unix user ID of the pod's app, because the pod's name could make the socket's path too long."""
         return self.path / _SECRETS
 
     @property
     def doors(self) -> Path:
-        """Return the directory of the gateways' sockets: one subdirectory per gateway pod, named by the pod's UID, with
-        a socket for each published port. Each subdirectory is private to the proxies' user; the run directory itself
-        is private to root, so only processes into whose view this directory is mounted can reach it."""
+        """Return the directory of the gateways' sockets. It has one subdirectory per gateway pod, named by the pod's
+        Unix user ID, with a socket for each published port. Only the proxies' user may enter a subdirectory. Only
+        root may enter the run directory itself, so a process reaches these sockets only if this directory is
+        mounted into its view of the files."""
         directory = self.path / "doors"
         directory.mkdir(mode=0o755, exist_ok=True)
         return directory
@@ -280,7 +281,8 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _made(path: Path, mode: int) -> bool:
-    """Create a directory if it does not exist. Return False if another mesh removed the directory in the meantime."""
+    """Create a directory if it does not exist, and return True. Return False if another mesh removed the directory
+    in the meantime, so that the caller must try again."""
     try:
         path.mkdir(mode=mode, parents=True)
     except FileExistsError:
@@ -293,8 +295,8 @@ def _made(path: Path, mode: int) -> bool:
 
 
 def _remove_empty_base(base: Path) -> None:
-    """Remove the base directory if it is empty and the default one. Any other was chosen, and perhaps created, by the
-    user."""
+    """Remove the base directory if it is the default one and empty. Any other base directory was chosen, and perhaps
+    created, by the user, and is kept."""
     if base != DEFAULT_BASE:
         return
     with contextlib.suppress(OSError):
@@ -310,8 +312,8 @@ def _remove_empty_base(base: Path) -> None:
 
 
 def _users_of_others(path: Path) -> set[int]:
-    """Return the first UID of the range of each other mesh in the same base directory. Killed meshes are included,
-    because their apps may still run."""
+    """Return the first UID of each other mesh's range of UIDs; these are the meshes with run directories beside
+    `path`. Killed meshes are included, because their apps may still run."""
     owners = (_owner(entry / "lock") for entry in path.parent.iterdir() if entry != path)
     return {owner.users for owner in owners if owner is not None}
 

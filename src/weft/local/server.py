@@ -156,7 +156,7 @@ class MeshServer:
 async def _errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Answer a request whose handler raised an error with the error's problem as JSON."""
+    """Call the handler of a request. If the handler raises an error, answer with the error's problem as JSON."""
     try:
         return await handler(request)
     except CannotStart as error:

@@ -193,8 +193,9 @@ def percentile(times: Counter[float], share: float) -> float | None:
 
 
 def _answered_edge(answer: re.Match[str]) -> TrafficEdge | None:
-    """Return the destination of a call that the caller's proxy answered itself: the selected cluster, or, if no cluster
-    was selected, the host of the route. None if neither is in the counter's name."""
+    """Return the destination of a call that the caller's proxy answered itself, from the name of the counter that
+    counted the call (`answer` is the matched name). The destination is the selected cluster, or, if no cluster
+    was selected, the host of the route. None if the name contains neither."""
     if answer[3]:
         return TrafficEdge(answer[3], int(answer[1]), answer[2], by_proxy=True)
     host, _, port = answer[4].rpartition(":")

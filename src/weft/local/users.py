@@ -18,8 +18,9 @@ WIDTH = 2_000  # the most pods of one mesh
 
 
 def free_users(taken: Collection[int]) -> range:
-    """Return the first range of UIDs that no mesh uses and that has no running process. `taken`: the first UIDs of the
-    ranges of other meshes with the same base directory. Meshes with another one are recognized by their processes."""
+    """Return the first range of UIDs that no mesh uses and that has no running process. `taken`: the first UIDs of
+    the ranges of the meshes with the same base directory. Meshes with other base directories are recognized by
+    their running processes."""
     running = {(uid - FIRST) // WIDTH for uid in _running_users()}
     for number in range((LAST - FIRST) // WIDTH):
         start = FIRST + number * WIDTH
