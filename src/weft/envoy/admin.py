@@ -25,8 +25,9 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """Quantiles of one histogram, in the unit of the stat (milliseconds for times). `recent` covers the time between
-    the last two requests for stats. A value of `None` means that nothing was recorded."""
+    """Quantiles of one histogram, in the unit of the stat (milliseconds for times), as a mapping from quantile to
+    value. `recent` covers the time between the last two requests for stats, `total` the whole run of Envoy. The
+    value None means that nothing was recorded."""
 
     recent: Mapping[float, float | None]
     total: Mapping[float, float | None]
@@ -82,7 +83,7 @@ class Admin:
 
     async def stats(self, pattern: str = "", *, used_only: bool = True) -> Stats:
         """Return the counters, gauges and histograms whose name contains a match of the regular expression
-        `pattern`."""
+        `pattern`; all of them if it is empty. `used_only`: without the stats that Envoy has never changed."""
         query = {"format": "json"} | ({"filter": pattern} if pattern else {}) | ({"usedonly": ""} if used_only else {})
         document = await self._json("/stats", query)
         try:

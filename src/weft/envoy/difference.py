@@ -36,7 +36,8 @@ class ResourceDifference(msgspec.Struct, frozen=True):
 
 
 def differences(sent: Dump, has: Dump) -> list[ResourceDifference]:
-    """Return the resources that differ, in the order of KINDS, then by name."""
+    """Return the resources in which the config that was sent (`sent`) and the config that the proxy has (`has`)
+    differ, in the order of KINDS, then by name."""
     result = []
     for kind, read in zip(KINDS, (_clusters, _listeners, _routes, _endpoints), strict=True):
         ours, theirs = read(sent), read(has)

@@ -69,8 +69,8 @@ class Dump(msgspec.Struct, frozen=True):
         return sections[-1]
 
     def messages(self, kind: str, *paths: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-        """Yield the messages at these paths in all sections of one type. The first name of a path is a list; the
-        other names lead to a field in each item of the list."""
+        """Yield the messages at these paths in all sections of one type. The first name of a path is that of a list
+        in the section; the other names lead to a field in each item of that list."""
         for section in self.sections(kind):
             for listed, *inner in paths:
                 for item in items(section, listed):
@@ -145,7 +145,8 @@ def words(value: Any, *path: str) -> list[str]:
 
 def managed_by(message: dict[str, Any]) -> str:
     """Return NAME.NAMESPACE of the Istio object that `message` was generated from, according to the metadata that
-    Istio's tools read."""
+    Istio's tools read. Return "" if there is no such metadata, and `<unknown>` if it names another kind of
+    object."""
     path = text(message, "metadata", "filter_metadata", "istio", "config")
     if not path:
         return ""

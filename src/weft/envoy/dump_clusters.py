@@ -13,7 +13,8 @@ COLUMNS = ("SERVICE FQDN", "PORT", "SUBSET", "DIRECTION", "TYPE", "DESTINATION R
 
 
 class ClusterName(msgspec.Struct, frozen=True):
-    """The parts of a cluster's name, such as `outbound|80|v1|HOST`. A name of another form is entirely the host."""
+    """The parts of a cluster's name, such as `outbound|80|v1|HOST`: direction, port, subset and host. If a name does
+    not have this form, all of it is the host."""
 
     direction: str
     port: int

@@ -90,7 +90,8 @@ def _chains(listener: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _chain_rows(listener: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the rows of a listener's filter chains, each with the path of the chain in the listener."""
+    """Return a tuple for each filter chain of a listener: the path of the chain in the listener, and the chain's
+    table row."""
     named = len(items(listener, "filter_chains"))
     rows = [
         (f"filter_chains[{place}]" if place < named else "default_filter_chain", (_match(chain), _destination(chain)))

@@ -61,7 +61,8 @@ def _hosts(route_configuration: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _rows(route_configuration: dict[str, Any], name: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the rows of a route configuration, each with the path of its route in the configuration."""
+    """Return a tuple for each route of a route configuration: the path of the route in the configuration, and the
+    route's table row. `name` is the configuration's name in the table."""
     rows: list[tuple[str, tuple[str, ...]]] = []
     for place, host in enumerate(_hosts(route_configuration)):
         beginning = (name, text(host, "name"), _domains(words(host, "domains")))

@@ -34,14 +34,14 @@ class HostPort(msgspec.Struct, frozen=True, order=True):
 
     @property
     def file(self) -> str:
-        """Return the name of the EDS file with this port's sockets. A separate file: when sockets change, the
-        listener and its connections stay."""
+        """Return the name of the EDS file with this port's sockets. Each port has an EDS file of its own, so that
+        its listener and connections are kept when the sockets change."""
         return f"sockets-{self.name}.json"
 
 
 def bootstrap(directory: str) -> str:
-    """Return the bootstrap, which refers to the files in `directory`. Envoy reads a file again when it is replaced
-    by a rename."""
+    """Return the bootstrap of the Envoy that publishes the ports. It makes Envoy read its xDS config from the files
+    in `directory`. Envoy reads a file again when another file is renamed over it."""
     return json.dumps(
         {
             "node": {"id": "front-door", "cluster": "front-door"},

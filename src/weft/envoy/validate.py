@@ -127,8 +127,8 @@ def _put_routes_inside(listener: listener_pb2.Listener, routes: Mapping[str, rou
 
 
 def _add_listener_for(listener: listener_pb2.Listener, routes: Sequence[route_pb2.RouteConfiguration]) -> None:
-    """Fill `listener` with one filter chain for each of `routes`, which no other listener refers to, so that Envoy
-    validates them too. The listener's port is never opened."""
+    """Fill `listener` with one filter chain for each of `routes`. These are the route configurations that no other
+    listener refers to; in this way Envoy validates them too. The listener's port is never opened."""
     listener.name = "routes-without-a-listener"
     listener.address.socket_address.address = "127.0.0.1"
     listener.address.socket_address.port_value = 1
@@ -144,8 +144,8 @@ def _add_listener_for(listener: listener_pb2.Listener, routes: Sequence[route_pb
 
 
 def _complaints(output: str, file: str) -> Iterator[str]:
-    """Yield Envoy's error messages, each once, without the path of the temporary file and without the dumped
-    document."""
+    """Yield the error messages in Envoy's `output`, each once. The path of the temporary config file (`file`) and
+    the dump of its content are removed from them."""
     seen: dict[str, None] = {}
     for entry in _ENTRY.split(output):
         level, _, message = entry.partition(" ")

@@ -86,8 +86,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(annotations: Mapping[str, str], settings: InjectionSettings, named: str) -> Wishes:
-    """Return the sidecar settings of one pod. `named` is the pod, for messages. Raises InjectionRefused with all
-    problems."""
+    """Return the sidecar settings of one pod: from its annotations, and from `settings` where an annotation is
+    missing. `named` is the pod's name for messages. Raises InjectionRefused with all problems."""
     return _Reading(annotations, settings, named).wishes()
 
 
@@ -155,8 +155,8 @@ class _Reading:
             return default
 
     def _resources(self) -> ProxyResources:
-        """Return the proxy's resources. A pod may set only a request or only a limit; a default that contradicts it is
-        adjusted."""
+        """Return the proxy's requests and limits. If a pod sets only a request or only a limit, and the default of
+        the other one contradicts it, that default is set to the same value."""
         default = self._settings.resources
         quantities = {"requests": dict(default.requests), "limits": dict(default.limits)}
         given: set[tuple[str, str]] = set()
@@ -186,7 +186,8 @@ class _Reading:
         return ProxyResources(requests=quantities["requests"], limits=quantities["limits"])
 
     def _entries(self, annotation: str) -> tuple[dict[str, Any], ...]:
-        """Parse a JSON object of volumes or mounts by name, or a list of them; Istio accepts both."""
+        """Parse an annotation with volumes or mounts as JSON: an object that maps names to entries, or a list of
+        entries with names, because Istio accepts both. Return the entries, each with its name."""
         text = self._annotations.get(annotation)
         if text is None:
             return ()

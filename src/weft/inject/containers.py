@@ -52,8 +52,9 @@ def asks_by_hook(wishes: Wishes, settings: InjectionSettings, *, native: bool) -
 
 
 def redirecting(wishes: Wishes, settings: InjectionSettings) -> dict[str, Any]:
-    """Return the init container istio-init. With `redirectBy: node` return istio-validation instead, which requests the
-    redirect from the node's agent and ends once it is installed."""
+    """Return the init container istio-init, which installs the redirect. With `redirectBy: node` return
+    istio-validation instead, which requests the redirect from the node's agent and ends once the redirect is
+    installed."""
     by_node = settings.redirect_by == "node"
     wanted = redirect.arguments(wishes.redirection, status_port=wishes.status_port)
     root = {"runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False}
@@ -86,8 +87,9 @@ def proxy(
     finishes: bool,
     gateway: bool = False,
 ) -> dict[str, Any]:
-    """Return the proxy's container. `finishes`: the pod's application runs to completion, as in a Job; then the
-    preStop hook does not wait for callers before the proxy ends."""
+    """Return the proxy's container. `arguments` are those of Envoy, `variables` its environment. `native`: the
+    container is a native sidecar. `finishes`: the pod's application runs to completion, as in a Job; then the
+    preStop hook does not wait for callers before the proxy ends. `gateway`: the container is that of a gateway."""
     ready = {"httpGet": {"path": "/healthz/ready", "port": READINESS_PORT, "scheme": "HTTP"}, "timeoutSeconds": 3}
     lifecycle: dict[str, Any] = {"preStop": {"exec": {"command": _drain(wishes, finishes=finishes, gateway=gateway)}}}
     container: dict[str, Any] = {
@@ -135,7 +137,8 @@ def _wait(wishes: Wishes, settings: InjectionSettings, *, native: bool) -> list[
 
 
 def _drain(wishes: Wishes, *, finishes: bool, gateway: bool) -> list[str]:
-    """Return the drain command: for a sidecar only its inbound listeners, for a gateway all of them."""
+    """Return the command of the proxy's preStop hook: it drains the inbound listeners of a sidecar, or all listeners
+    of a gateway."""
     metadata = wishes.environment
     command = ["weft", "drain", *(["--gateway"] if gateway else [])]
     if metadata.get("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "").lower() == "true":

@@ -32,8 +32,8 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], settings: InjectionSettings) -> Decision:
-    """Decide whether a pod gets a sidecar. `labels` are those of its namespace. All commands use this function, so
-    that they agree."""
+    """Decide whether a pod gets a sidecar. `labels` are those of the pod's namespace. All commands use this
+    function, so that they give the same answer."""
     namespace_labels = {**labels, "kubernetes.io/metadata.name": namespace}
     pod_labels = _strings(pod, "labels")
     webhooks = selectors(
@@ -89,7 +89,8 @@ def _excluded(namespace: str) -> Decision:
 
 
 def _why_not_selected(namespace: str, labels: Mapping[str, str], pod: Mapping[str, str], revision: str) -> str:
-    """Return why no webhook selects the pod, checked in the order in which a person would look."""
+    """Return why no webhook selects the pod. `labels` are those of its namespace, `pod` are its own labels. The
+    possible reasons are checked in the order in which a person would look."""
     if pod.get(INJECT_LABEL) == "false":
         return f"its label {INJECT_LABEL} is false"
     if NAMESPACE_LABEL in labels and labels[NAMESPACE_LABEL] != "enabled":

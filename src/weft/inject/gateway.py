@@ -1,5 +1,5 @@
-"""Gateway pods: here the container `istio-proxy` does not override an injected sidecar, it is the pod's main
-container.
+"""Injection into gateway pods. In a gateway pod, the container `istio-proxy` is the pod's main container; in any
+other pod, a container of that name only overrides fields of the injected sidecar.
 
 A pod is a gateway if its annotation `inject.istio.io/templates` is `gateway`, as in Istio's gateway chart. Its
 container has the image `auto`, and the injector completes it. Nothing is redirected, no probe is rewritten, no other
@@ -30,8 +30,9 @@ _LOW_PORTS = "net.ipv4.ip_unprivileged_port_start"
 
 
 def is_gateway(annotations: Mapping[str, str], named: str) -> bool:
-    """Return whether the pod's template annotation names the gateway template. Raises InjectionRefused for an unknown
-    template: a pod must not run without a template that it requested."""
+    """Return whether the pod's template annotation names the gateway template. `named` is the pod's name for
+    messages. Raises InjectionRefused for an unknown template: a pod must not run without a template that it
+    requested."""
     wanted = [each.strip() for each in annotations.get(TEMPLATES, "").split(",") if each.strip()]
     unknown = [each for each in wanted if each not in (_SIDECAR_TEMPLATE, GATEWAY_TEMPLATE)]
     if unknown or len(wanted) > 1:
@@ -42,9 +43,9 @@ def is_gateway(annotations: Mapping[str, str], named: str) -> bool:
 
 
 def of_gateway(wishes: Wishes, settings: InjectionSettings, own: Mapping[str, Any]) -> Wishes:
-    """Return the settings of a gateway pod. `own` is the pod's own `istio-proxy` container. Unless the pod sets the
-    proxy's concurrency, the proxy gets one worker per CPU of the container's limit, because the pod runs nothing
-    else."""
+    """Return the pod's settings `wishes`, changed for a gateway. `own` is the pod's own `istio-proxy` container.
+    Unless the pod sets the proxy's concurrency, the proxy gets one worker per CPU of the container's limit,
+    because the pod runs nothing else."""
     is_set = wishes.concurrency != settings.concurrency
     workers = wishes.concurrency if is_set else max(1, math.ceil(_limit(wishes, own, "cpu")))
     return msgspec.structs.replace(
@@ -58,7 +59,8 @@ def memory(wishes: Wishes, own: Mapping[str, Any]) -> int:
 
 
 def _limit(wishes: Wishes, own: Mapping[str, Any], name: str) -> Decimal:
-    """Return the limit of the pod's own container, or else the one from `wishes`; 0 if there is none."""
+    """Return the limit of the resource `name` (`cpu` or `memory`): from the pod's own `istio-proxy` container, or
+    else from `wishes`; 0 if neither has one."""
     resources = own.get("resources")
     limits = resources.get("limits") if isinstance(resources, Mapping) else None
     limit = limits.get(name) if isinstance(limits, Mapping) else None

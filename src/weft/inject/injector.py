@@ -21,14 +21,16 @@ class Injector:
     def __init__(
         self, settings: InjectionSettings, render: Renderer, *, native_sidecars: bool, sleep_hooks: bool = True
     ) -> None:
-        """`native_sidecars`, `sleep_hooks`: whether the cluster supports them (Kubernetes 1.29 and 1.30)."""
+        """`render` returns Envoy's arguments for a sidecar. `native_sidecars` and `sleep_hooks`: whether the cluster
+        supports native sidecars (Kubernetes 1.29) and lifecycle hooks that sleep (1.30)."""
         self.settings = settings
         self.native_sidecars = native_sidecars
         self.sleep_hooks = sleep_hooks
         self._render = render
 
     def answer(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Return the response for one request. A mistake in the pod gives a denial, not an exception."""
+        """Return the response for one request. If the pod cannot be injected because of a mistake in it, the
+        response is a denial with the reason; no exception is raised."""
         pod = request.object
         if request.kind.kind != "Pod" or request.operation != "CREATE" or pod is None:
             return AdmissionResponse(allowed=True)

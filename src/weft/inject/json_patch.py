@@ -25,8 +25,8 @@ def same(one: Any, other: Any) -> bool:
 
 
 def copied(value: Any) -> Any:
-    """Return a deep copy without shared parts: values that a YAML alias shares become separate, so that each can change
-    alone."""
+    """Return a deep copy in which no two fields share a value, so that each can be changed alone. In YAML, an alias
+    makes several fields share one value."""
     if isinstance(value, dict):
         return {key: copied(inner) for key, inner in value.items()}
     return [copied(inner) for inner in value] if isinstance(value, list) else value
@@ -80,8 +80,8 @@ def _by_position(path: str, before: list[Any], after: list[Any]) -> list[Operati
 
 
 def _places(values: list[Any]) -> dict[str, int] | None:
-    """Return the position of each entry by its name; None unless every entry has a unique name. A dict keeps this
-    linear: the author of a pod decides how many entries there are."""
+    """Return the position of each entry by its name; None unless every entry has a unique name. The lookup in a dict
+    keeps the comparison linear, which matters because the author of a pod decides how many entries there are."""
     names = [each["name"] for each in values if isinstance(each, dict) and isinstance(each.get("name"), str)]
     places = {name: place for place, name in enumerate(names)}
     return places if len(places) == len(values) else None

@@ -1,6 +1,6 @@
-"""Delays the shutdown of applications. Kubernetes sends SIGTERM to an application at the same moment at which callers
-begin to learn that the pod ends; a caller that has not learned it yet would meet a closed port. So each container
-gets a preStop hook that waits.
+"""Delays the shutdown of applications. Kubernetes sends SIGTERM to an application at the same moment at which it
+begins to inform callers that the pod ends. A caller that is not informed yet would find the port closed. So each
+container gets a preStop hook that waits.
 
 The hook is kubelet's own `sleep`, which needs no program in the container. Rule: a container that has a preStop hook
 keeps it, and the wait takes at most half of the pod's termination grace period.

@@ -1,8 +1,8 @@
-"""Merges a pod's own `istio-proxy` container into the injected one: such a container holds the pod's overrides of
-weft's container.
+"""Merges a pod's own `istio-proxy` container into the container of that name that weft injects: the pod's container
+holds overrides of fields of weft's container.
 
-It follows Kubernetes' strategic merge, as far as containers need it: mappings are merged, the lists below are merged by
-their key, and any other value is replaced.
+The merge follows Kubernetes' strategic merge, as far as containers need it: mappings are merged, the lists below are
+merged by their key, and any other value is replaced.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def _merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any
 
 
 def _joined(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
-    """Merge two lists by `key`: our order, then the new entries."""
+    """Merge two lists of mappings; entries with the same value of `key` are merged. The result has the entries of
+    `ours` in their order, then the entries that only `theirs` has."""
     result: list[Any] = copied(ours)
     places = {entry.get(key): place for place, entry in enumerate(result) if isinstance(entry, dict)}
     for entry in theirs:

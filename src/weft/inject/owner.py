@@ -23,7 +23,7 @@ class WorkloadOwner(msgspec.Struct, frozen=True):
     name: str
 
     def path(self, namespace: str) -> str:
-        """Return Istio's form of an owner: kubernetes://apis/apps/v1/namespaces/shop/deployments/web"""
+        """Return the owner in the form that Istio uses: kubernetes://apis/apps/v1/namespaces/shop/deployments/web"""
         kind = f"{self.kind.lower()}s"
         return f"kubernetes://apis/{self.api_version}/namespaces/{namespace}/{kind}/{self.name}"
 

@@ -62,9 +62,9 @@ def inject(
     sleep_hooks: bool = True,
     owner: WorkloadOwner | None = None,
 ) -> Injected:
-    """Return a copy of the pod with its proxy. `native_sidecars`, `sleep_hooks`: whether the cluster supports them.
-    `owner` is passed if `pod` is a pod template; otherwise the owner is found in the pod's metadata. Raises
-    InjectionRefused."""
+    """Return a copy of the pod with its proxy, and warnings for its author. `native_sidecars` and `sleep_hooks`:
+    whether the cluster supports native sidecars and lifecycle hooks that sleep. `owner`: the workload that owns
+    the pod, if `pod` is a pod template; None: the owner is found in the pod's metadata. Raises InjectionRefused."""
     named = _name(pod, namespace)
     _check_shape(pod, named)
     injection = _Injection(strip(pod), namespace, settings, render, named, native_sidecars, owner)
@@ -163,8 +163,9 @@ class _Injection:
         return self._spec.get("restartPolicy") in ("Never", "OnFailure")
 
     def _with_overrides(self, container: dict[str, Any]) -> dict[str, Any]:
-        """Merge the pod's overrides into weft's container. If this revision injected the container before, keep the
-        existing one and replace only its arguments and weft's own variables."""
+        """Merge the pod's overrides into weft's `container`, and return the result. If this revision has injected a
+        container of this name before, return that existing container, with only its arguments and weft's own
+        variables replaced."""
         name = container["name"]
         fresh = overrides.merge(container, self._stripped.overrides.get(name, {}))
         current = self._stripped.current.get(name)
@@ -246,10 +247,10 @@ class _Injection:
         )
 
     def _place(self, ours: list[dict[str, Any]]) -> None:
-        """Add weft's containers to the pod. A native sidecar and its init container come before the pod's own init
-        containers, so that these also use the mesh. With an ordinary sidecar, the init container that redirects
-        traffic comes after the pod's own ones, so that these reach the network directly: the proxy does not run
-        yet."""
+        """Add weft's containers `ours` to the pod. A native sidecar and its init container come before the pod's own
+        init containers, so that the pod's init containers also use the mesh. With an ordinary sidecar, the init
+        container that redirects traffic comes after the pod's own init containers: the proxy does not run yet, so
+        they must reach the network directly."""
         apps, init = self._spec["containers"], self._spec.get("initContainers", [])
         proxy = [each for each in ours if each["name"] == containers.PROXY]
         others = [each for each in ours if each["name"] != containers.PROXY]
@@ -361,15 +362,16 @@ class _Injection:
         ]
 
     def _runs_as(self, container: Mapping[str, Any], field: str) -> Any:
-        """Return the container's value of a securityContext field, or else the pod's."""
+        """Return the value of a securityContext field for a container: the container's own value, or else the pod's;
+        None if neither sets it."""
         contexts = (container.get("securityContext"), self._spec.get("securityContext"))
         values = (each.get(field) for each in contexts if isinstance(each, dict))
         return next((each for each in values if each is not None), None)
 
 
 def _with_own_variables(current: list[Any], fresh: list[dict[str, Any]]) -> list[Any]:
-    """Update weft's variables in a container's list: replace existing ones in place, append new ones, remove obsolete
-    ones."""
+    """Return the list of variables `current` with weft's own variables updated to those in `fresh`: existing ones
+    are replaced in place, new ones appended, obsolete ones removed."""
     wanted = {entry["name"]: entry for entry in fresh if entry["name"] in containers.OWN_VARIABLES}
     kept = []
     for entry in current:

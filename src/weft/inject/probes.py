@@ -28,8 +28,9 @@ _HOOK_SECONDS = 3600  # kubelet limits a hook by the pod's grace period, which i
 
 
 def rewrite(containers: list[dict[str, Any]], *, port: int, ipv6: bool) -> tuple[tuple[AppProbe, ...], Originals]:
-    """Point the probes at `port` of the proxy; return the proxy's checks and the original handlers. `ipv6`: whether the
-    pod's first address is IPv6."""
+    """Point the probes and HTTP hooks of the containers at `port` of the proxy, in place. Return the checks that the
+    proxy has to make instead, and the original handlers by the path that kubelet now requests. `ipv6`: whether
+    the pod's first address is IPv6."""
     probes: list[AppProbe] = []
     originals: Originals = {}
     for container, handler, path, seconds in _handlers(containers):
@@ -61,7 +62,7 @@ def encode(originals: Originals) -> str:
 
 
 def decode(text: str) -> dict[str, Any]:
-    """Return the originals that `encode` wrote; empty if the text is anything else."""
+    """Return the original handlers that `encode` wrote to `text`; an empty dict if `text` is anything else."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeError):
@@ -71,8 +72,8 @@ def decode(text: str) -> dict[str, Any]:
 def _handlers(
     containers: list[dict[str, Any]],
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any], str, tuple[int, int]]]:
-    """Yield each probe and HTTP hook: its container, the handler, its path on the proxy, and its timeout and period in
-    seconds."""
+    """Yield a tuple for each probe and HTTP hook: its container, its handler, its path on the proxy, and (timeout,
+    period) in seconds."""
     for container in containers:
         name = container.get("name")
         for field, word in _PROBES.items():
@@ -90,7 +91,9 @@ def _handlers(
 def _check(
     kind: str, handler: dict[str, Any], container: dict[str, Any], *, own: int, ipv6: bool
 ) -> HttpCheck | TcpCheck | GrpcCheck | None:
-    """Return the check that the proxy makes for a handler; None if the handler is not rewritten."""
+    """Return the check that the proxy makes instead of a handler of the given `kind` (httpGet, tcpSocket or grpc).
+    `own` is the proxy's port for these checks. Return None if the handler must not be rewritten: it is for
+    another host or for a port of the proxy, or its port is unknown."""
     number = _port(handler.get("port"), container)
     # A probe of another host is not redirected to the proxy, and the proxy's own ports need no check of the
     # application.

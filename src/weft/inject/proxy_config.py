@@ -44,7 +44,7 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(text: str) -> tuple[ProxyConfig, list[str], list[str]]:
-    """Return the configuration, its errors, and its warnings."""
+    """Parse the annotation's `text`. Return the configuration, the errors, and the warnings."""
     try:
         composed = compose(text, most_nodes=_MOST_NODES)
     except YamlError as error:

@@ -19,7 +19,7 @@ _MOST_MESSAGE = 32_768
 
 
 class BadReview(Exception):
-    """The body is not a valid AdmissionReview; its sender is not a working API server."""
+    """The body is not a valid AdmissionReview, so the sender is not the API server, or not a working one."""
 
 
 class ReviewedKind(msgspec.Struct, frozen=True):

@@ -1,8 +1,8 @@
-"""The proxy of one pod, as far as its command line depends on the pod. The caller of the injector supplies the renderer
-that turns it into Envoy's arguments, so this package does not depend on Envoy.
+"""The proxy of one pod: the values from which its command line is built. The caller of the injector supplies the
+renderer that turns these values into Envoy's arguments, so this package does not depend on Envoy.
 
-A value that only kubelet can supply is written as a `variable`. `for_kubelet` turns it into Kubernetes' `$(NAME)` and
-escapes every other dollar sign.
+A value that only kubelet can supply is written as a `variable`. `for_kubelet` turns it into Kubernetes' `$(NAME)`
+and escapes every other dollar sign.
 """
 
 from __future__ import annotations

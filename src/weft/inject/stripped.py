@@ -38,7 +38,8 @@ class Stripped(msgspec.Struct, frozen=True):
 
 
 def strip(pod: dict[str, Any]) -> Stripped:
-    """Return a copy of the pod without the injected parts, and these parts. The shape of `spec` is not checked here."""
+    """Return a copy of the pod without the injected parts, together with the removed parts that a new injection
+    needs. The shape of `spec` is not checked here."""
     pod = copied(pod)
     spec = pod["spec"]
     for holder, fields in ((pod["metadata"], ("labels", "annotations")), (spec, ("initContainers", "volumes"))):
@@ -68,7 +69,8 @@ def _status(text: Any) -> InjectionStatus | None:
 
 
 def _kept_overrides(text: Any) -> dict[str, dict[str, Any]]:
-    """Return the overrides in the annotation by container name; empty if the annotation cannot be parsed."""
+    """Return the pod's overrides of weft's containers, by container name, from `text`, the content of the annotation
+    that stores them; empty if it cannot be parsed."""
     try:
         document = msgspec.json.decode(text, type=dict[str, list[dict[str, Any]] | None]) if text else {}
     except (msgspec.DecodeError, UnicodeError, TypeError):

@@ -1,5 +1,5 @@
-"""Answers an AdmissionReview about one of the mesh's own objects: the object is parsed like one of any other source,
-and rejected with the messages of `weft validate`.
+"""Answers an AdmissionReview about one of the mesh's own objects. The object is parsed in the same way as an object
+from a file, and an invalid one is rejected with the messages of `weft validate`.
 
 An object that is already stored may be relabelled or deleted even if its spec is invalid.
 """

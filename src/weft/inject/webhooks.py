@@ -1,9 +1,9 @@
 """The selectors of one revision's MutatingWebhookConfiguration, as data: for which pods the API server calls the
 injector.
 
-They are the same as Istio's, and `install` writes them into the cluster. No pod is selected by the webhooks of two
-revisions. For a selected pod, the injector then decides (`decision.py`). A pod that no webhook selects is created
-even if the injector is down.
+The selectors are the same as Istio's, and `install` writes them into the cluster. No pod is selected by the webhooks
+of two revisions. For a selected pod, the injector then decides whether it gets a proxy (`decision.py`). A pod that
+no webhook selects is created even if the injector is down.
 """
 
 from __future__ import annotations

@@ -45,8 +45,9 @@ def inject_document(
     native_sidecars: bool = True,
     sleep_hooks: bool = True,
 ) -> Result:
-    """Return the document with sidecars in all its workloads; any other object is returned unchanged. Raises
-    InjectionRefused."""
+    """Return the document with a sidecar in the pod template of each of its workloads; other objects stay unchanged.
+    `namespace` is used for objects that name none. `native_sidecars` and `sleep_hooks`: whether the cluster
+    supports native sidecars and lifecycle hooks that sleep. Raises InjectionRefused."""
     result = copied(document)
     notes: list[str] = []
     changed = False
