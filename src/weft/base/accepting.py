@@ -19,9 +19,9 @@ Enter = Callable[[socket.socket, str, int], Coroutine[None, None, None]]
 
 class Acceptor:
     def __init__(self, listening: socket.socket, has_room: Callable[[str], bool], enter: Enter, *, name: str) -> None:
-        """`has_room(host)` returns whether one more connection from this host is allowed. `enter` gets a connection
-        with its peer's host and port, and must close it. `enter` is called immediately; the coroutine that it
-        returns runs as a task."""
+        """`has_room(host)` returns whether one more connection from this host is allowed. `enter(connection, host,
+        port)` is called for each accepted connection, with the peer's host and port. The coroutine that it
+        returns runs as a task and must close the connection. `name` is the name of the accepting task."""
         self._listening, self._has_room, self._enter = listening, has_room, enter
         self.entering: dict[asyncio.Task[None], str] = {}  # by task: the peer's host
         self._accepting = asyncio.create_task(self._accept(), name=name)

@@ -92,8 +92,9 @@ class HttpSite:
         return hosts.total() < MOST_CONNECTIONS or self._make_room(hosts)
 
     def _make_room(self, hosts: Counter[str]) -> bool:
-        """Close the longest idle connection of the host that has the most connections, if possible one that has no
-        unsent response. Return whether there was one."""
+        """Make room for one more connection: close the longest idle connection of the host that has the most
+        connections. Connections without unsent data are preferred. Return whether a connection was closed.
+        `hosts` counts the connections of each host."""
         server = self._runner.server
         (greediest, number), *_ = hosts.most_common(1)
         if server is None or number < 2:

@@ -37,7 +37,8 @@ class Searched(msgspec.Struct, frozen=True):
 
 
 def search(places: Iterable[tuple[str, bytes]]) -> Searched:
-    """Return the keys in `places`, and the number of places. Each place is a name and its bytes."""
+    """Search `places` for private keys; each place is a name and its bytes. Return the kinds of keys by place, and
+    the number of places."""
     count, keys = 0, []
     for name, data in places:
         count += 1
@@ -62,7 +63,8 @@ def files_below(*roots: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def started_with(pids: Iterable[int]) -> Iterator[tuple[str, bytes]]:
-    """Yield the command lines and environments of processes. Processes that have ended are skipped."""
+    """Yield (name, bytes) of the command line and of the environment of each process. Processes that have ended are
+    skipped."""
     for pid in pids:
         for part in ("cmdline", "environ"):
             try:
@@ -79,8 +81,8 @@ def _bytes(pattern: str) -> bytes:
 
 
 def _encoded(header: str) -> bytes:
-    """Return the regular expression that finds a PEM header in base64. The last characters are left out, because
-    they also encode the byte after the header."""
+    """Return a regular expression for the base64 encoding of the PEM header `header`. The last characters of the
+    encoding are left out, because they also encode the byte after the header."""
     return re.escape(base64.b64encode(header.encode())[: len(header) * 4 // 3])
 
 

@@ -1,6 +1,6 @@
-"""An event loop whose outgoing TLS connections need little memory. It affects connections that a library opens with
-the loop's `create_connection`, such as the dozens of watches of a Kubernetes API server. `tls_transport.py`
-explains why."""
+"""An event loop whose outgoing TLS connections need little memory. The loop affects connections that a library opens
+with the loop's `create_connection`, such as the dozens of watches of a Kubernetes API server. `tls_transport.py`
+explains how the memory is saved."""
 
 from __future__ import annotations
 

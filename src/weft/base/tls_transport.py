@@ -232,8 +232,8 @@ class _TlsLayer(asyncio.BufferedProtocol):
     # Encryption and decryption
 
     def _continue(self) -> None:
-        """Go on after a pause. An exception of the protocol ends the connection, as one in a callback of the TCP
-        connection does."""
+        """Continue reading after a pause. If the protocol raises an exception, the connection is aborted; asyncio
+        does the same if a callback of a TCP connection raises one."""
         try:
             self._advance()
         except Exception as error:  # noqa: BLE001 - a defect of a protocol costs its connection

@@ -1,5 +1,5 @@
-"""The authority's admin socket, in its directory: `weft ca rotate` uses it to reach the process that signs. Only
-root or the socket's owner can open it.
+"""The authority's admin socket, a file in the authority's directory. `weft ca rotate` connects to it to send
+requests to the process that signs. Only root or the socket's owner can open it.
 
 The request is one JSON object. The response is lines of JSON: a status for each phase until a rotation has ended, or
 an error.

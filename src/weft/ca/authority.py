@@ -107,8 +107,8 @@ class Authority:
     def share(
         cls, state: State, keep: Keep, terms: Terms | None = None, *, clock: Callable[[], float] = time.time
     ) -> Authority:
-        """Return an authority with a self-made root with which other processes sign too; `keep` stores the state
-        that all of them share. Raises AuthorityError."""
+        """Return an authority whose root was created by weft and is shared: other processes sign with it too.
+        `state` is the current state that all of them share; `keep` stores a new one. Raises AuthorityError."""
         terms = terms or Terms()
         _check_trust_domain(state.trust_domain)
         shared = SharedRoot(state, keep, skew=terms.skew, root_lifetime=terms.root_lifetime)
@@ -120,8 +120,8 @@ class Authority:
             self._tell()
 
     def lead(self) -> None:
-        """Make this process the one that advances rotations, among the processes that share a root, until `follow`
-        is called."""
+        """If the root is shared by several processes, make this process the one that advances rotations, until
+        `follow` is called."""
         if isinstance(self._keeper, SharedRoot):
             self._keeper.lead(self._clock())
 
@@ -163,9 +163,9 @@ class Authority:
         return msgspec.structs.replace(issued, chain=(certificate_pem(leaf), *self._keeper.signing.chain))
 
     def sign_server(self, public_key: PublicKey, names: tuple[str, ...], lifetime: timedelta | None = None) -> Issued:
-        """Return a certificate for the control plane's own TLS server with these DNS names and addresses. It does
-        not delay a rotation: the server requests a new certificate when the signer changes. Raises
-        AuthorityError."""
+        """Return a certificate for the control plane's own TLS server with the DNS names and addresses in `names`. A
+        rotation does not wait for such a certificate to expire, because the server requests a new one when the
+        signer changes. Raises AuthorityError."""
         self.tick()
         issued = self._times(self._life(lifetime))
         leaf = make_server(self._keeper.signing, public_key, names, _validity(issued))
@@ -199,8 +199,8 @@ class Authority:
         return self.status()
 
     def tick(self) -> bool:
-        """Do what is due: enter the next phase of a rotation, or load changed files. Return whether anything
-        changed."""
+        """Do what is due now: enter the next phase of a rotation, or load the changed files of a plugged-in CA.
+        Return whether the bundle or the signer changed."""
         changed = self._keeper.tick(self._clock())
         if changed:
             self._tell()
@@ -234,7 +234,7 @@ class Authority:
         return msgspec.structs.replace(status, issued=self.issued, refused=dict(self.refused))
 
     def close(self) -> None:
-        """Release the directory for another process."""
+        """Release the authority's directory, so that another process can open it."""
         self._keeper.close(self._clock())
 
     def _life(self, wanted: timedelta | None) -> timedelta:
@@ -244,7 +244,9 @@ class Authority:
         return min(life, self.terms.longest)
 
     def _times(self, life: timedelta) -> Issued:
-        """Return the validity of a certificate that is issued now; it never ends after the signer's."""
+        """Return an `Issued` without a chain, with the validity of a certificate that is issued now for `life`. The
+        validity never ends after that of the signer's certificate. Raises AuthorityError if the signer has
+        expired."""
         now, signer = self._clock(), self._keeper.signing.certificate
         if now >= signer.not_valid_after_utc.timestamp():
             raise AuthorityError(
@@ -261,8 +263,8 @@ class Authority:
         )
 
     def _tell_of_ends(self) -> None:
-        """Log each signing certificate that has expired or expires soon, once. Certificates are parsed only every 30
-        seconds."""
+        """Log each signing certificate that has expired or expires soon, once. The certificates are checked only
+        every 30 seconds, because they must be parsed for that."""
         now = self._clock()
         if not self._looked <= now < self._looked + _LOOK_SECONDS:
             self._looked = now

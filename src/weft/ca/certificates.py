@@ -93,7 +93,8 @@ def make_leaf(signing: Signing, public_key: PublicKey, uri: str, validity: Valid
 def make_server(
     signing: Signing, public_key: PublicKey, names: tuple[str, ...], validity: Validity
 ) -> x509.Certificate:
-    """Return a certificate for a TLS server with DNS names or addresses. It does not contain a workload identity."""
+    """Return a certificate for a TLS server with the DNS names or addresses in `names`. It does not contain a
+    workload identity."""
     return _sign_leaf(
         signing, public_key, [_general_name(name) for name in names], [ExtendedKeyUsageOID.SERVER_AUTH], validity
     )

@@ -1,4 +1,4 @@
-"""Loads a plugged-in CA from files with Istio's names.
+"""Loads a CA that the operator supplies (plugs in) as files with Istio's names.
 
 Input: a directory with these files. Output: the signing CA and the roots to trust.
 
@@ -43,8 +43,8 @@ class Plugged(msgspec.Struct, frozen=True):
 
 
 class PluggedIn:
-    """A plugged-in CA that watches its files: a valid new set replaces the old one at once; an invalid one is logged
-    and not used."""
+    """A plugged-in CA that watches its files. If the files change and are valid together, they are used at once. If
+    the changed files are invalid, that is logged, and the old ones stay in use."""
 
     due_at = None
 
@@ -147,8 +147,8 @@ def read_plugged(directory: Path, now: float) -> Plugged:
 def _climb(
     signer: x509.Certificate, offered: list[x509.Certificate], roots: list[x509.Certificate], directory: Path
 ) -> tuple[list[x509.Certificate], x509.Certificate]:
-    """Return the chain from the signing CA up to a trusted root, and that root. The chain follows the signatures,
-    not the order in the files."""
+    """Return the certificates from the signing CA up to a trusted root, and that root. `offered` are the
+    certificates from which the chain is built; it follows their signatures, not the order in the files."""
     chain = [signer]
     while len(chain) <= _LONGEST_CHAIN:
         top = chain[-1]

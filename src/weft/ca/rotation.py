@@ -69,8 +69,9 @@ def announce(state: State, root: Root, now: float, propagation: float) -> State:
 
 
 def resume(state: State, now: float) -> State:
-    """Return the state with the switch to the announced root postponed by the time since `seen_at`, in which no
-    process served that root and no proxy could get it. In other phases, return `state` unchanged."""
+    """Return the state in which the switch to the announced root is postponed by the time since `seen_at`. In that
+    time no process served the announced root, so no proxy could get it. If no root is announced, return `state`
+    unchanged."""
     if state.phase is not RotationPhase.ANNOUNCED:
         return state
     pause = max(0.0, now - state.seen_at)
@@ -78,7 +79,8 @@ def resume(state: State, now: float) -> State:
 
 
 def switch(state: State, now: float, skew: float) -> State:
-    """Return the state in which the announced root signs and the previous root's key is discarded."""
+    """Return the state in which the announced root signs and the key of the old root is discarded. The old root
+    stays trusted until its certificates have expired; `skew` seconds are added, by which clocks may differ."""
     if state.next is None:
         raise ValueError("no root has been announced")
     return msgspec.structs.replace(
@@ -94,7 +96,8 @@ def switch(state: State, now: float, skew: float) -> State:
 
 
 def step(state: State, now: float, skew: float) -> State:
-    """Return the state of the next phase if that phase is due, else `state`. Advances by one phase at most."""
+    """Return the state of the next phase if that phase is due at `now`, else `state`. Advances by one phase at most.
+    `skew`: by how many seconds clocks may differ."""
     if state.phase is RotationPhase.ANNOUNCED and now >= state.switch_at:
         return switch(state, now, skew)
     if state.phase is RotationPhase.FADING and now >= state.drop_at:

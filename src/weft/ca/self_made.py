@@ -50,7 +50,8 @@ class SelfMade:
     def restore(
         cls, trust_domain: str, store: Store, state: State, now: float, *, skew: timedelta, root_lifetime: timedelta
     ) -> SelfMade:
-        """Return the stored root of `trust_domain`, with its rotation resumed. Raises AuthorityError."""
+        """Return the root of `trust_domain` whose stored state is `state`, and resume its rotation. Raises
+        AuthorityError if the state is for another trust domain or the root has expired."""
         if state.trust_domain != trust_domain:
             raise AuthorityError(
                 f"the root in this file is for the trust domain {state.trust_domain!a}, not {trust_domain!a}",
@@ -78,8 +79,8 @@ class SelfMade:
         return self.state.bundle()
 
     def note(self, expires: float, lifetime: float) -> None:
-        """Record the expiry of an issued certificate. The time on disk is ahead by a quarter of the certificate's
-        lifetime, so that few writes are needed."""
+        """Record that an issued certificate expires at `expires`. The time on disk is set a quarter of the
+        certificate's `lifetime` later, so that the next certificates need no new write."""
         self._issued_until = max(self._issued_until, expires)
         if expires > self.state.issued_until:
             ahead = msgspec.structs.replace(self.state, issued_until=expires + lifetime / 4)

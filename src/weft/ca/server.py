@@ -55,8 +55,8 @@ class CaServer:
         names: tuple[str, ...] = (),
         host_of: Callable[[str], str] | None = None,
     ) -> None:
-        """`names`: additional names for the server's own certificate. `host_of`: a function from a gRPC peer string
-        to the client's host, for a server behind a proxy; by default, the host in the peer string."""
+        """`names`: additional names for the server's own certificate. `host_of`: a function that returns the
+        client's host for a gRPC peer string, needed behind a proxy; None: the host in the peer string is used."""
         self._service = service
         self._names = names
         self._host_of = host_of or _host
@@ -65,9 +65,9 @@ class CaServer:
         self._watchers: Counter[str] = Counter()  # by host
 
     async def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
-        """Serve on `address` and return it with the actual port. On `host:port` always with TLS: with `credentials`,
-        or with a certificate of the authority itself. On `unix:/path` only for the owner of the file. Raises
-        AuthorityError."""
+        """Serve on `address`, and return it with the actual port. A server on `host:port` always uses TLS:
+        `credentials`, or, if these are None, a certificate of the authority itself. A server on `unix:/path` uses
+        no TLS; only the owner of the file can connect. Raises AuthorityError."""
         server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers(self.handlers())
         try:
@@ -176,12 +176,13 @@ async def _refuse(context: Context, refused: SigningRefused) -> bytes:
 
 
 def _host(peer: str) -> str:
-    """Return `ipv4:10.0.0.1:40000` without the port. Empty for Unix sockets: all of these count as one host."""
+    """Return the host of a gRPC peer string such as `ipv4:10.0.0.1:40000`: the string without the port. Return ""
+    for Unix sockets: all their clients count as one host."""
     return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else ""
 
 
 def _token(context: Context) -> str:
-    """Return the bearer token of a call, or "" if there is none or more than one, which would be ambiguous."""
+    """Return the bearer token of a call; "" if the call has none, or has several, which would be ambiguous."""
     metadata: Any = context.invocation_metadata() or ()
     values = [value for name, value in metadata if name == "authorization" and isinstance(value, str)]
     tokens = [value[len(_BEARER) :].strip() for value in values if value[: len(_BEARER)].lower() == _BEARER]

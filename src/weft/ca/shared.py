@@ -1,8 +1,9 @@
 """A root that weft created and with which several processes sign. Its state is in a store that all of them watch.
 
-Each process adopts the stored state whenever the state changes; the leader advances rotations. Rule: a decision is a
-request to store a new state. The decision takes effect in every process when that process adopts the stored state.
-The store rejects a request that is based on an old state, and the request is tried again.
+Each process adopts the stored state whenever the state changes; one process, the leader, advances rotations. Rule: a
+process that decides something requests to store a new state. The decision takes effect in every process when that
+process adopts the stored state. The store rejects a request that is based on an old state, and the request is tried
+again.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class SharedRoot:
         return (before.signer, before.bundle()) != (state.signer, state.bundle())
 
     def note(self, expires: float, lifetime: float) -> None:
-        """Record the expiry of an issued certificate. The stored time is ahead by a quarter of the certificate's
-        lifetime, so that few writes are needed."""
+        """Record that an issued certificate expires at `expires`. The stored time is set a quarter of the
+        certificate's `lifetime` later, so that the next certificates need no new write."""
         self._longest = max(self._longest, lifetime)
         if expires > self._issued_until:
             self._issued_until = expires + lifetime / 4
@@ -99,11 +100,12 @@ class SharedRoot:
         return False
 
     def rotate(self, now: float, propagation: float) -> None:
-        """Request to store a new, announced root, which signs after `propagation` seconds. Raises AuthorityError."""
+        """Create a new root, and request to store it as announced; it signs after `propagation` seconds. Raises
+        AuthorityError."""
         self._ask(begin_rotation(self.state, now, propagation, self._root_lifetime))
 
     def switch(self, now: float) -> None:
-        """Request that the announced root sign from now on. Raises AuthorityError."""
+        """Request to store a state in which the announced root signs from now on. Raises AuthorityError."""
         require_announced(self.state)
         until = max(self._issued_until, now + _LATE + self._longest)
         self._ask(rotation.switch(msgspec.structs.replace(self.state, issued_until=until), now, self._skew))

@@ -59,7 +59,8 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
 
     @property
     def next_step(self) -> str:
-        """The current phase and the next step of a rotation, as text."""
+        """A sentence for the user: how many roots are trusted, which of them signs, and when the next phase of a
+        rotation begins; or that the signing certificate has expired."""
         signer = self.certificates[0] if self.certificates else None
         if signer is not None and signer.expires <= datetime.now(UTC):
             return "the signing certificate has expired, and the CA cannot sign until it is replaced"
@@ -106,7 +107,8 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
         return tuple(problems)
 
     def _what_signs(self) -> Iterator[CertificateFacts]:
-        """Yield the certificates from the signing one up to its root. Other trusted roots may expire without harm."""
+        """Yield the signing certificate and the certificates above it, up to its root. Other trusted roots are left
+        out, because they may expire without harm."""
         for certificate in self.certificates:
             yield certificate
             if certificate.is_root:

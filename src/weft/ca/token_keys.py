@@ -54,7 +54,8 @@ def read_token_keys(path: Path) -> tuple[TokenKey, ...]:
 
 
 def token_key(key: Any, key_id: str | None = None) -> TokenKey:
-    """Return `key` with the algorithms that it may verify. Raises ValueError for a kind of key that is not allowed."""
+    """Return `key` as a TokenKey, with the algorithms that it may verify. `key_id`: the key's `kid`, or None if it
+    has none. Raises ValueError for a kind of key that is not allowed."""
     if isinstance(key, rsa.RSAPublicKey):
         if key.key_size < _SMALLEST_RSA:
             raise ValueError(f"an RSA key of {key.key_size} bits is too weak; the minimum is {_SMALLEST_RSA}")

@@ -53,5 +53,5 @@ class TokenRefused(Exception):
 
 class TokenChecker(Protocol):
     async def check(self, token: str) -> Caller:
-        """Return the caller that `token` identifies. Raises TokenRefused; CaUnavailable (`signer.py`) if a remote check
-        does not answer."""
+        """Return the caller that `token` identifies. Raises TokenRefused if the token is rejected, and CaUnavailable
+        (`signer.py`) if the check needs another server that does not answer."""

@@ -20,13 +20,13 @@ def split_probability(hits: int, total: int, share: float) -> float:
 
 
 def change_point(answers: Iterable[tuple[float, bool]], *, before: float, after: float) -> tuple[float, float] | None:
-    """Return when the share of hits changed from `before` to `after`: the likeliest moment of the change, and the
-    moment at which the change was certain. None if the share did not change. `answers` yields (moment, whether it
-    was a hit).
+    """Find the change of the share of hits from `before` to `after` in a stream of responses. Return the likeliest
+    moment of the change, and the moment at which the change was certain; None if the share did not change.
+    `answers` yields, for each response, its moment and whether it was a hit.
 
-    The method is Page's CUSUM: a sum of log likelihood ratios that never falls below zero. The change began where the
-    sum last rose from zero. It is certain at a sum of ln(10⁶): the responses are then a million times likelier with the
-    new share than with the old one.
+    The method is Page's CUSUM: a sum of log likelihood ratios that never falls below zero. The change began where
+    the sum last rose from zero. It is certain at a sum of ln(10⁶): the responses are then a million times likelier
+    with the new share than with the old one.
     """
     certain = math.log(1e6)
     evidence, begun = 0.0, 0.0

@@ -187,7 +187,7 @@ class MeshProcess:
 
 
 def until(answers: Iterator[ShopAnswer], begun: float, *, seconds: float) -> Iterator[ShopAnswer]:
-    """Yield the responses that arrive within `seconds` after the moment `begun`."""
+    """Yield the responses from `answers` that arrive within `seconds` after the moment `begun`."""
     for answer in answers:
         if answer.at > begun + seconds:
             return

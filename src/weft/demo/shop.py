@@ -64,8 +64,8 @@ def remove_outsider(directory: Path) -> None:
 
 
 def things_to_try(directory: Path, victim: int) -> list[tuple[str, list[str]]]:
-    """Return the edits worth trying, as (what happens, the commands). `victim` is the PID of a pod to kill; 0 if there
-    is none yet."""
+    """Return the things that a user may try, each as a title and the shell commands for it. `directory` is the
+    user's copy of the shop. `victim` is the PID of a pod to kill; 0 if there is none yet."""
     place = _short(directory)
     return [
         ("Move payments from 90/10 to 50/50:", [f"sed -i 's/weight: .*/weight: 50/' {place / 'payments.yaml'}"]),

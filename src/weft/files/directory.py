@@ -4,9 +4,9 @@ no I/O: `watch.py` reads the files and waits for events.
 Rules: an invalid document never removes a valid object. An object is deleted only when the file that contained it no
 longer does, and even then in two steps, `apply` and `settle`. So a half-written file, or an object that moves from
 one file to another, deletes nothing. If several files contain the same object, the version in the file with the
-first path is used. But a version that would be rejected is skipped if another would be accepted, unless the valid
-version in use came from the same file. The `reader` decides whether a version is valid and knows which one is in
-use.
+first path is used. Versions that would be rejected are skipped if another one would be accepted. But the version in
+the file from which the valid version in use came is never skipped. The `reader` decides whether a version is valid
+and knows which version is in use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A file that exists but cannot be read. The objects read from it before stay."""
+    """A file that exists but cannot be read. The objects that were read from the file before stay in the mesh."""
 
     problem: Problem
 
@@ -47,13 +47,14 @@ class DocumentReader(Protocol):
     def read(self, document: Document) -> Parsed: ...
 
     def good_file(self, key: ObjectKey) -> str:
-        """Return the file of the valid version of an object that is in use; "" if there is none."""
+        """Return the file from which the version of an object that is in use was read; "" if no valid version is in
+        use."""
 
 
 class Directory:
     def __init__(self, root: str = "", shown: str = "", reader: DocumentReader | None = None) -> None:
-        """Paths are relative to `root`, an absolute directory, which messages show as `shown`. Without a `reader`,
-        no version is in use, and validity is decided as in a mesh with the default domain."""
+        """`root` is the absolute directory to which all paths are relative; messages show it as `shown`. Without a
+        `reader`, no version is in use, and validity is decided as in a mesh with the default domain."""
         self._root, self._shown = root, shown
         self._reader = reader or _Unserved()
         self._files: dict[str, _File] = {}
@@ -90,7 +91,7 @@ class Directory:
         return list(self._compare(touched))
 
     def settle(self, keys: Iterable[ObjectKey]) -> list[Change]:
-        """Delete the objects of `keys` that are still in no file, and return their deletions."""
+        """Delete those objects of `keys` that are still in no file. Return a change for each deleted object."""
         deleted = sorted(self._leaving.intersection(keys))
         self._leaving.difference_update(deleted)
         for key in deleted:
@@ -176,7 +177,8 @@ class Directory:
             )
 
     def _refusals(self, document: Document) -> tuple[Problem, ...]:
-        """Return why an object that is in several files would be rejected; empty if it would be accepted."""
+        """Return the errors for which this version of an object would be rejected; empty if it would be accepted.
+        Used for objects that several files contain."""
         cache = self._errors.setdefault(document.key, {})
         judged, errors = cache.get(document.file, (None, ()))
         if judged is not document:

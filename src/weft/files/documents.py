@@ -115,8 +115,8 @@ class _Reading:
         self._objects(composed)
 
     def _guess(self, text: str, line: int) -> None:
-        """Guess the object of a document that cannot be parsed from its text, if it is a policy that restricts
-        access: such a policy with a missing bracket must still deny access."""
+        """If a document cannot be parsed, guess from its text which object it is, and record the object if it is a
+        policy that restricts access. Reason: such a policy with a missing bracket must still deny access."""
         fields = dict(reversed(_WRITTEN.findall(text)))  # the first match of each field
         kind, name = fields.get("kind", ""), fields.get("name", "")
         if not name or kind not in KINDS or KINDS[kind].closed is None:
@@ -216,8 +216,8 @@ def _split(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _expand(composed: Composed) -> Iterator[tuple[Any, Mapping[Path, int], int]]:
-    """Yield the objects of a document, each with its lines and its first line: the document itself, or the items of
-    a `List`."""
+    """Yield a tuple for each object of a document: the object, the line numbers of its fields, and its first line.
+    The objects are the document itself, or the items of a `List`."""
     value = composed.value
     listing = isinstance(value, Mapping) and str(value.get("kind", "")).endswith("List")
     if not listing or not isinstance(value.get("items"), list):

@@ -64,7 +64,8 @@ def look(root: str, shown: str) -> DirectoryScan:
 
 
 def read(root: str, path: str, shown: str) -> Content:
-    """Return a file's content; None if the file was deleted since the scan, Unreadable if it cannot be read."""
+    """Return the content of the file `path` below the directory `root`, which messages show as `shown`. Return None
+    if the file was deleted since the scan, Unreadable if it cannot be read."""
     whole = f"{root}/{path}"
     try:
         with open(whole, "rb", opener=_without_waiting) as file:

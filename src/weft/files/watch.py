@@ -49,7 +49,8 @@ async def watch(
     directory: str | Path, *, reader: DocumentReader | None = None, settle: float = SETTLE
 ) -> AsyncGenerator[FileBatch, None]:
     """Yield batches of changes until the iterator is closed. The caller must pass each batch to `reader` before it
-    requests the next one. Raises DirectoryMissing, only at the start."""
+    requests the next one. `settle`: seconds for which an object must be in no file before it is deleted. Raises
+    DirectoryMissing, only at the start."""
     if not Path(directory).is_dir():
         raise DirectoryMissing(str(directory))
     watcher = _Watcher(directory, reader, settle)
@@ -152,7 +153,8 @@ class _Watcher:
         return FileBatch(tuple(changes), (*away, *scan.problems_of(self._seen), *self._directory.problems()))
 
     def _moved(self) -> bool:
-        """Return whether the path is now another directory than the watched one, or does not exist."""
+        """Return whether the directory's path no longer leads to the watched directory: another one is there now, or
+        none."""
         try:
             status = Path(self._root).stat()
         except OSError:

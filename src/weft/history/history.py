@@ -30,7 +30,7 @@ GATHERED = 60.0  # seconds within which endpoint changes are one moment
 
 
 class Forgotten(Exception):
-    """The requested moment was never recorded, or was dropped since."""
+    """The requested moment is not recorded: it never was, or it has been dropped from the history since."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(what)
@@ -62,7 +62,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class _Record:
-    """A moment to which edits may still be added."""
+    """A moment under construction: edits may still be added to it."""
 
     def __init__(self, number: int, at: float, *, of_endpoints: bool) -> None:
         self.number, self.at, self.of_endpoints = number, at, of_endpoints
@@ -91,8 +91,8 @@ class History:
         digest: Callable[[], str] = str,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`settings` are used for a mesh that has no settings object. `digest` returns the digest of all current
-        objects."""
+        """`mesh` is the running mesh. `settings` are used for a past mesh that has no settings object. `digest`
+        returns the digest of all current objects."""
         self._mesh = mesh
         self._digest = digest
         self._first = ""  # the digest before the first recorded moment
@@ -126,9 +126,9 @@ class History:
         return None
 
     def restore(self, begun: float, moments: Iterable[Moment], first: str) -> None:
-        """Add the moments of earlier runs of the control plane, oldest first. `first` is the digest of all objects
-        before these moments. The endpoints at that time are not recorded; the current endpoints are used for
-        these moments."""
+        """Add the moments of earlier runs of the control plane, oldest first. `begun` is when the first of these
+        runs started. `first` is the digest of all objects before these moments. Endpoints of earlier runs are not
+        recorded, so the current endpoints are used for these moments."""
         earlier = 0 < begun < self._begun
         self._begun, self._first = begun, first
         for moment in moments:
@@ -162,7 +162,8 @@ class History:
 
     @property
     def oldest(self) -> int:
-        """The number before the first recorded moment: the oldest state that can be reconstructed."""
+        """The number of the oldest state that can be reconstructed: the state before the first recorded moment,
+        whose number is one less than that moment's."""
         return self._records[0].number - 1 if self._records else self._number
 
     def number_at(self, at: float) -> int:
@@ -173,8 +174,9 @@ class History:
         return before[-1] if before else self.oldest
 
     def number(self, number: int) -> int:
-        """Check that a moment is recorded, and return its number. A negative number counts back from the end, and
-        skips moments that changed only endpoints: -1 is the moment before the last change. Raises Forgotten."""
+        """Return the number of the moment that `number` names, after checking that it is recorded. A negative number
+        counts changes back from the end and skips moments that changed only endpoints: -1 is the moment before
+        the last change. Raises Forgotten."""
         wanted = number
         if number < 0:
             numbers = [record.number for record in self._records if not record.of_endpoints]
@@ -248,8 +250,8 @@ class Past(msgspec.Struct, frozen=True):
         return mesh
 
     def backwards(self) -> Iterator[tuple[Moment, Mesh]]:
-        """Yield each moment, the newest first, with the mesh before it. It is the same mesh object each time, changed
-        in place."""
+        """Yield each moment, the newest first, with the mesh as it was before that moment. The mesh is the same
+        object each time, changed in place."""
         mesh, pods = mesh_of(self.objects, self.settings), self._pods()
         for moment in reversed(self.moments):
             _undo(mesh, moment)
@@ -286,8 +288,8 @@ def _undo(mesh: Mesh, moment: Moment) -> None:
 
 
 def _lend(pods: tuple[tuple[ObjectKey, Instance, bool], ...], mesh: Mesh) -> None:
-    """Add the current pods to a past mesh. A pod whose workload is an object is added only if that object exists in
-    `mesh`."""
+    """Add the current `pods` to a past mesh. Each of `pods` is a key, an Instance, and whether the pod's Workload is
+    among the current objects. If it is, the pod is added only if that Workload also exists in `mesh`."""
     for key, pod, has_object in pods:
         values = (pod,) if not has_object or mesh.get(_workload(pod)) else ()
         if mesh.get(key) != values:
@@ -299,7 +301,8 @@ def _workload(pod: Instance) -> ObjectKey:
 
 
 def _without_keys(values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Return the values without private keys, since a key may have been replaced because it leaked."""
+    """Return the values without private keys. The history must not keep a key: it may have been replaced because it
+    leaked."""
     if not any(isinstance(value, Credential) for value in values):
         return values
     return tuple(value.hidden() if isinstance(value, Credential) else value for value in values)

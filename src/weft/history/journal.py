@@ -33,7 +33,8 @@ LONGEST = 256 << 20  # the most bytes of a file that are read
 
 
 class Said(msgspec.Struct, frozen=True):
-    """The stored content of one object as JSON (`object_texts.py`), and its file and line."""
+    """The stored content of one object as JSON (`object_texts.py`), and the file and line from which the object was
+    read."""
 
     said: str
     file: str = ""
@@ -54,7 +55,7 @@ class SaidMoment(msgspec.Struct, frozen=True, tag="moment"):
 
 
 class Beginning(msgspec.Struct, frozen=True, tag="beginning"):
-    """The line of the journal with all objects when a control plane started."""
+    """A line of the journal with all objects that the mesh had when a control plane started."""
 
     at: float
     number: int  # number of the last moment before the start
@@ -80,9 +81,9 @@ class Journal:
         self._size, self._limit = 0, MOST_BYTES
 
     def begin(self, now: Mapping[ObjectKey, Said], at: float, digest: str) -> Restored:
-        """Return the moments of earlier runs, and start the journal of this run with the current objects `now`. If
-        objects changed while no control plane was running, the last moment returned has these changes. `add` may be
-        called only afterwards."""
+        """Return the moments of earlier runs, and start the journal of this run at the time `at` with the current
+        objects `now`, whose digest is `digest`. If objects changed while no control plane was running, the last
+        returned moment contains these changes. `add` may be called only after `begin`."""
         now = {key: _short(content) for key, content in now.items()}
         lines = _mended(self._read(), now, digest)
         before = _beginning(lines)
@@ -148,7 +149,8 @@ class Journal:
         return lines
 
     def _keep_aside(self, why: str) -> None:
-        """Rename the damaged file and log `why`, so that it can be inspected; only the last damaged file is kept."""
+        """Rename the damaged file, so that it can be inspected, and log `why` it is damaged. An earlier damaged file
+        is overwritten."""
         aside = self._path.with_name(DAMAGED)
         try:
             self._path.replace(aside)
@@ -206,8 +208,9 @@ def _short(content: Said) -> Said:
 
 def _mended(lines: list[Line | None], now: Mapping[ObjectKey, Said], digest: str) -> list[Line]:
     """Replace each gap of unreadable lines (None) by one moment with the changes that these lines must have
-    contained, as far as the lines before and after show them. `now` are the current objects, and `digest` is
-    their digest; if the last moment has the same digest, `now` is known to be the state after it."""
+    contained, as far as the lines before and after the gap show them. `now` are the current objects, and `digest`
+    is their digest. If the last moment has the same digest, `now` is known to be the state after that moment, and
+    shows lost changes too."""
     mended: list[Line] = []
     objects: dict[ObjectKey, Said | None] = {}
     whole = False  # whether `objects` contains all objects of the mesh
@@ -253,7 +256,7 @@ def _lost(
 
 
 def _digest(lines: list[Line]) -> str:
-    """Return the digest of all objects after the last moment; "" if there is no moment."""
+    """Return the digest of all objects after the last moment in `lines`; "" if there is no moment."""
     return next((line.digest for line in reversed(lines) if isinstance(line, SaidMoment)), "")
 
 
@@ -263,13 +266,13 @@ def _beginning(lines: list[Line]) -> Beginning | None:
 
 
 def _last(lines: list[Line]) -> int:
-    """Return the number of the last moment."""
+    """Return the number of the last moment in `lines`; 0 if there is none."""
     return max((line.number for line in lines), default=0)
 
 
 def _head(lines: list[Line], unknown: Mapping[ObjectKey, Said] = MappingProxyType({})) -> dict[ObjectKey, Said]:
-    """Return the objects after the last line. If the Beginning is lost, the journal is read as if it began with the
-    objects `unknown`."""
+    """Return the objects of the mesh after the last of `lines`. If the line with all objects at the start (a
+    Beginning) is lost, `unknown` are taken as the objects at the start."""
     state = dict(unknown) if _beginning(lines) is None else {}
     for line in lines:
         if isinstance(line, Beginning):

@@ -36,7 +36,7 @@ _NO_KEY = b"AAAA"
 
 class Content(msgspec.Struct, frozen=True):
     """The content of one object. `said` is the object as JSON, without the fields that its source and the API server
-    add."""
+    add. `number` is the object's digest."""
 
     said: bytes
     number: int  # digest of the content
@@ -84,7 +84,7 @@ class Contents:
         return {key: content.kept for key, content in self._contents.items()}
 
     def changes(self) -> tuple[SaidEdit, ...]:
-        """Return the objects whose content has changed since the last call."""
+        """Return an edit for each object whose content has changed since the last call."""
         touched = [(key, before, self._contents.get(key)) for key, before in self._before.items()]
         self._before.clear()
         return tuple(
@@ -115,8 +115,9 @@ def document_of(key: ObjectKey, kept: Said) -> Document | None:
 
 
 def content_of(document: Document) -> tuple[bytes, bytes]:
-    """Return the content that may be stored, and the whole content, of which only a digest may be stored. Never raises:
-    content that cannot be encoded is reduced to the kind and metadata of the object."""
+    """Return two encodings of the document's object: the content that may be stored, without secrets, and the whole
+    content, of which only a digest may be stored. Never raises: content that cannot be encoded is reduced to the
+    kind and metadata of the object."""
     key = document.key
     body = document.body
     given_metadata = body.get("metadata")
@@ -140,8 +141,8 @@ def content_of(document: Document) -> tuple[bytes, bytes]:
 
 
 def _without_secrets(rest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a Secret with all data replaced, except public certificates, with which past gateways can be
-    explained."""
+    """Return `rest`, the fields of a Secret, with all data replaced except public certificates. These are kept,
+    because `weft explain` needs them for past gateways."""
     fields: dict[str, Any] = {}
     for field, decode, encode in (("data", _decoded, b64encode), ("stringData", str.encode, bytes)):
         for name, value in rest[field].items() if isinstance(rest.get(field), Mapping) else ():

@@ -17,14 +17,16 @@ from weft.model.value import Admit, Value, as_it_is
 
 class Memory:
     def __init__(self, directory: Path, *, domain: str = "cluster.local", admit: Admit = as_it_is) -> None:
-        """`directory` must be accessible only to its owner. `admit` assigns addresses to past services that have none.
-        Raises JournalTaken if another process writes there."""
+        """`directory` contains the journal and must be accessible only to its owner. `domain` is the mesh's DNS
+        domain. `admit` assigns addresses to past services that have none. Raises JournalTaken if another process
+        writes to that journal."""
         self._lock = JournalLock(directory)
         self._journal = Journal(directory)
         self._domain, self._admit = domain, admit
 
     def begin(self, history: History, contents: Contents) -> None:
-        """Restore the moments of earlier runs. Must be called when the first objects are loaded."""
+        """Add the moments of earlier runs to `history`, and start the journal of this run with the current objects
+        `contents`. Must be called once, when the first objects are loaded."""
         contents.forget_changes()
         restored = self._journal.begin(contents.all_said(), history.begun, contents.digest())
         moments = [Moment(each.number, each.at, tuple(self._edits(each)), each.digest) for each in restored.moments]
