@@ -152,7 +152,8 @@ class _Cluster(NamedTuple):
 def _of_running(
     written: _Written, mesh: str | None, cluster: _Cluster, *, everywhere: bool, namespace: str
 ) -> tuple[Examined, str]:
-    """Return the findings in a running mesh or a cluster, and the name of that mesh."""
+    """Return the findings in a running mesh or a cluster with the files `written` applied, and a name for the mesh
+    or cluster. `everywhere` and `namespace` limit the findings as the flags -A and -n do."""
     from weft.cli.reach.connect import reach
     from weft.cli.reach.local import LocalReach
 
@@ -180,7 +181,8 @@ class _Written(NamedTuple):
 
 
 def _written(given: list[Path], mesh_config: Path | None = None) -> _Written:
-    """Read all given files and directories as one mesh. `mesh_config` replaces the MeshConfig among them."""
+    """Read all given files and directories as one mesh. The MeshConfig in the file `mesh_config`, if it is given,
+    replaces the MeshConfig of the mesh."""
     from weft.cli.read.mesh_files import meshes_in
 
     documents: list[Document] = []
@@ -197,7 +199,8 @@ def _written(given: list[Path], mesh_config: Path | None = None) -> _Written:
 
 
 def _settings_of(file: Path) -> Document:
-    """Return the ConfigMap that would contain the MeshConfig in `file`: a MeshConfig alone is not an object."""
+    """Return the MeshConfig in `file` as a document: wrapped in the ConfigMap that contains it in a mesh, because a
+    MeshConfig by itself is not an object."""
     import json
 
     from weft.api.mesh_config import NAME
@@ -226,7 +229,8 @@ def _of_files(written: _Written, namespace: str) -> Examined:
 
 
 def _of_directory(directory: Path, over: _Written, namespace: str) -> Examined:
-    """Return the findings in the directory that a `weft control` serves, with the files `over` applied."""
+    """Return the findings in `directory`, which a `weft control` serves, with the files `over` applied. With
+    `namespace`, return only the findings in that namespace."""
     from weft.cli.read.mesh_files import FileAdmission
     from weft.inspect.rehearse.examination import examine
 
@@ -236,8 +240,9 @@ def _of_directory(directory: Path, over: _Written, namespace: str) -> Examined:
 
 
 def _of_mesh(name: str, over: _Written, namespace: str) -> Examined:
-    """Return the findings in the directory of a mesh, with the files `over` applied. Without such files, the problems
-    that the running mesh reports are added."""
+    """Return the findings in the directory of the mesh `name`, with the files `over` applied. If `over` is empty,
+    the problems that the running mesh reports are added. With `namespace`, return only the findings in that
+    namespace."""
     from weft.cli.read.mesh_files import FileAdmission
     from weft.inspect.rehearse.examination import examine
     from weft.local.client import fetch_problems, fetch_status
@@ -271,7 +276,9 @@ def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace
 
 
 def _of_machine(documents: list[Document]) -> Iterator[Problem]:
-    """Yield the problems of programs and certificate files that a mesh on this machine would need."""
+    """Yield problems with this machine's files: a Workload's program that cannot be started, or a DestinationRule's
+    certificate file that cannot be read. Yield none if there is no Workload, because the mesh then runs
+    elsewhere."""
     from weft.api.parse import parse
     from weft.cli.read import certificate_files, programs
     from weft.model.workload import Workload
@@ -316,8 +323,8 @@ def _suppression(text: str) -> tuple[str, str]:
 
 
 def _is_about(problem: Problem, code: str, name: str) -> bool:
-    """Return whether the suppression CODE=OBJECT matches a problem. Objects may be named as in istioctl, `Kind
-    name.namespace`, or as in weft, `Kind namespace/name`."""
+    """Return whether the suppression `code`=`name` matches a problem. `name` may contain wildcards, and names
+    objects as istioctl does, `Kind name.namespace`, or as weft does, `Kind namespace/name`."""
     from fnmatch import fnmatchcase
 
     shown = problem.where.object

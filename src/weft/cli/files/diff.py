@@ -1,5 +1,6 @@
-"""`weft diff`: shows the effect of a change before it is applied, or between two moments of the history: which objects,
-which proxies, which of their resources, and which requests have another result."""
+"""`weft diff`: shows the effect of a change, either before the change is applied, or between two moments of the
+history. It shows which objects, which proxies and which of the proxies' resources differ, and which requests have
+another result."""
 
 from __future__ import annotations
 
@@ -139,8 +140,9 @@ def _change(files: Sequence[Path], against: Path | None, mesh: str | None, place
 
 
 def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
-    """Return a name for the compared moments, and the difference between them. The control plane computes it, because
-    it has both meshes."""
+    """Return a name for the two compared moments, and the difference between the meshes at these moments. The
+    control plane computes the difference, because only it has both meshes. `place` are the flags that name a
+    cluster."""
     import msgspec
 
     from weft.cli.reach.connect import answered
@@ -160,7 +162,8 @@ def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tu
 
 
 def _sum_up(name: str, difference: Found, *, records: bool) -> None:
-    """Print a summary of the difference. `records` is whether recent traffic could have been recorded."""
+    """Print a summary of the difference. `name` is what was compared. `records`: whether the mesh could have
+    recorded recent traffic; if it could and there is none, a note is printed."""
     from weft.cli.read.recent_traffic import NOT_RECORDED
 
     say(

@@ -145,7 +145,8 @@ def _files(directory: Path) -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value with plain Python types, without those of the YAML reader."""
+    """Return a copy of a parsed YAML value in which the YAML reader's own mapping and list types are replaced by
+    dict and list."""
     if hasattr(value, "items"):
         return {str(key): _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,6 +1,6 @@
-"""Types of options that accept one of a few words. They return the typed word in the spelling of the list. A word that
-is not in the list ends the command and prints the list: as a filter it would match nothing, which looks like a
-result."""
+"""Types of options that accept one of a few words. They return the typed word in the spelling of the list. A word
+that is not in the list ends the command, and the list is printed. Otherwise a misspelled filter would match
+nothing, and the empty output would look like a result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ HIGHEST_PORT = 65_535
 
 
 class OneOf(click.ParamType[str]):
-    """One of `words`, typed in any case, or the empty string for no choice."""
+    """An option's type that accepts one of `words` in upper or lower case. The empty string is accepted too, and
+    means that nothing was chosen."""
 
     name = "text"
 

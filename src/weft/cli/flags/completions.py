@@ -64,7 +64,7 @@ def contexts(context: click.Context, parameter: click.Parameter, incomplete: str
 
 
 def clusters(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the names of clusters of the proxy that the command line names."""
+    """Complete the names of Envoy clusters, from the config of the proxy that the command line names."""
     return _beginning(incomplete, _of_proxy(context, _cluster_names))
 
 
@@ -101,7 +101,8 @@ def _quietly(ask: Callable[[], list[str]]) -> list[str]:
 
 
 def _names_from(context: click.Context, question: Callable[[MeshReach], list[str]]) -> list[str]:
-    """Return the names that `question` reads from the mesh that the flags typed so far name; none if that fails."""
+    """Return the names that `question` reads from a mesh: the one that the flags typed so far name. Return an empty
+    list if the mesh cannot be queried."""
 
     def ask() -> list[str]:
         from weft.cli.reach.connect import reach

@@ -12,7 +12,8 @@ _LONGEST_TEXT = 20
 
 
 def duration_of(text: str, example: str) -> timedelta:
-    """Return the duration that a flag's `text` states. Invalid text ends the command; `example` shows a valid flag."""
+    """Return the duration that the value `text` of a flag states. Invalid text ends the command with a hint that
+    shows `example`, a valid use of the flag."""
     try:
         return parse_duration(text)
     except ValueError as error:

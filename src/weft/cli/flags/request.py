@@ -57,7 +57,9 @@ def asked(
     at: str = "",
     source: str = "",
 ) -> dict[str, Any]:
-    """Return the `Question` about the request (`weft.inspect.ask.question`) as JSON data for the control plane."""
+    """Return the `Question` about a request (`weft.inspect.ask.question`), as JSON data for the control plane. `at`:
+    the moment of the history to ask about; empty: now. `source`: the client's IP address, for a request from
+    outside the mesh."""
     return {
         "caller": caller,
         "to": to,
@@ -78,8 +80,8 @@ def _header_of(text: str) -> tuple[str, str]:
 
 
 def _token_of(text: str) -> dict[str, Any]:
-    """Return the token of one `--jwt`: a JWT, @FILE with a JWT, or claims as JSON. A JWT is marked `signed`, so that
-    the control plane verifies it with the keys in its config."""
+    """Return one token of the request, from the text of a `--jwt`: a JWT, @FILE with a JWT, or claims as JSON. A JWT
+    is marked `signed`, so that the control plane verifies it with the keys in its config."""
     import json
 
     if text.startswith("@"):
@@ -99,8 +101,8 @@ def _token_of(text: str) -> dict[str, Any]:
 
 
 def _whole(text: str) -> dict[str, Any]:
-    """Return the token of a JWT: its text and its claims. A malformed JWT is returned without claims and with the
-    reason, because Envoy's response to it is explained, too."""
+    """Return the token for a JWT: its text and its claims. A malformed JWT gets the reason instead of claims, and is
+    not rejected here: how Envoy would respond to a malformed JWT can be explained, too."""
     from weft.explain.token import read_token
 
     token = read_token(text)

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def chosen(files: Sequence[str], assignments: Sequence[str], revision: str) -> Values:
-    """Return the given values, checked: the injector's settings among them are parsed here as they will be in the
-    cluster."""
+    """Return the installation's values from the values `files` and the `--set` `assignments`, overridden by
+    `revision` unless it is empty. The injector's settings among them are parsed here in the same way as in the
+    cluster, so that errors show before anything is installed."""
     import msgspec
 
     from weft.inject.settings import read

@@ -109,8 +109,8 @@ async def _left(cluster: Client, labels: str, *, purge: bool) -> int:
 
 
 async def _used(cluster: Client, revisions: set[str] | None, gateways: tuple[GatewayObjects, ...]) -> list[str]:
-    """Return the namespaces with pods that use one of these revisions (None: any revision), as text. The pods of
-    `gateways`, which are removed as well, do not count."""
+    """Return a text for each namespace with pods that use one of these revisions (None: any revision): the namespace
+    and the number of its pods. Pods of `gateways` do not count, because they are removed as well."""
     from weft.kube.revisions import uses
 
     used = []
@@ -131,8 +131,9 @@ def _refuse(used: list[str]) -> NoReturn:
 
 
 async def _remove(cluster: Client, labels: str, *, revision: str | None, force: bool) -> None:
-    """Remove the objects of `revision`, or of all revisions if it is None. The order is: the control plane, which
-    would create the pods of Gateways again; these pods; the nodes' agent, which the pods need until they end."""
+    """Remove the objects of `revision`, or of all revisions if it is None. The control plane is removed first,
+    because it would create the pods of Gateways again. Then these pods are removed, and the nodes' agent last,
+    because pods need it until they end. `force`: do not stop if pods of Gateways have not ended in time."""
     from weft.cli.print.progress import Progress, progress
     from weft.kube import made_gateways
     from weft.kube.apply import remove
@@ -167,8 +168,8 @@ async def _remove(cluster: Client, labels: str, *, revision: str | None, force: 
 
 
 async def _disclaim(cluster: Client, removed: list[Revision]) -> None:
-    """Remove the annotations by which the removed revisions claim their roots in the published root ConfigMaps. A
-    remaining control plane then removes roots that no revision claims."""
+    """Remove the claims of the removed revisions: annotations on the ConfigMaps in which the CA's roots are
+    published. A remaining control plane then removes the roots that no revision claims."""
     from weft.install.names import InstallationNames
     from weft.kube.resource import CONFIG_MAPS
     from weft.model.proxy import ROOT_CONFIG_MAP

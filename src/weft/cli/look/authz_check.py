@@ -72,8 +72,8 @@ def check(source: ProxySource, output: str) -> None:
 
 
 def policies(dump: Dump) -> list[tuple[str, str, list[str]]]:
-    """Return action, NAME.NAMESPACE and the names of the rules of each policy in a dump. A policy on several ports is
-    listed once."""
+    """Return, for each policy in a dump, its action, its NAME.NAMESPACE, and the names of its rules. A policy that
+    applies to several ports is listed once."""
     from weft.envoy.dump_listeners import listeners
 
     rules_of: dict[tuple[str, str], dict[str, None]] = {}

@@ -91,7 +91,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _object(where: dict[str, Any] | None) -> str:
-    """Return an object as NAME/NAMESPACE, the format of istioctl's table."""
+    """Return the object that `where` names as NAME/NAMESPACE, the format of istioctl's table; `-` if `where` is
+    None."""
     if where is None:
         return "-"
     namespace, _, name = where["object"].partition(" ")[2].partition("/")
@@ -99,7 +100,8 @@ def _object(where: dict[str, Any] | None) -> str:
 
 
 def _explanation(row: dict[str, Any]) -> str:
-    """Return why the row is not OK, at which servers, and the objects that decide with file and line."""
+    """Return an explanation of a row that is not OK: why, at which servers, and the objects that cause it, with file
+    and line."""
     deciding = [
         f"{where['object']} ({where['file']}:{where['line']})" if where["file"] else str(where["object"])
         for where in (row["rule"], row["policy"])

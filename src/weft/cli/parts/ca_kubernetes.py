@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 60.0  # time for a control plane to begin the rotation
 
 
 class InstalledCa(NamedTuple):
-    """The cluster and the namespace in which weft is installed."""
+    """Where the CA of a cluster is: the flags that name the cluster, and the namespace in which weft is installed."""
 
     kubeconfig: Path | None
     context: str | None

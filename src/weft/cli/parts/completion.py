@@ -93,8 +93,8 @@ def install(app: click.Command) -> None:
 
 
 def _place(shell: str) -> tuple[Path, dict[Path, str]]:
-    """Return the path of the completion script, and the lines to add to the shell's settings, by the settings file, so
-    that the shell loads it."""
+    """Return the path of the completion script of `shell`, and the line to add to each of the shell's settings files
+    so that the shell loads the script."""
     from pathlib import Path
 
     home = Path.home()
@@ -107,8 +107,8 @@ def _place(shell: str) -> tuple[Path, dict[Path, str]]:
 
 
 def _shell() -> str | None:
-    """Return the shell of this terminal: the nearest parent process that is one of SHELLS, else the user's login shell;
-    None if that is another shell."""
+    """Return the shell of this terminal: the nearest parent process that is one of SHELLS, or else the user's login
+    shell. Return None if the login shell is not one of SHELLS either."""
     from pathlib import Path
 
     process = os.getppid()
@@ -208,12 +208,14 @@ def _register() -> None:
 
 
 def _words(items: list[CompletionItem]) -> list[CompletionItem]:
-    """Return the candidates without file names, which the shell completes itself if there are no others."""
+    """Return the candidates without file names: if there are no other candidates, the shell completes file names
+    itself."""
     return [item for item in items if item.type == "plain"]
 
 
 def _escaped(value: str, typed: str) -> str:
-    """Escape the value for the shell, unless the word being completed is quoted already."""
+    """Return the candidate `value` with special characters escaped for the shell, unless the word being completed,
+    the last line of `typed`, begins with a quote."""
     if typed.rpartition("\n")[2].startswith(("'", '"')):
         return value
     return "".join(f"\\{letter}" if letter in _SPECIAL else letter for letter in value)

@@ -183,8 +183,8 @@ class _Ca(NamedTuple):
 def _ca(
     directory: Path, address: str, trust_domain: str, tokens: tuple[Path | None, str, str], skew: timedelta
 ) -> _Ca | None:
-    """Return the CA to serve, or None without keys to verify tokens: a CA that cannot authenticate its clients must not
-    sign."""
+    """Return the CA to serve. `tokens` are the file with the keys that verify tokens, the tokens' issuer, and their
+    audience. Return None if no file is given: a CA that cannot authenticate its clients must not sign."""
     from weft.base.secrecy import keep_memory_private
     from weft.ca.authority import Authority, Terms
     from weft.ca.signed_tokens import SignedTokens
@@ -263,9 +263,10 @@ async def _serve_ca(ca: _Ca, stack: AsyncExitStack) -> str:
 
 
 async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: AsyncExitStack) -> None:
-    """Serve the debug pages on the owner's socket. Without such a socket, proxies are still served, and a message
-    states that the control plane cannot be queried. If the user chose the directory with --debug, the command fails
-    instead."""
+    """Serve the debug pages on a socket that only its owner can open. `given` is the directory of `--debug`; empty:
+    the default directory. If the socket cannot be created in the default directory, proxies are still served, and
+    a message states that the control plane cannot be queried. If it cannot be created in a given directory, the
+    command fails."""
     import os
 
     from weft.base.private_directory import NotPrivate, make_private

@@ -59,9 +59,10 @@ def interception(context: click.Context, apply: bool, remove: bool, force: bool)
 
 
 def _is_machines_own() -> bool:
-    """Return whether this command runs in the machine's own network namespace: in the kernel's first one, or in that
-    of process 1. Process 1 itself, such as an init container, runs in its pod's namespace. If process 1 cannot be
-    inspected, every namespace without a name in `ip netns` counts as the machine's."""
+    """Return whether this command runs in the machine's own network namespace, which is the kernel's first one, or
+    that of process 1. If this command is itself process 1, as in an init container, it runs in its pod's
+    namespace. If process 1 cannot be inspected, every namespace without a name in `ip netns` counts as the
+    machine's own."""
     import os
 
     from weft.netns.namespace import OWN, is_kernels_first
@@ -78,8 +79,8 @@ def _is_machines_own() -> bool:
 
 
 def _is_named(namespace: Path) -> bool:
-    """Return whether `ip netns` lists the network namespace. A user or program created it, so it is not the
-    machine's own."""
+    """Return whether `ip netns` lists the network namespace. A namespace with a name was created by a user or
+    program, so it is not the machine's own."""
     try:
         named = list(Path("/run/netns").iterdir())
     except OSError:

@@ -181,8 +181,8 @@ async def _follow_roots(file: Path, client: CertificateClient) -> None:
 
 
 def _address(text: str) -> tuple[str | None, int] | None:
-    """Return host and port of HOST:PORT or :PORT. The host is None for every address, IPv4 and IPv6: kubelet probes the
-    pod's first address, which may be of either family. None for an empty text."""
+    """Parse HOST:PORT or :PORT, and return host and port; None if `text` is empty. The host is None for :PORT, which
+    means every address, IPv4 and IPv6: kubelet probes the pod's first address, which may be of either family."""
     from weft.cli.print.output import fail
 
     host, _, port = text.rpartition(":")

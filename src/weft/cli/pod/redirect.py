@@ -39,8 +39,9 @@ def run(arguments: list[str]) -> int:
 
 
 def have_redirected(arguments: list[str]) -> int:
-    """Request the redirect from the node's agent, and return the exit code. The arguments are not checked first,
-    because the injector wrote them and a pod's start waits."""
+    """Request the redirect from the node's agent, and return the exit code. `arguments` are those of istio-iptables,
+    and `--socket` and `--timeout`. They are not checked here: the injector wrote them, and the pod's start waits
+    for this command."""
     from weft.node.redirect_call import RedirectFailed, ask
 
     rest = list(arguments)
@@ -58,7 +59,8 @@ def have_redirected(arguments: list[str]) -> int:
 
 
 def _taken(arguments: list[str], name: str, default: str) -> str:
-    """Return the value of an option, and remove the option from the arguments."""
+    """Return the value of the option `name`, or `default` if it is not given. The option is removed from
+    `arguments`."""
     for place, argument in enumerate(arguments):
         if argument.startswith(f"{name}="):
             del arguments[place]

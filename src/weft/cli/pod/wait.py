@@ -63,7 +63,8 @@ def _run(arguments: list[str]) -> int:
 
 
 def _parted(arguments: list[str]) -> tuple[list[str], list[str] | None]:
-    """Return the arguments of `weft wait` and those of the redirect; None for the latter without `--redirect`."""
+    """Split the arguments at `--redirect`. Return the arguments before it, which are those of `weft wait`, and the
+    arguments after it, which are those of the redirect; None for the latter if there is no `--redirect`."""
     if "--redirect" not in arguments:
         return arguments, None
     place = arguments.index("--redirect")
@@ -71,7 +72,8 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def _leave(words: str) -> None:
-    """Write the message for the pod's status, if this runs in a container."""
+    """Write `words` to the file from which kubelet takes the message for the pod's status. Do nothing outside a
+    container, where that file does not exist."""
     with contextlib.suppress(OSError):
         last = os.open(_LAST_WORDS, os.O_WRONLY | os.O_TRUNC)
         try:

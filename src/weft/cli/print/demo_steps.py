@@ -1,4 +1,5 @@
-"""Formats the steps of `weft demo --check` as a table, for users who have not seen them as lines on standard error."""
+"""Formats the steps of `weft demo --check` as a table. Each step is also printed as a line on standard error when it
+ends; the table is for users who do not see these lines."""
 
 from __future__ import annotations
 

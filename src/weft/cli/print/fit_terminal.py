@@ -31,8 +31,8 @@ class FirstThatFits:
 
 
 class Fitted:
-    """Renders a view of several parts within `height` lines. `draw` takes the number of rows of each part, which is at
-    most `most` and at least `least`."""
+    """Renders a view of several parts within `height` lines (None: no limit). `draw` returns the view for a given
+    number of rows of each part. `most` and `least` are the largest and smallest number of rows of each part."""
 
     def __init__(
         self,

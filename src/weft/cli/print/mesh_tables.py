@@ -42,8 +42,8 @@ CLUSTER_SUFFIX = ".svc.cluster.local"
 
 
 def mesh_view(status: MeshStatus, *, problems: int | None = PROBLEMS_SHOWN, height: int | None = None) -> Fitted:
-    """Return the whole view of a mesh: workloads, edges and problems. `problems` limits the number of problems; None
-    shows all. `height` limits the number of lines."""
+    """Return the whole view of a mesh: workloads, edges (traffic from one workload to a destination) and problems.
+    At most `problems` problems are shown; None shows all. The view has at most `height` lines; None: no limit."""
 
     def draw(rows: Sequence[int]) -> Group:
         workloads, edges, most = rows
@@ -78,7 +78,7 @@ def workload_table(workloads: Sequence[WorkloadStatus]) -> Table:
 
 
 def published(workload: WorkloadStatus) -> str:
-    """Return the addresses at which this machine can call a gateway."""
+    """Return a text with the addresses of this machine on which a gateway is published; "" if there are none."""
     return f"published on {', '.join(workload.published)}" if workload.published else ""
 
 
@@ -253,7 +253,8 @@ def _busiest(edges: Sequence[EdgeStatus], most: int) -> Sequence[EdgeStatus]:
 
 
 def _worst(workloads: Sequence[WorkloadStatus], most: int) -> Sequence[WorkloadStatus]:
-    """Return at most `most` workloads in their original order, the worst phases preferred."""
+    """Return at most `most` workloads, in their original order. If there are more, those in the worst phases are
+    chosen."""
 
     def rank(workload: WorkloadStatus) -> int:
         phase = worst_phase(workload)

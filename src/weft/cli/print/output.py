@@ -45,7 +45,7 @@ def fail(what: str, hint: str, *, code: int = 1) -> NoReturn:
 
 
 def _cut(words: str) -> str:
-    """Return the text with every word cut that is longer than `_LONGEST_WORD` letters, which no valid name is."""
+    """Return the text with every word cut to at most `_LONGEST_WORD` letters; valid names are not longer."""
     return re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda match: f"{match[0][:_LONGEST_WORD]}…", words)
 
 
@@ -58,8 +58,8 @@ def fail_by(problem: Problem, *, code: int = 1) -> NoReturn:
 
 @contextmanager
 def trouble_is_no_answer() -> Iterator[None]:
-    """Change exit code 1 to 2 for commands whose 1 is a result, as for `weft diff`: an error inside the block means
-    that there is no result."""
+    """Make errors inside the block end the command with exit code 2 instead of 1. For commands such as `weft diff`,
+    1 is a regular result, and 2 means that there is no result."""
     try:
         yield
     except Exit as ended:

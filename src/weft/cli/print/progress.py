@@ -14,7 +14,8 @@ from weft.cli.print.output import fail, say
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask the user to confirm, and end the command if the answer is no. With `yes` (-y), return at once."""
+    """Ask the user to confirm `question`, and end the command if the answer is no. With `yes` (the flag -y), return
+    at once without asking."""
     if yes:
         return
     if not sys.stdin.isatty():

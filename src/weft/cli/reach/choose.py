@@ -17,8 +17,9 @@ _NOT_ROOT = "" if os.geteuid() == 0 else with_this_weft("\nonly root sees the me
 
 
 def choose_mesh(name: str | None, *, or_cluster: bool = False, or_files: str = "") -> str:
-    """Return the name of the running mesh to use: `name`, or the only one. If there is none, the command ends with a
-    hint, which also suggests a cluster if `or_cluster`, and the flag `or_files` for a mesh in files."""
+    """Return the name of the running mesh to use: `name`, or, if that is None, the only running mesh. If there is no
+    such mesh, the command ends with a hint. With `or_cluster`, the hint also suggests a cluster; `or_files` is a
+    command or flag that it suggests for a mesh in files."""
     records = meshes()
     running = [record.name for record in records if record.running]
     killed = [record.name for record in records if not record.running]

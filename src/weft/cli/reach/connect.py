@@ -47,8 +47,8 @@ def reach(
 def which(
     mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None, or_files: str = ""
 ) -> str | Path | None:
-    """Return the mesh that the flags name: the name of a mesh on this machine, the directory of a `weft control`, or
-    None for a cluster."""
+    """Return which mesh the flags name: the name of a mesh on this machine, the directory of a `weft control`, or
+    None for a cluster. `or_files` is the flag that the hint suggests for a mesh in files, if no mesh runs."""
     refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if kubernetes or kubeconfig or context:
         return None
@@ -91,8 +91,9 @@ def answered(
     system: str,
     or_files: str = "",
 ) -> Any:
-    """Send one `question` to a debug page of the control plane (`weft.inspect.own_pages`), and return the decoded JSON
-    response."""
+    """Send one request to the debug page `page` of the control plane (`weft.inspect.own_pages`), and return the
+    decoded JSON response. `question` is the request's data; None if the page needs none. The other parameters
+    name the mesh, as for `reach`."""
     import msgspec
 
     reached = reach(

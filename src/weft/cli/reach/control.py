@@ -74,6 +74,7 @@ class ControlReach:
 
 
 def only_pods(reached: object, what: str) -> None:
-    """End the command if `reached` is a `weft control`, which runs no pods. `what` is the command, which needs pods."""
+    """End the command if `reached` is a connection to a `weft control`, which runs no pods. `what` is the name of
+    the command, for the message."""
     if isinstance(reached, ControlReach):
         fail(f"weft control runs no pods, and {what} is about pods", "use this command with weft up or Kubernetes")

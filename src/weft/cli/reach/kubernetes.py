@@ -83,8 +83,8 @@ class ClusterReach:
         return answer.body
 
     def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
-        """Return the names in `namespace`, by default in the current namespace of the kubeconfig, because a cluster may
-        have very many."""
+        """Return the names of a kind in `namespace`. If `namespace` is empty, the current namespace of the
+        kubeconfig is used, because a whole cluster may have very many names."""
         if kind == "namespace":
             listed = self._run(self._client.list(resource.NAMESPACES, dict)).items
             return [each["metadata"]["name"] for each in listed]
@@ -150,7 +150,8 @@ class ClusterReach:
         return meshed
 
     async def _named(self, kind: str, name: str, namespace: str) -> list[dict[str, Any]] | None:
-        """Return the pod called `name`, or the pods of the workload called `name`; None if there is neither."""
+        """Return the pod called `name`, or, unless `kind` is `pod`, the pods of the workload called `name`. None if
+        there is no such pod or workload."""
         try:
             return [await self._client.get(resource.PODS, name, namespace=namespace)]
         except ApiError as error:
@@ -185,8 +186,8 @@ def _problem(body: bytes) -> Problem | None:
 
 
 def _selector(selector: dict[str, Any]) -> str:
-    """Return a label selector as the API expects it, as text. The selector of a Service is a plain map of labels,
-    without `matchLabels`."""
+    """Return the selector of a workload or Service as text, in the form that the API server expects. A Service's
+    selector is a plain map of labels; a workload's has `matchLabels` and `matchExpressions`."""
     if not {"matchLabels", "matchExpressions"} & selector.keys():
         return ",".join(f"{name}={value}" for name, value in selector.items())
     parts = [f"{name}={value}" for name, value in (selector.get("matchLabels") or {}).items()]

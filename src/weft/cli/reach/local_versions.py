@@ -30,8 +30,8 @@ def lines(versions: dict[str, str]) -> list[str]:
 
 
 def is_somebody_there() -> bool:
-    """Return whether there is a mesh to query: exactly one mesh or a `weft control` runs here, or a kubeconfig exists.
-    If several meshes run, print that the user must choose one, and return False."""
+    """Return whether there is a mesh to query: exactly one mesh runs on this machine, or none runs and there is a
+    `weft control` or a kubeconfig. If several meshes run, print that the user must choose one, and return False."""
     base = Path(os.environ.get("WEFT_RUN_DIR") or "/run/weft")
     try:
         is_empty = not any(base.iterdir())

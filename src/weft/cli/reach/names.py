@@ -34,9 +34,10 @@ KINDS = {
 
 
 def split(word: str, namespace: str, *, known: set[str] | None = None) -> tuple[str, str, str]:
-    """Return kind, name and namespace of a typed `word`; kind and namespace may be empty. `known` holds the existing
-    namespaces: the part after the last dot is a namespace only if it is one of them, because names may contain dots.
-    Without `known`, that part is always a namespace."""
+    """Return kind, name and namespace of a typed `word`, such as deploy/NAME.NAMESPACE; kind and namespace may be
+    empty. `namespace` is that of the flag -n. `known` holds the existing namespaces: the part after the last dot
+    is a namespace only if it is one of them, because names may contain dots. Without `known`, that part is always
+    a namespace."""
     before, slash, name = word.rpartition("/")
     kind = KINDS.get(before.lower(), "") if slash else ""
     if slash and not kind:
@@ -57,7 +58,8 @@ def split(word: str, namespace: str, *, known: set[str] | None = None) -> tuple[
 
 
 def within(namespace: str, names: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the names as NAME.NAMESPACE; or, if `namespace` is given, only the names in that namespace, without it."""
+    """Format `names`, pairs of (name, namespace), as NAME.NAMESPACE. If `namespace` is given, return only the names
+    in that namespace, without the suffix."""
     if namespace:
         return [name for name, place in names if place == namespace]
     return [f"{name}.{place}" for name, place in names]

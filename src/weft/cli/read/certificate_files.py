@@ -30,8 +30,8 @@ def problems_of(document: Document) -> Iterator[Problem]:
 
 
 def _named(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
-    """Yield every absolute path below a `tls` field, with the path of its field. Relative paths are rejected by the
-    parser."""
+    """Yield the path of the field and the file for every absolute file path below a `tls` field. Relative file paths
+    are left out, because the parser rejects them."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             if name in _FILES and path[-1] == "tls" and isinstance(item, str) and item.startswith("/"):

@@ -21,8 +21,8 @@ _STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def meshes_in(paths: Sequence[Path]) -> Iterator[tuple[list[Document], list[Problem], bool]]:
-    """Yield every mesh in `paths`: its documents, the problems of its files, and whether the mesh is certainly
-    complete. A directory is; single files may be a part of a mesh."""
+    """Yield a tuple for every mesh in `paths`: its documents, the problems of its files, and whether the mesh is
+    certainly complete. The mesh of a directory is complete; single files may be a part of a mesh."""
     import msgspec
 
     from weft.files.directory import Directory
@@ -82,8 +82,8 @@ def _standard_input() -> bytes:
 
 
 class FileAdmission:
-    """Assigns addresses to the services of files, as in a running mesh. Without an address, some services would occupy
-    their port on all addresses."""
+    """Assigns virtual addresses to services that are read from files, as a running mesh does. The checks need these
+    addresses: without an address, some services would occupy their port on all addresses."""
 
     def __init__(self) -> None:
         from weft.local.addresses import Addresses

@@ -59,8 +59,8 @@ def read(paths: Sequence[Path]) -> GivenFiles:
 
 
 def check(problems: Iterable[Problem]) -> None:
-    """Print the errors among `problems`, and end the command if there is one: the result would lack the rejected
-    objects."""
+    """Print the errors among `problems`, and end the command if there are any: the objects with errors would be
+    missing from the mesh, and the result would be wrong."""
     errors = list(dict.fromkeys(map(coded, filter(is_error, problems))))
     for problem in errors:
         say(str(problem))
@@ -83,7 +83,8 @@ def warn(problems: Iterable[Problem]) -> None:
 
 
 def warn_of_base(name: str, problems: Iterable[Problem], *, runs: bool) -> None:
-    """Print one warning for all errors of the base mesh, whose files are not among those given now."""
+    """Print one warning for all errors among `problems` of the base mesh `name`, to which the given files are
+    applied. `runs`: whether it is a running mesh, which uses the last valid version of an object with an error."""
     errors = sorted({coded(each) for each in problems if is_error(each)}, key=lambda each: (str(each.where), each.what))
     if errors:
         count = f"{len(errors)} errors" if len(errors) > 1 else "an error"
@@ -169,8 +170,8 @@ def base_of(
 
 
 def in_force(documents: list[Document], configz: bytes) -> tuple[list[Document], list[Problem]]:
-    """Return the documents that a running mesh uses, and the errors of the replaced ones. A document with an error is
-    replaced by the last valid version of the object, from the debug page `configz`, if there was one."""
+    """Return the documents that a running mesh uses. A document with an error is replaced by the last valid version
+    of its object, if the debug page `configz` contains one. Also return the errors of the replaced documents."""
     import msgspec
 
     from weft.api.kinds import key_kind

@@ -78,8 +78,9 @@ def _open_log(name: str) -> FileIO:
 
 
 def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: FileIO) -> MeshStatus | None:
-    """Wait until every pod has reached a final phase, and print what happens meanwhile. Returns the last status; None
-    if the mesh has not responded."""
+    """Wait until the mesh has settled (`_is_over`), but at most `patience` seconds, and print what happens
+    meanwhile. If `process`, which runs the mesh, ends, the command fails with its output from `log`. Return the
+    last status; None if the mesh has never responded."""
     status: MeshStatus | None = None
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
@@ -136,8 +137,8 @@ def _state(pod: PodStatus) -> str:
 
 
 def _problem_counts(status: MeshStatus) -> str:
-    """Return the number of errors and warnings of the mesh as text. They were printed one by one, but may have scrolled
-    out of view."""
+    """Return the numbers of errors and warnings of the mesh as text. Each problem was printed before, but may have
+    scrolled out of view."""
     severities = [problem.severity for problem in status.problems]
     errors, warnings = severities.count(Severity.ERROR), severities.count(Severity.WARNING)
     parts = [f"{n} {word}{'s' * (n != 1)}" for n, word in ((errors, "error"), (warnings, "warning")) if n]

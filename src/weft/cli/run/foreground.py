@@ -59,8 +59,8 @@ def run_foreground(
 
 
 def refuse_what_cannot_run(directory: Path, trust: Trust | None = None) -> None:
-    """Fail before anything is created if the directory does not exist or the privileges are missing. Raises
-    AuthorityError if the CA cannot be used."""
+    """End the command before anything is created if the directory does not exist or this user lacks privileges.
+    Raises AuthorityError if the directory of the CA in `trust` cannot be used."""
     refuse_without_directory(directory)
     refuse_without_privileges()
     if trust is not None and trust.ca is not None:
@@ -111,7 +111,7 @@ async def _run(engine: Engine, show: Show, tips: Tips | None) -> None:
 
 
 def _say_if_heard(words: str) -> None:
-    """Print a message, and ignore a closed pipe or terminal, which must not keep the mesh from ending."""
+    """Print a message. If the pipe or terminal is closed, ignore that: it must not keep the mesh from ending."""
     with contextlib.suppress(OSError):
         say(words)
         return

@@ -87,8 +87,8 @@ def look_over(
 
 
 async def injecting(client: Client) -> list[InjectingWebhook]:
-    """Return the webhooks that inject proxies, of any installation. The list is empty if the user may not read them,
-    which is reported with the inventory."""
+    """Return the webhooks that inject proxies, of weft and of any other installation with Istio's names. The list is
+    empty if the user may not read them; the inventory reports that."""
     try:
         configurations = (await client.list(MUTATING_WEBHOOKS, dict)).items
     except KubeError:
@@ -106,8 +106,8 @@ async def injecting(client: Client) -> list[InjectingWebhook]:
 def without_proxy(
     pods: Iterable[PodTemplate], webhooks: list[InjectingWebhook], problems: list[Problem]
 ) -> audit.Section:
-    """Return the section about pods that should have a proxy and have none: the likely reason, and the command that
-    creates the pod again."""
+    """Return the section about pods that should have a proxy and have none. For each of these pods, it has the
+    likely reason, and the command that creates the pod again."""
     by_name = {str(pod.document.key): pod for pod in pods}
     ignoring = sorted({each.configuration for each in webhooks if each.failure_policy == "Ignore"})
     silent = {each.where.object for each in problems if each.code == "WFT0815"}
@@ -127,8 +127,9 @@ def without_proxy(
 
 
 def memory_of(pod: PodTemplate, readings: ProxyReadings | None) -> audit_memory.PodMemory:
-    """Return the memory of a pod's proxy and of its application. The proxy's memory is the value that Envoy reports,
-    or, without one, its request, else its limit. The application's memory is its limit, else its request."""
+    """Return the memory of a pod's proxy and of its application. The proxy's memory is the value that Envoy reports.
+    Without such a value, it is the memory request of the proxy's container, else its limit. The application's
+    memory is the memory limit of its containers, else their request."""
     spec = pod.body().get("spec") or {}
     stay = [*(spec.get("containers") or ()), *(each for each in spec.get("initContainers") or () if _stays(each))]
     proxies = [each for each in stay if each.get("name") == _PROXY]
@@ -145,8 +146,8 @@ def memory_of(pod: PodTemplate, readings: ProxyReadings | None) -> audit_memory.
 
 
 def _declared_memory(containers: list[Mapping[str, Any]], kinds: tuple[str, ...]) -> tuple[int | None, str]:
-    """Return the total memory of the containers, and which kind it is (request or limit): the first of `kinds` that
-    every container has."""
+    """Return the total declared memory of the containers in bytes, and which declaration was used: the first of
+    `kinds` (`request`, `limit`) that every container has. Return None and `no limit` if there is no such kind."""
     for kind in kinds:
         amounts = [
             amount(str(((each.get("resources") or {}).get(f"{kind}s") or {}).get("memory", ""))) for each in containers
@@ -264,14 +265,15 @@ async def _readings(client: Client, pod: PodTemplate) -> ProxyReadings:
 
 
 def _envoys_memory(answer: bytes) -> int | None:
-    """Return the memory that Envoy's allocator holds from the kernel, out of the response of /memory."""
+    """Return the bytes of memory that Envoy's allocator holds from the kernel, read from the response of Envoy's
+    /memory; None if the response does not contain them."""
     figures = msgspec.json.decode(answer, type=dict[str, str])
     size = figures.get("total_physical_bytes") or figures.get("heap_size") or ""
     return int(size) if size.isdigit() else None
 
 
 def _pods(inventory: Inventory, namespace: str) -> list[PodTemplate]:
-    """Return the pods that run and have not ended, in `namespace` or in all namespaces."""
+    """Return the pods that have started and have not ended, in `namespace`, or in all namespaces if it is empty."""
     pods = [template_of(each) for each in inventory.documents if each.key.kind == "Pod"]
     return [pod for pod in pods if pod and pod.runs and not pod.over and (not namespace or pod.namespace == namespace)]
 

@@ -92,7 +92,8 @@ def _certificates(reached: LocalReach, pods: list[PodStatus], authority: list[Pr
 
 
 def _words(error: Exception) -> str:
-    """Return the message of an error without its place and hint, for use inside a problem that has its own."""
+    """Return the message of an error without its place and hint. It becomes part of the message of a problem that
+    has a place and a hint of its own."""
     problem = getattr(error, "problem", None)
     return problem.what if isinstance(problem, Problem) else str(error)
 

@@ -107,7 +107,8 @@ def bug_report(
 
 
 def _attempt(bundle: ReportArchive, name: str, get: Callable[[], bytes], *, tail: bool = False) -> bytes:
-    """Add the result of `get` to the archive and return it. If `get` fails, list `name` as left out."""
+    """Add the result of `get` to the archive under `name`, and return it. If `get` fails, list `name` as left out,
+    and return b"". `tail`: if the result is too long, keep its end instead of its beginning."""
     try:
         data = get()
     except Exit:

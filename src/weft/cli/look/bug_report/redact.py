@@ -1,8 +1,9 @@
 """Redacts secrets by their names: removes from a document the values of fields called password, token, cookie, key
-and the like. Log lines are redacted in the same way, and lose the query strings of URLs. `archive.py` calls this.
+and the like. Log lines are redacted in the same way, and lose the query strings of URLs. `archive.py` calls this
+module.
 
-Rule: the name decides, not the look of a value. In Envoy's pairs `{"key": …, "value": …}`, the name is the value of
-`key`. In URLs, every query string is removed, and the user with the password.
+Rule: the name of a field decides, not the look of its value. In Envoy's pairs `{"key": …, "value": …}`, the content
+of `key` counts as the name. From URLs, every query string is removed, and the user with the password.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def redacted(value: Any, depth: int = 0) -> Any:
 
 
 def without_named_secrets(data: bytes) -> bytes:
-    """Return the text without secrets: a JSON document, a log with JSON or other lines, or any other text."""
+    """Return `data` with all secrets redacted. `data` may be a JSON document, a log whose lines may be JSON, or any
+    other text."""
     if data[:1] in (b"{", b"["):
         try:
             document = msgspec.json.decode(data)
@@ -115,8 +117,9 @@ def _without_url_secrets(data: bytes) -> bytes:
 
 
 def _of_name(name: str, value: Any, depth: int) -> Any:
-    """Return `value` without secrets, given the name of its field. Below a secret name, a string and a list of strings
-    are redacted. An object there (`tokenParams`, a reference to a Secret) is redacted by its own names."""
+    """Return `value` without secrets; `name` is the name of its field. If the name is that of a secret, a string or
+    a list of strings is redacted. If the value is an object, such as `tokenParams` or a reference to a Secret,
+    the names of its own fields decide."""
     if name in ("regex", "safe_regex") and isinstance(value, str):
         return value  # in a regular expression, `?` does not begin a query
     if is_secret(name):
@@ -129,8 +132,8 @@ def _of_name(name: str, value: Any, depth: int) -> Any:
 
 
 def _is_secret_pair(value: dict[str, Any]) -> bool:
-    """Return whether the object is a pair of a secret name and a value, such as a header or a variable. The exceptions
-    in _OPEN do not count here: a value redacted by mistake does no harm."""
+    """Return whether the object is a pair of a name and a value, such as a header or a variable, whose name is that
+    of a secret. The harmless names in _OPEN count as secret here: a value redacted by mistake does no harm."""
     # In a condition of a policy, the header's name is in brackets: request.headers[x-api-key].
     return any(isinstance(value.get(name), str) and _SECRET.search(value[name].rstrip("]")) for name in _NAMES)
 

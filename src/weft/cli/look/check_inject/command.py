@@ -165,8 +165,8 @@ async def _tell_unanswered(cluster: Client) -> None:
 
 
 async def _settings(cluster: Client, configuration: Configuration) -> InjectionSettings:
-    """Return the settings of the injector that the webhook calls; Istio's defaults if the user may not read them, or if
-    they belong to another mesh."""
+    """Return the settings of the injector that the webhooks of `configuration` call. Return the default settings if
+    the user may not read the injector's settings, or if they belong to another mesh."""
     from weft.inject.settings import InjectionSettings, SettingsError, read
     from weft.install.names import InstallationNames
     from weft.kube.error import ApiError
@@ -188,7 +188,8 @@ async def _settings(cluster: Client, configuration: Configuration) -> InjectionS
 
 
 async def _pod_or_template(cluster: Client, word: str, namespace: str) -> tuple[dict[str, Any], str]:
-    """Return the pod that `word` names, or the pod template of the workload, and its namespace."""
+    """Return the pod that `word` names, or, if `word` names a workload, the workload's pod template; and the
+    namespace of the pod or workload."""
     from weft.cli.reach.names import split
     from weft.kube import resource
     from weft.kube.error import ApiError
@@ -238,7 +239,8 @@ def _of_files(
 
 
 def _of_files_there(written: WrittenPods, kubeconfig: Path | None, context: str | None) -> list[FileVerdict]:
-    """Return the verdicts of a cluster's webhooks on the pods in files."""
+    """Return what the webhooks of a cluster would decide about each pod template in `written`, which was read from
+    files."""
     import asyncio
 
     from weft.cli.look.check_inject.files import FileVerdict
@@ -265,8 +267,8 @@ def _labels(text: str) -> dict[str, str]:
 
 
 def _tell(pod: Mapping[str, Any], verdicts: Iterable[InjectionVerdict]) -> None:
-    """Print what the table does not show: several webhooks inject the pod, or the running pod differs from one created
-    now."""
+    """Print what the table of `verdicts` does not show: that several webhooks inject the pod, or that the running
+    pod has a proxy although a new one would get none, or the other way round."""
     injecting = [each.webhook for each in verdicts if each.injected]
     if len(injecting) > 1:
         say(f"warning: several webhooks inject this pod: {', '.join(injecting)}\nhint: remove one revision's label")

@@ -73,8 +73,9 @@ def read(paths: Sequence[Path], namespace: str) -> WrittenPods:
 
 
 def verdicts(written: WrittenPods, settings: InjectionSettings) -> list[FileVerdict]:
-    """Return for each template whether an injector with these settings, called by the webhooks of its installation,
-    would inject it."""
+    """Return for each template whether it would be injected in an installation with these settings: its webhooks
+    decide whether to call the injector, and the injector decides then. For a Workload of `weft up`, its own label
+    or annotation decides."""
     revision = settings.revision or DEFAULT_REVISION
     result = []
     for each in written.templates:
@@ -88,8 +89,8 @@ def verdicts(written: WrittenPods, settings: InjectionSettings) -> list[FileVerd
 
 
 def _by_itself(workload: Mapping[str, Any]) -> tuple[bool, str]:
-    """Return whether a Workload has a proxy, and why, in the same words as `inspect/describe/pods_and_services.py` for
-    a running mesh."""
+    """Return whether a Workload has a proxy, and the reason. The reason has the same words as the one that
+    `inspect/describe/pods_and_services.py` gives for a running mesh."""
     for place in ("label", "annotation"):
         value = _mapping(_mapping(workload, "metadata"), f"{place}s").get(INJECT_LABEL)
         if value is not None:

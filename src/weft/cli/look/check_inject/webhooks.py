@@ -41,7 +41,8 @@ class Configuration(msgspec.Struct, frozen=True):
 
 
 def configurations(documents: Iterable[Mapping[str, Any]]) -> list[Configuration]:
-    """Return the webhook configurations that inject sidecars, of any mesh with Istio's names."""
+    """Return the webhook configurations among `documents` that inject sidecars: those of weft, and of any other mesh
+    whose webhooks have Istio's names."""
     result = []
     for each in documents:
         webhooks = [
@@ -111,13 +112,13 @@ def _selected(
 
 
 def _matching(selector: Selector, labels: Mapping[str, str]) -> str:
-    """Return the labels that the selector requires and that are present."""
+    """Return, as text, the labels in `labels` with which the selector's requirements are met."""
     return ", ".join(f"{each.key}={labels[each.key]}" for each in selector.requirements if each.operator == "In")
 
 
 def _preventing(whose: str, selector: Selector, labels: Mapping[str, str]) -> str:
-    """Return why the selector rejects the pod or namespace, if a label that is present excludes it; empty if a
-    required label is only missing. `whose` is the pod or namespace in the text."""
+    """Return why the selector rejects the pod or namespace, if one of its `labels` excludes it. Return "" if it is
+    rejected only because a required label is missing. `whose` names the pod or namespace in the text."""
     for each in sorted(selector.requirements, key=lambda each: each.key != _NAMESPACE_NAME):
         if each.operator in ("NotIn", "DoesNotExist") and not each.fits(labels):
             if each.key == _NAMESPACE_NAME:

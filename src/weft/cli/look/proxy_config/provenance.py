@@ -31,8 +31,9 @@ class Provenance:
                     self._words[name, endpoint[1]] = line
 
     def words(self, name: str, at: str = "") -> str:
-        """Return the objects and rules behind the part `at` of a resource, as one line; those of the whole resource if
-        the part has none of its own."""
+        """Return, as one line, the objects and rules behind the part `at` of the resource `name`. If nothing is
+        known about that part, return those of the whole resource; if nothing is known about the resource, return
+        that it is part of the bootstrap."""
         return (
             self._words.get((name, at))
             or self._words.get((name, ""))
@@ -66,7 +67,7 @@ def provenance(source: ProxySource, *kinds: str) -> Provenance:
 
 
 def words(part: Mapping[str, Any]) -> str:
-    """Return one line with the objects and the names of the rules."""
+    """Return one line with the objects behind a part of a resource, and the names of the rules."""
     rules = ", ".join(rule["name"] for rule in part["rules"])
     if not part["sources"]:
         return f"default: {rules}"
