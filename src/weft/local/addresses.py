@@ -28,8 +28,8 @@ _WRITTEN_BY_PEOPLE = 256
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """An IPv4 address, and the IPv6 address that has the same offset in the IPv6 range; None if the mesh has no
-    IPv6."""
+    """An IPv4 address, and the IPv6 address that has the same offset in the IPv6 range. `ipv6` is None if the mesh
+    has no IPv6."""
 
     ipv4: IPv4Address
     ipv6: IPv6Address | None = None

@@ -1,9 +1,9 @@
 """Changes objects on their way into a running mesh: services get a virtual address, and settings lose what cannot
 work on this machine.
 
-Every value passes `admit` before it enters the mesh. If a value has to be changed, a problem is reported, and it
-disappears when the object is deleted. Rule: the trust domain is decided by the first reading of the files and does
-not change while the mesh runs, because every issued certificate contains it and every proxy verifies it.
+Every value passes `admit` before it enters the mesh. If something is wrong with a value, a problem is reported; the
+problem disappears when the object is deleted. Rule: the trust domain is decided by the first reading of the files
+and does not change while the mesh runs, because every issued certificate contains it and every proxy verifies it.
 """
 
 from __future__ import annotations

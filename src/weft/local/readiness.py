@@ -47,7 +47,7 @@ async def watch(app: App, tell: probe.Tell) -> None:
 
 
 def served(app: App) -> tuple[str, ...]:
-    """Return the pod's addresses on which the app accepts connections. Many apps listen on IPv4 only: the proxy
+    """Return the pod's addresses on which the app accepts connections. Most apps listen on IPv4 only: the proxy
     would accept a call to the pod's IPv6 address, but could not forward it to the app."""
     ports = {port.number for port in app.workload.ports}
     versions = {version for version, port in listening(app.pid) if port in ports}

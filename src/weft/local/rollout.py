@@ -46,8 +46,8 @@ def next_step(workload: Workload | None, pods: Sequence[Present]) -> RolloutStep
 
 
 def template(workload: Workload) -> Workload:
-    """Return the Workload with its number of replicas and its origin in the files cleared. The pods are replaced
-    only if this part of the Workload has changed."""
+    """Return the Workload without its number of replicas and its origin in the files. If only these two change, no
+    pod is replaced."""
     return msgspec.structs.replace(workload, replicas=0, origin=None)
 
 

@@ -312,8 +312,8 @@ def _remove_empty_base(base: Path) -> None:
 
 
 def _users_of_others(path: Path) -> set[int]:
-    """Return the first UID of each other mesh's range of UIDs; these are the meshes with run directories beside
-    `path`. Killed meshes are included, because their apps may still run."""
+    """Return the first UID of the UID range of each other mesh whose run directory is beside `path`. Killed meshes
+    are included, because their apps may still run."""
     owners = (_owner(entry / "lock") for entry in path.parent.iterdir() if entry != path)
     return {owner.users for owner in owners if owner is not None}
 
