@@ -218,7 +218,8 @@ def _matched(route: Route) -> str:
 def _filter(
     walk: Walk, resources: EnvoyResources, each: HttpFilter, route: Route | None, request: Request, seen: GuardInput
 ) -> Verdict | None:
-    """The verdict of one filter; None if the request continues."""
+    """The verdict of one HTTP filter (`each`) that stops the request; None if the request continues to the next
+    filter."""
     own = route.typed_per_filter_config[each.name] if route and each.name in route.typed_per_filter_config else None
     if each.disabled and own is None:
         return None

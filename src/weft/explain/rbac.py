@@ -59,7 +59,8 @@ def effective(rules: RBAC, seen: GuardInput) -> str:
 
 
 def unmet_of(rules: RBAC, seen: GuardInput) -> str:
-    """The unmet conditions of each rule, as text in parentheses; "" if none can be described."""
+    """The conditions of each policy in `rules` that the request does not meet, as text in parentheses; "" if none
+    can be described."""
     conditions = [(name, unmet(rules.policies[name], seen)) for name in sorted(rules.policies)]
     reasons = [f"{_named(name)}: {why}" for name, why in conditions if why]
     if len(reasons) > _MOST_LISTED:
