@@ -93,8 +93,8 @@ class TakenFrame(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
 
 
 class Acceptance(msgspec.Struct, frozen=True, array_like=True):
-    """Some proxy of the group has accepted these `versions`, by name. If `versions` is None, the proxy has accepted
-    all resources of the type as of `revision`."""
+    """A report that some proxy of the group has accepted resources of a type. `versions`: their versions by name;
+    None if the proxy has accepted all resources of the type, as they were at `revision`."""
 
     group: str
     type_url: str
@@ -115,8 +115,8 @@ NOT_SENT = -1
 
 
 class ProxyFrame(msgspec.Struct, frozen=True, array_like=True):
-    """Sync state of one proxy: for each type, the revision up to which the proxy has acknowledged everything, or
-    NOT_SENT."""
+    """Sync state of one proxy. `settled`: for each type, the revision up to which the proxy has acknowledged every
+    change; NOT_SENT if nothing of the type was sent to it."""
 
     number: int  # id of the proxy's xDS stream at the agent
     node_id: str
@@ -137,9 +137,10 @@ class ReportFrame(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 
 
 class WantedFrame(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
-    """Proxies of a group wait for clusters of these names, or have them. A name is sent at most once on a stream, and
-    the names in Hello count as sent. A frame with a number gets a reply: an update of the group with all of the
-    named clusters that exist, even if the update changes nothing."""
+    """A message that proxies of a group wait for resources of these names, or have them: clusters, and listeners
+    `0.0.0.0_PORT`. A name is sent at most once on a stream, and the names in Hello count as sent. A frame whose
+    `number` is not 0 gets a reply: an update of the group with all of the named resources that exist, even if the
+    update changes nothing."""
 
     group: str
     names: tuple[str, ...]
