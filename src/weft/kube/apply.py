@@ -120,7 +120,8 @@ async def remove(
     kinds: Sequence[ResourceKind] = OWNED,
     dry_run: bool = False,
 ) -> AsyncGenerator[Done, None]:
-    """Remove the objects that have these labels and are not in `keep`. Yields the result for each object."""
+    """Remove the objects that have these labels and are not in `keep` (manifests). `kinds`: the kinds to search, in
+    the order of removal. Yields the result for each object. `dry_run`: only yield the results, remove nothing."""
     kept = {named(each) for each in keep}
     async for resource, who in owned(client, labels, kinds):
         if who not in kept:

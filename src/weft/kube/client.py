@@ -271,8 +271,8 @@ class Client(Transport):
             raise ApiError(404, "NotFound", what, request=f"GET {path}") from None
 
     async def exists(self, resource: ResourceKind) -> bool:
-        """Whether the server serves that resource. The result is certain; otherwise an exception is raised. A 404
-        alone is not certain, since another server or proxy at the same address may also return 404."""
+        """Whether the server serves that resource. Raises an exception if this cannot be determined for certain: a
+        404 alone is not certain, since another server or proxy at the same address may also return 404."""
         if resource.group:
             groups = decoded(await self.raw("GET", "/apis"), ApiGroups, "/apis")
             if groups.kind != "APIGroupList":

@@ -7,10 +7,10 @@ Envoy's serialized resources and are never parsed here. Rules:
 - A version identifies content: equal type, name and version mean equal bytes. An entry without a body refers to a body
   that the agent has in one of its groups after all earlier messages, or, until `resumed`, to a body that the agent
   listed in its `Hello`.
-- One `Update` is unacknowledged at a time; `TakenFrame` acknowledges it. The agent applies groups first, in their
-  order, then placements, then `gone`.
-- An agent with `builds` accepts a large body as a patch of a body that it has under the same name, and a new group as
-  the difference from another of its groups.
+- At most one `Update` is unacknowledged at a time; `TakenFrame` acknowledges it. The agent applies the parts of an
+  `Update` in this order: groups (in their order), placements, `gone`.
+- If the agent's `Hello` sets `builds`, a large body may be sent as a patch of a body that the agent has under the same
+  name, and a new group as the difference from another of the agent's groups.
 - A stream begins with `Hello`, which lists what the agent has, so that only differences follow.
 """
 

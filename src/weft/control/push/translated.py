@@ -42,8 +42,8 @@ class TranslatedHosts:
         return self._viewers.get(host, {})
 
     def hosts(self, viewer: Viewer) -> Set[str]:
-        """Return the hosts that a viewpoint shows to all of its groups alike, or the hosts that are translated for a
-        group alone."""
+        """Return the hosts that are translated for this viewer: for a viewpoint, those that all of its groups see
+        alike; for a group, those that are translated for this group alone."""
         return self._hosts.get(viewer, frozenset())
 
     def per_group(self, viewpoint: Viewpoint) -> Set[str]:
@@ -62,8 +62,8 @@ class TranslatedHosts:
         return {group: hosts for group in viewpoint.groups if (hosts := common | own.get(group, set()))}
 
     def seen_by(self, group: Group, viewpoint: Viewpoint | None, host: str) -> Translated | None:
-        """Return the translation of the host for the group: its own, or the one that all groups of its viewpoint
-        share."""
+        """Return the translation of the host for the group: the group's own, else the one that all groups of its
+        viewpoint share; None if the group does not see the host."""
         viewers = self.viewers(host)
         return viewers.get(group) or (viewers.get(viewpoint) if viewpoint is not None else None)
 
