@@ -30,7 +30,8 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 def of_callers(facts: Facts) -> Iterator[Problem]:
-    """Findings about callers that AuthorizationPolicies name and that do not exist. None if no workload is known."""
+    """Findings about callers that AuthorizationPolicies name and that do not exist. There are no findings if no
+    workload is known at all."""
     if not facts.runs or not facts.policies:
         return
     known = _known(facts)

@@ -61,7 +61,8 @@ class Calls:
     # While a group has proxies
 
     def telling(self, group: Group) -> Telling | None:
-        """How the group's proxies get services (on demand or all at once); None if it has no proxies."""
+        """How the group's proxies get services (on demand, or all at once); None if the group has no connected
+        proxies."""
         return self._tellings.get(group)
 
     def tell(self, group: Group, telling: Telling) -> None:
@@ -139,8 +140,8 @@ class Calls:
         return before != (len(called.addresses), len(called.hosts), called.everything)
 
     def copy(self, *, fixed: bool = False) -> Calls:
-        """An independent copy of the current state. `fixed`: for comparing two meshes, groups keep their mode, so
-        that the comparison shows how the meshes differ and not a switch between on-demand and full config."""
+        """An independent copy of the current state. `fixed`: groups keep their mode, on demand or not. This is for
+        comparing two meshes: the comparison then shows how the meshes differ, and not a switch of the mode."""
         result = Calls(self._most, self._clock, everything=self._everything)
         result.fixed = fixed or self.fixed
         for group, called in self._groups.items():

@@ -210,8 +210,8 @@ def _taken(routes: tuple[_Route, ...], gateways: tuple[str, ...]) -> Iterator[_R
 
 
 def _domains(server: BoundServer, known: _ByHost) -> set[str]:
-    """The domains of a server: hosts that both the server and a VirtualService have. For a redirect to HTTPS, no
-    routes are needed."""
+    """The domains for which a server has virtual hosts: hosts that both the server and a VirtualService have. A
+    server that redirects to HTTPS needs no routes, so it has a virtual host for each of its hosts."""
     domains = {each.host for each in server.hosts} if server.server.redirects else set()
     for served in server.hosts:
 

@@ -60,8 +60,8 @@ class Members:
         )
 
     def secured(self, service: Service, off: Off | None) -> tuple[int, ...]:
-        """The service ports at which every instance accepts the mesh's TLS. `off`: whether policies disable mTLS for
-        the workloads with these labels at a port."""
+        """The service ports at which every instance accepts the mesh's TLS. `off`: returns whether policies disable
+        mTLS for the workloads with these labels at a port; None if they disable it nowhere."""
         return tuple(port.number for port in service.ports if all(_takes_tls(each, port, off) for each in self))
 
 
@@ -86,8 +86,9 @@ def joined_standing(members: Standing | None, others: Sequence[Instance | None],
 
 
 def all_secured(others: Sequence[Instance | None], service: Service, off: Off | None) -> tuple[int, ...]:
-    """The service ports at which all of these instances accept the mesh's TLS. None in `others`, an endpoint that is
-    not a pod, does not accept it."""
+    """The service ports at which all endpoints in `others` accept the mesh's TLS. None in `others` is an endpoint
+    that is not a pod, which does not accept it. `off`: returns whether policies disable mTLS for the workloads
+    with these labels at a port; None if they disable it nowhere."""
     return tuple(
         port.number
         for port in service.ports
