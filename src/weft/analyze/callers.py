@@ -99,7 +99,8 @@ def _in_conditions(rule: AuthorizationRule, key: str) -> Iterator[_Named]:
 
 
 def _principal(value: str, known: _Known) -> tuple[str, str, str]:
-    """The code, message and hint of the finding about a principal; empty strings if there is no finding."""
+    """The code, message and hint of the finding about `value`, a principal that a policy names; empty strings if
+    there is no finding. `known`: the trust domains, namespaces and accounts that exist."""
     domain, is_whole, path = value.partition("/ns/")
     namespace, _, account = path.partition("/sa/")
     if f"/ns/{known.root}/" in value or value.startswith("spiffe://"):  # the parser reports the latter

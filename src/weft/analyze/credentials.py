@@ -27,8 +27,8 @@ def of_credentials(facts: Facts) -> Iterator[Problem]:
 
 
 def meant_secret(name: str, place: str, facts: Facts) -> str:
-    """Hint for a missing Secret: another namespace that has a Secret of this name, or a similar name in this
-    namespace."""
+    """Hint for the missing Secret `name` in the namespace `place`: another namespace that has a Secret of this name,
+    or else a similar name in `place`."""
     elsewhere = sorted(each.namespace for each in facts.credentials if each.name == name)
     if elsewhere:
         return f"namespace {elsewhere[0]} has a Secret of this name; it must be in namespace {place}"

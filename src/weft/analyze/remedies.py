@@ -105,7 +105,8 @@ def _services(facts: Facts) -> set[tuple[str, str]]:
 
 
 def _meant(name: str, namespace: str, known: Iterable[tuple[str, str]]) -> str:
-    """Hint: a similar name in the same namespace, or another namespace with an object of this name."""
+    """Hint for an object that does not exist: another namespace that has an object of this name, or else a similar
+    name in the same namespace; "" if there is neither. `known`: the existing objects, by namespace and name."""
     places = sorted(known)
     elsewhere = [place for place, other in places if other == name and place != namespace]
     if elsewhere:

@@ -145,7 +145,8 @@ class Fields:
         return default
 
     def duration(self, name: str, *, least: timedelta = MILLISECOND, required: bool = False) -> timedelta | None:
-        """Read a duration in Go's format (`1.5s`, `100ms`, `1h2m`); None if the field is not set or not valid."""
+        """Read a duration in Go's format (`1.5s`, `100ms`, `1h2m`). None if the field is not set, or its value is
+        not valid or shorter than `least`."""
         value = self._value(name, required=required)
         if value is None:
             return None

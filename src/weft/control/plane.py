@@ -136,8 +136,8 @@ class ControlPlane:
                 listener(changed)
 
     def put(self, key: ObjectKey, values: tuple[Value, ...]) -> None:
-        """Apply the values of one object that need no parsing, such as an instance from the local engine. No values
-        remove the object."""
+        """Apply the values of one object that need no parsing, such as an instance from the local engine. An empty
+        tuple removes the object."""
         touched = self._intake.values(key, values)
         if self._loaded:
             self._seal()

@@ -143,8 +143,8 @@ def _turned_away(walk: Walk, why: str, status: int, detail: str) -> Verdict:
 
 
 def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
-    """Returns a 403 if the request asks to upgrade to a protocol that the connection manager does not list; else
-    None."""
+    """Returns the verdict 403 if the request asks for an upgrade (such as `websocket`) that the connection manager
+    does not list; else None."""
     wanted = upgrade_of(seen.headers)
     if not wanted or any(each.upgrade_type.lower() == wanted for each in manager.upgrade_configs):
         return None

@@ -48,7 +48,8 @@ def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: GuardIn
 
 
 def effective(rules: RBAC, seen: GuardInput) -> str:
-    """The name of the first policy that matches, in Envoy's order (by name); "" if none matches."""
+    """The name of the first policy in `rules` that matches the request or connection `seen`, in Envoy's order (by
+    name); "" if none matches."""
     for name in sorted(rules.policies):
         policy = rules.policies[name]
         if any(permits(each, seen) for each in policy.permissions) and any(

@@ -67,8 +67,8 @@ def offer(
 
 
 def announces(resources: EnvoyResources, cluster: Cluster, place: EndpointShare) -> bool:
-    """Whether the caller's proxy sends a PROXY header before the request. Proxies of the mesh do not read this
-    header."""
+    """Whether the caller's proxy sends a PROXY protocol header to the endpoint `place` of the cluster. Proxies of
+    the mesh do not read such a header."""
     return _header(resources, _socket(cluster, place)[0]) is not None
 
 

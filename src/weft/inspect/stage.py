@@ -40,7 +40,8 @@ _TYPES = (LISTENER, ROUTE, CLUSTER, ENDPOINT)
 
 class NoSuchWorkload(Exception):
     def __init__(self, word: str, known: Iterable[str], elsewhere: Iterable[str] = ()) -> None:
-        """`elsewhere`: workloads of this name in other namespaces, as `NAME.NAMESPACE`."""
+        """`word`: the workload or pod that was looked for. `known`: the names that exist, for a hint. `elsewhere`:
+        workloads with the name `word` in other namespaces, as `NAME.NAMESPACE`."""
         names, others = sorted(set(known)), sorted(set(elsewhere))
         listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         what = f"there is no workload or pod `{word}`{' in that namespace' if others else ''}"

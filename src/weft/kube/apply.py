@@ -105,7 +105,8 @@ async def apply(
 async def owned(
     client: Client, labels: str, kinds: Sequence[ResourceKind] = OWNED
 ) -> AsyncGenerator[tuple[ResourceKind, ObjectReference], None]:
-    """Yield all objects with these labels, in the order in which they can be removed."""
+    """Yield all objects with these labels, each as its kind and its reference, in the order in which they can be
+    removed."""
     for resource in kinds:
         for item in (await client.list(resource, _Object, labels=labels)).items:
             who = ObjectReference(resource.api_version, resource.kind, item.metadata.namespace, item.metadata.name)

@@ -145,9 +145,9 @@ class Client(Transport):
         name: str = "",
         subresource: str = "",
     ) -> Any:
-        """Create an object, or a subresource such as serviceaccounts/NAME/token, and return the server's response as
-        `type_`. Pass `name` only with such a subresource. Raises ApiError with `already_exists` if the object
-        exists."""
+        """Create an object and return the server's response as `type_`. With `name` and `subresource`, create a
+        subresource of an existing object, such as serviceaccounts/NAME/token. Raises ApiError with
+        `already_exists` if the object exists."""
         path = resource.path(_namespace(resource, namespace), name, subresource)
         return decoded(await self.raw("POST", path, body=msgspec.json.encode(manifest)), type_, path)
 

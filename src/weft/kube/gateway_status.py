@@ -132,8 +132,9 @@ def is_right(status: Mapping[str, Any], wanted: Wanted, generation: int) -> bool
 
 
 def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now: str) -> dict[str, Any]:
-    """The status that an object should have, based on its current one. A condition keeps its lastTransitionTime as long
-    as its status does not change."""
+    """Return the status that an object should have: its current `status`, with weft's part replaced by `wanted`. A
+    condition keeps its lastTransitionTime as long as the condition's `status` field does not change; else it gets
+    the time `now`."""
     match wanted:
         case RouteWanted():
             parents = _told(_entries(status, "parents"), "parentRef", wanted.parents, generation, now)
@@ -338,7 +339,7 @@ def _entries(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def _reason(errors: Iterable[Problem]) -> str:
-    """The `reason` of a Gateway's Accepted condition, chosen by the field of its first error."""
+    """The `reason` of an Accepted condition that does not hold: the field of the object's first error decides."""
     field = next((each.where.field for each in errors), "")
     return next((reason for start, reason in _REASONS.items() if field.startswith(start)), "Invalid")
 

@@ -88,7 +88,7 @@ class StatusWriter:
         self._consider(key)
 
     def judge_standard(self, wanted: Mapping[ObjectKey, Wanted]) -> None:
-        """Set the statuses that all Gateway API objects should have now."""
+        """Set `wanted`, the statuses that all Gateway API objects should have now."""
         before, self._wanted_statuses = self._wanted_statuses, wanted
         for key, carried in self._carried.items():
             if carried.status is not None and (key not in self._judged or before.get(key) != wanted.get(key)):

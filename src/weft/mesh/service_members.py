@@ -1,7 +1,8 @@
 """The instances of a service, with two summaries that every pod change needs: the ports at which all instances have
-a proxy, and their service accounts. Updating them costs the same for ten pods and ten thousand.
+a proxy, and the service accounts of the instances. Updating the summaries costs the same for ten pods and ten
+thousand.
 
-In almost all pods a proxy intercepts all ports. Only the other pods (`_odd`) are checked one by one.
+The reason: in almost all pods a proxy intercepts all ports. Only the other pods (`_odd`) are checked one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Members:
-    """The instances that one selector selects, by key."""
+    """The instances that a service's selector selects, by their keys."""
 
     def __init__(self) -> None:
         self._all: dict[str, Instance] = {}
@@ -71,8 +72,9 @@ def written_standing(service: Service) -> Standing:
 
 
 def joined_standing(members: Standing | None, others: Sequence[Instance | None], service: Service) -> Standing:
-    """The standing of a service, given that of its selected `members` and the endpoints that a person or a
-    controller added (`others`). None in `others`: an endpoint that is not a pod."""
+    """The standing of a service. `members`: the standing of the instances that its selector selects; None without a
+    selector. `others`: the instances of endpoints that a person or a controller added; None for an endpoint that
+    is not a pod."""
     meshed = members.meshed if members else tuple(port.number for port in service.ports)
     accounts = {each.service_account for each in others if each is not None and each.service_account}
     return Standing(

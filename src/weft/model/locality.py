@@ -105,7 +105,8 @@ def places(
 
 
 def matches(locality: str, wanted: str) -> bool:
-    """Whether a locality matches `region/zone/subzone`, in which `*` or an empty part matches all."""
+    """Whether a locality matches the pattern `wanted`, of the form `region/zone/subzone`, in which `*` or an empty
+    part matches everything."""
     wanted_parts, parts = parts_of(wanted), parts_of(locality)
     return all(each in ("*", "") or each == part for each, part in zip(wanted_parts, parts, strict=True))
 

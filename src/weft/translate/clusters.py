@@ -137,9 +137,10 @@ def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Ups
 
 
 def _meets_proxies(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> bool:
-    """Whether all endpoints of a port have a proxy that handles its HTTP. A headless service is called by address,
-    which may be that of any workload, so only its declared protocol is certain. If a DestinationRule configures TLS,
-    the application terminates it, and the application's proxy cannot read the HTTP inside."""
+    """Whether all endpoints of a port have a proxy that handles the port's HTTP. Always False for a headless service
+    that the caller's proxy calls by address, because the address may be that of any workload. Also False if a
+    DestinationRule configures TLS: the application terminates that TLS, and its proxy cannot read the HTTP
+    inside."""
     by_address = view.service is None or (view.service.headless and view.caller.kind is not ProxyKind.GATEWAY)
     return port.number in view.meshed and not by_address and not is_foreign(chosen.tls)
 

@@ -146,7 +146,8 @@ def _held(addresses: Iterable[Address]) -> tuple[str, ...]:
 
 
 def _newcomers(moves: dict[Group, Viewpoint]) -> dict[Group, Viewpoint]:
-    """Return, for each viewpoint that has no groups yet, the first group that moves there."""
+    """Return, for each viewpoint in `moves` that has no groups yet, the first group that moves to it, with the
+    viewpoint."""
     first = {viewpoint: group for group, viewpoint in reversed(moves.items()) if not viewpoint.groups}
     return {group: viewpoint for viewpoint, group in first.items()}
 

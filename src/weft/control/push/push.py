@@ -112,7 +112,8 @@ class Push:
         return failed
 
     def _settle(self, *viewpoints: Viewpoint) -> None:
-        """End a push: drop those of `viewpoints` that have no groups any more, and report problems."""
+        """End a push: drop those of `viewpoints` that have no groups any more, and put the problems of translation
+        into the list that users see."""
         for viewpoint in viewpoints:
             if not viewpoint.groups:
                 self._viewpoints.discard_unused(viewpoint)

@@ -55,8 +55,8 @@ class TranslatedHosts:
         return frozenset({*self.hosts(viewpoint), *self.per_group(viewpoint)})
 
     def own_hosts(self, viewpoint: Viewpoint, touched: Set[str]) -> dict[Group, set[str]]:
-        """Return, for each group of the viewpoint, those of the touched hosts that are translated separately for the
-        group."""
+        """Return, for each group of the viewpoint, which of the touched hosts are translated separately for this
+        group and not for the whole viewpoint."""
         common = {host for host in touched if host in self.per_group(viewpoint)}
         own = {group: self._hosts[group] & touched for group in viewpoint.groups if group in self._hosts}
         return {group: hosts for group in viewpoint.groups if (hosts := common | own.get(group, set()))}

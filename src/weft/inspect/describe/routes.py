@@ -155,8 +155,9 @@ def _routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance])
 
 
 def _by_object(routing: VirtualService, listed: list[RouteFacts]) -> Iterator[tuple[Where, tuple[RouteFacts, ...]]]:
-    """Group the routes of a VirtualService by the object that declares them. A VirtualService may be derived from
-    several objects of the Gateway API; any other one is a single object."""
+    """Group the routes of a VirtualService by the object that declares them: yields the place of each object and its
+    routes. A VirtualService that is derived from the Gateway API may come from several objects; any other
+    VirtualService is one object."""
     if not routing.attached or not routing.http:
         yield named(routing), tuple(listed)
         return
