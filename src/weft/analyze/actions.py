@@ -76,8 +76,8 @@ def _of_repeats(route: HttpRoute) -> Iterator[_Flaw]:
 
 
 def _may_repeat(match: HttpMatch) -> bool:
-    """Whether requests that match may safely be sent twice: the method is idempotent, or is matched by a prefix or
-    regular expression, which is not analyzed."""
+    """Whether the match selects only requests that may safely be sent twice: those with an idempotent method. A
+    method that is matched by a prefix or regular expression is not analyzed and counts as safe."""
     method = match.method
     return method is not None and (method.kind is not MatchKind.EXACT or method.value in _IDEMPOTENT)
 
@@ -186,9 +186,10 @@ def _ways(route: HttpRoute, routing: VirtualService, handing: dict[tuple[str, st
 
 
 def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Flaw]:
-    """Findings about destinations that name no port and cannot be called. Such a destination is called at its only
-    port or, if it has several ports, at the port that the caller called. A finding is reported if it has several
-    ports, but not the called one."""
+    """Findings about destinations (`route` and mirrors) that name no port and cannot be called. A destination
+    without a port is called at the only port of its service, or, if the service has several ports, at the port
+    that the caller called. It is reported if the service has several ports and the called port is not one of
+    them."""
     aims = [
         *(
             (f"route[{at}].destination", each.destination, "these calls fail with 503")
@@ -214,7 +215,8 @@ def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Fla
 
 
 def _called(met: tuple[HttpRoute, ...], routing: VirtualService, facts: Facts) -> set[int]:
-    """The ports at which HTTP requests can match all routes in `met`, at sidecars and at gateways."""
+    """The ports at which HTTP requests can match all routes in `met`: a route of `routing` and the routes of
+    delegates to which it leads. Includes ports of sidecars and of gateways."""
     numbers: set[int] = set()
     for name in routing.gateways:
         gateway = facts.gateways.get(name)

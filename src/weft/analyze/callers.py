@@ -30,7 +30,8 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 def of_callers(facts: Facts) -> Iterator[Problem]:
-    """Findings about callers that AuthorizationPolicies name and that do not exist. None if no workload is known."""
+    """Findings about callers that AuthorizationPolicies name and that do not exist. There are no findings if no
+    workload is known at all."""
     if not facts.runs or not facts.policies:
         return
     known = _known(facts)
@@ -98,7 +99,8 @@ def _in_conditions(rule: AuthorizationRule, key: str) -> Iterator[_Named]:
 
 
 def _principal(value: str, known: _Known) -> tuple[str, str, str]:
-    """The code, message and hint of the finding about a principal; empty strings if there is no finding."""
+    """The code, message and hint of the finding about `value`, a principal that a policy names; empty strings if
+    there is no finding. `known`: the trust domains, namespaces and accounts that exist."""
     domain, is_whole, path = value.partition("/ns/")
     namespace, _, account = path.partition("/sa/")
     if f"/ns/{known.root}/" in value or value.startswith("spiffe://"):  # the parser reports the latter

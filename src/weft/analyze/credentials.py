@@ -27,8 +27,8 @@ def of_credentials(facts: Facts) -> Iterator[Problem]:
 
 
 def meant_secret(name: str, place: str, facts: Facts) -> str:
-    """Hint for a missing Secret: another namespace that has a Secret of this name, or a similar name in this
-    namespace."""
+    """Hint for the missing Secret `name` in the namespace `place`: another namespace that has a Secret of this name,
+    or else a similar name in `place`."""
     elsewhere = sorted(each.namespace for each in facts.credentials if each.name == name)
     if elsewhere:
         return f"namespace {elsewhere[0]} has a Secret of this name; it must be in namespace {place}"
@@ -36,7 +36,8 @@ def meant_secret(name: str, place: str, facts: Facts) -> str:
 
 
 def _callers(rule: DestinationRule, facts: Facts) -> list[str]:
-    """The namespaces from which callers read a Secret for the rule."""
+    """The namespaces of the pods that would use the rule's Secret. Each pod reads the Secret from its own namespace.
+    The pods are those that the rule's workloadSelector selects; without a workloadSelector, all gateways."""
     if rule.workload_selector:
         return [rule.namespace] if facts.selected(rule.namespace, rule.workload_selector) else []
     return [place for place, runners in facts.runners.items() if any(runner.instance.gateway for runner in runners)]

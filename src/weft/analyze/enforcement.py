@@ -63,8 +63,10 @@ def _of_plaintext(
     identified: set[_Place],
     facts: Facts,
 ) -> Iterator[Problem]:
-    """Findings about rules that plaintext callers bypass. A caller without a certificate has no identity: no DENY
-    rule that names callers matches it, and every ALLOW rule for all but some callers does."""
+    """Findings about rules that callers in plaintext bypass. Such a caller has no certificate, and so no identity. A
+    DENY rule that names callers does not match it, but an ALLOW rule for all callers with exceptions
+    (`notPrincipals`) does. `guarded`: the runners (workloads or pods) that the policy selects. `called`: the
+    ports of each runner. `identified`: runners whose policies deny all callers in plaintext anyway."""
     for number, rule in enumerate(policy.rules):
         if not (_excepts_callers(rule) if policy.action is Action.ALLOW else _names_callers(rule)):
             continue
@@ -98,7 +100,7 @@ def _is_disabled(namespace: str, runner: Runner, facts: Facts) -> bool:
 
 
 def _called(facts: Facts) -> dict[_Place, set[int]]:
-    """For each runner, the ports of the runner to which Services send calls."""
+    """For each runner (a workload or pod), the port numbers on which Services send calls to it."""
     ports: dict[_Place, set[int]] = defaultdict(set)
     for service in facts.services:
         for runner in facts.selected(service.namespace, service.selector) if service.selector else ():

@@ -88,9 +88,9 @@ class Facts(msgspec.Struct, frozen=True):
         return tuple(runner for runner in fewest if selects(labels, runner.labels))
 
     def chosen(self, namespace: str, labels: Labels, targets: tuple[str, ...] = ()) -> list[tuple[str, Runner]]:
-        """The runners that a policy of this namespace applies to, with their namespaces. A policy in the root
-        namespace applies to all namespaces. With `targets`, each as KIND NAME, the policy applies only to the
-        proxies of these Gateways."""
+        """The runners (workloads or pods) to which a policy of this namespace applies, each with its namespace. A
+        policy in the root namespace applies to all namespaces. `targets`: the policy's targetRefs, each as `KIND
+        NAME`; then the policy applies only to the proxies of these Gateways."""
         if targets:
             own = [each for each in self.selected(namespace, labels) if each.instance.gateway]
             return [
@@ -121,8 +121,8 @@ class Facts(msgspec.Struct, frozen=True):
         return bound(sorted(own, key=gateway_age), lambda number: leads.get(number, ()))
 
     def services_of(self, host: str) -> tuple[Service, ...]:
-        """The services that have this host. If `host` is a wildcard, also the services whose host it covers; and
-        services whose own host is a wildcard that covers `host`."""
+        """The services that have exactly this host. If there are none: for a wildcard, the services whose hosts it
+        covers; for any other host, the services whose own host is a wildcard that covers it."""
         services = self.by_host.get(host)
         if services is not None:
             return services

@@ -15,7 +15,9 @@ from weft.model.names import Labels, Origin, where_of
 
 
 def finding(code: str, origin: Origin | None, field: str, what: str, hint: str = "", *, line: int = 0) -> Problem:
-    """The Problem with the given code; its severity is that of the check in `checks.py`."""
+    """Return the Problem of a failed check: `code` names the check, which also sets the severity (`checks.py`);
+    `origin` and `field` are the place; `what` and `hint` the text. `line`: the line of the field; 0 for the line
+    of the object."""
     return Problem(where_of(origin, line=line, field=field), what, hint, CHECKS[code].severity, code)
 
 
@@ -25,22 +27,22 @@ class Aged(Protocol):
 
 
 def ahead(first: Aged, then: Aged) -> str:
-    """Text that states why the first of two objects takes precedence: it is older, or comes first by name. Objects
-    from files have no age; at the same age, names decide."""
+    """Text for a message, why the first of two objects takes precedence over the other: it is older, or it comes
+    first by name. The name decides between objects of the same age; objects from files have no age."""
     return "comes first by its name" if first.created == then.created else "is older"
 
 
 def coded(problem: Problem) -> Problem:
-    """The problem with a code. Problems from parsing a single object have none: an error gets WFT0001, a warning
-    WFT0002."""
+    """Return the problem with a code. A problem that already has one is unchanged. Problems from parsing a single
+    object have none: an error gets WFT0001, a warning WFT0002."""
     if problem.code:
         return problem
     return msgspec.structs.replace(problem, code="WFT0001" if problem.severity is Severity.ERROR else "WFT0002")
 
 
 def meant_host(host: str, hosts: Collection[str], domain: str) -> str:
-    """Hint with the host that was probably meant, for a host that does not exist. A name such as `web.shop` has a
-    dot, so Istio takes it for a fully qualified name."""
+    """Hint with the host that was probably meant instead of `host`, which does not exist; "" if there is none. A
+    frequent mistake is a name such as `web.shop`: it has a dot, so Istio takes it for a fully qualified name."""
     for longer in (f"{host}.svc.{domain}", f"{host}.{domain}"):
         if longer in hosts:
             return f"a host with a dot is a full name: write {longer}"

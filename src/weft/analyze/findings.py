@@ -53,8 +53,9 @@ def findings(
     in_force: Facts | None = None,
     least: Severity = Severity.WARNING,
 ) -> tuple[Problem, ...]:
-    """All findings about a mesh. `refused`: rejected objects. Their errors have to be fixed first, so they get no
-    other findings. `in_force`: the facts without the rejected objects. `least`: the lowest severity to return."""
+    """Return all findings about a mesh. `refused`: rejected objects; they get no findings, since their errors have
+    to be fixed first. `in_force`: the facts without the rejected objects, if there are any. `least`: findings
+    below this severity are left out."""
     silent = {str(key) for key in refused}
     problems = _found(facts) if in_force is None else settled(_found(facts), _found(in_force))
     ours = (
@@ -67,10 +68,13 @@ def findings(
 
 def settled(meant: Collection[Problem], in_force: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the findings to report when some objects are rejected. `meant`: the findings computed with the rejected
-    objects. `in_force`: the findings computed without them. Most findings are taken from `meant`, so that a
-    reference to a rejected object is not reported as missing. A finding with a code in `OF_RIVALS`, which another
-    object causes by its effect, is taken from `in_force`, because a rejected object has no effect; and only if
-    `meant` has a finding with the same place and code."""
+    objects. `in_force`: the findings computed without them.
+
+    Most findings are taken from `meant`, so that a reference to a rejected object is not reported as missing.
+    Findings with a code in `OF_RIVALS`, which the effect of another object causes, are taken from `in_force`,
+    because a rejected object has no effect. Such a finding is reported only if `meant` has a finding with the same
+    place and code.
+    """
     known = {(problem.where, problem.code) for problem in meant}
     return (
         *(problem for problem in meant if problem.code not in OF_RIVALS),

@@ -73,8 +73,8 @@ def _of_kinds(routing: VirtualService, gateways: list[Gateway]) -> Iterator[Prob
 
 
 def _meant(routing: VirtualService, gateway: Gateway) -> list[GatewayServer]:
-    """The servers of a Gateway that can serve the VirtualService's hosts. TCP has no host names, so unless the
-    VirtualService has tcp routes, TCP servers are left out, if the Gateway has other servers."""
+    """The servers of a Gateway that can serve the VirtualService's hosts. TCP servers are left out, because TCP has
+    no host names, unless the VirtualService has tcp routes or the Gateway has only TCP servers."""
     servers = list(gateway.servers)
     return servers if routing.tcp else [each for each in servers if each.is_http or each.encrypted] or servers
 

@@ -63,8 +63,9 @@ def of_gateways(facts: Facts) -> Iterator[Problem]:
 
 
 def _doors(gateway: Gateway, server: GatewayServer, facts: Facts) -> list[_Door]:
-    """The workloads, ports and addresses at which a server listens. Workloads and not selectors identify these
-    places, since different selectors may select the same workloads."""
+    """The places at which a server listens, each as workload, port and address. Workloads, not selectors, identify
+    the places, since different selectors may select the same workloads. If the Gateway selects no workload, its
+    selector is used instead."""
     selected: list[str | Labels] = sorted(
         f"{place}/{each.name}" for place in facts.runners for each in facts.selected(place, gateway.selector)
     )
@@ -120,8 +121,8 @@ def _of_publishing(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_selector(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
-    """Findings about a Gateway whose selector matches no workload, or only workloads that are no gateways. It
-    selects workloads of all namespaces."""
+    """Findings about a Gateway whose selector matches no workload, or only workloads that are no gateways. The
+    selector of a Gateway applies to workloads of all namespaces."""
     if not facts.runs or not gateway.selector:
         return
     if not any(facts.selected(place, gateway.selector) for place in facts.runners):

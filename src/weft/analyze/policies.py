@@ -34,7 +34,7 @@ def of_policies(facts: Facts) -> Iterator[Problem]:
 
 
 def guarded_by(policy: AuthorizationPolicy, facts: Facts) -> list[tuple[str, Runner]]:
-    """The runners that a policy selects, with their namespaces."""
+    """The runners (workloads or pods) that a policy selects, each as its namespace and the runner."""
     return facts.chosen(policy.namespace, policy.selector, policy.targets)
 
 

@@ -58,8 +58,8 @@ class Ports:
                 self._disguising[place].add(number)
 
     def meant(self, number: int, chosen: Iterable[tuple[str, Runner]]) -> int:
-        """The workload's own port, if `number` is only the port of a Service that leads to it; 0 if `number` may
-        itself be a port of the workload, or is unknown."""
+        """The workload's own port to which the Service port `number` leads. 0 if `number` may itself be a port of
+        one of these workloads, or if no Service has this port."""
         meant: set[int] = set()
         for namespace, runner in chosen:
             targets = self._targets.get((namespace, runner.name), ())
@@ -80,6 +80,7 @@ class Ports:
         return tuple(sorted(numbers))
 
     def disguising(self, namespace: str, runner: Runner) -> tuple[int, ...]:
-        """The ports of a runner on which a request can be sent as HTTP or as raw TCP: no Service declares the
-        protocol, or one Service declares HTTP and another a different protocol."""
+        """The ports of a runner (a workload or pod) on which a request can be handled as HTTP or as raw TCP,
+        depending on its first bytes. On such a port no Service declares the protocol, or one Service declares
+        HTTP and another a different protocol."""
         return tuple(sorted(self._disguising.get((namespace, runner.name), ())))

@@ -82,8 +82,9 @@ def _of_targets(service: Service, facts: Facts, declared: dict[_Place, list[_Say
 
 
 def _of_saying(service: Service, index: int, at: str, before: list[_Saying]) -> Iterator[Problem]:
-    """Findings about a Service port whose protocol contradicts that of other Services for the same workload port.
-    `at`: the workload port, for messages. `before`: the Services that have the port already, the oldest first."""
+    """Findings about a Service port (`service.ports[index]`) whose protocol contradicts that of other Services for
+    the same workload port. `at`: the workload port, for messages. `before`: the Service ports that lead to this
+    workload port and come first, the oldest first."""
     field, new = f"spec.ports[{index}]", service.ports[index].protocol
     declared = next((each for each in before if each[1].protocol is not Protocol.UNDECLARED), None)
     if declared is not None and declared[1].protocol.is_http != new.is_http:
@@ -118,9 +119,9 @@ def _owner(saying: _Saying, service: Service) -> str:
 
 
 def _met(protocol: Protocol, oldest: Protocol, other: str) -> str:
-    """The effect on calls through this Service, if it declares `protocol` for a workload port that another Service
-    declares differently, one of them as HTTP. `oldest`: what the oldest Service declares. `other`: the name of
-    the other Service or port, for the message."""
+    """Text for a message: the effect on calls if two Services declare different protocols for a workload port, one
+    of them HTTP. `protocol`: what this Service declares. `oldest`: what the oldest Service declares. `other`: the
+    name of the other Service or port."""
     if not protocol.is_http:
         return "policies do not see the path or method of calls through this port"
     if oldest is Protocol.UNDECLARED:
@@ -129,7 +130,8 @@ def _met(protocol: Protocol, oldest: Protocol, other: str) -> str:
 
 
 def _spoken(protocol: Protocol) -> str:
-    """The effect on calls through a port that declares this version of HTTP, if the workload gets the other version."""
+    """Text for a message: the effect on calls through a port that declares this version of HTTP, although the
+    workload gets the other version (HTTP/1.1 or HTTP/2)."""
     if not protocol.is_http2:
         return "the workload gets HTTP/2, and must support it"
     if protocol is Protocol.HTTP2:

@@ -34,7 +34,8 @@ _OF_LISTENERS = {
 
 
 def of_route(outcome: RouteOutcome, told: StatusCondition, facts: Facts) -> str:
-    """Hint for a route that its parent does not accept."""
+    """Hint for a Gateway API route that its parent does not accept; "" if there is none. `told`: the condition that
+    states this."""
     if told.reason != "NoMatchingParent":
         return _OF_ROUTES.get(told.reason, "")
     parent = outcome.parent
@@ -68,7 +69,8 @@ def of_backend(flaw: BackendFlaw, facts: Facts) -> str:
 
 
 def of_listener(key: ObjectKey, index: int, told: StatusCondition, facts: Facts) -> str:
-    """Hint for a listener that cannot be served."""
+    """Hint for a listener of the Gateway `key` that cannot be served; "" if there is none. `index`: the position of
+    the listener. `told`: the condition that states this."""
     gateway = facts.standard_gateways.get((key.namespace, key.name))
     if gateway is None or index >= len(gateway.listeners):
         return ""
@@ -103,7 +105,8 @@ def _services(facts: Facts) -> set[tuple[str, str]]:
 
 
 def _meant(name: str, namespace: str, known: Iterable[tuple[str, str]]) -> str:
-    """Hint: a similar name in the same namespace, or another namespace with an object of this name."""
+    """Hint for an object that does not exist: another namespace that has an object of this name, or else a similar
+    name in the same namespace; "" if there is neither. `known`: the existing objects, by namespace and name."""
     places = sorted(known)
     elsewhere = [place for place, other in places if other == name and place != namespace]
     if elsewhere:

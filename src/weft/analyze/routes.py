@@ -76,8 +76,8 @@ def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
     """Findings about http, tls or tcp routes of hosts none of whose ports carries that protocol. A port without a
-    declared protocol may carry any, and if a Sidecar declares another protocol for its callers, that one counts
-    too."""
+    declared protocol may carry any. If a Sidecar declares another protocol for its workloads' calls to the port,
+    that protocol counts as well."""
     services = [service for host in routing.hosts for service in facts.services_of(host)]
     ports: dict[int, set[Protocol]] = {}
     for port in (each for service in services for each in service.ports if each.protocol is not Protocol.UDP):

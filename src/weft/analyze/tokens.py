@@ -92,7 +92,8 @@ def _of_issuers(
 
 
 def _wanted(number: int, rule: AuthorizationRule) -> Iterator[tuple[str, int, str]]:
-    """The request principals that a rule matches: the field, the line, ISSUER/SUBJECT."""
+    """The request principals that the rule with this number names. Yields for each its field, its line, and its
+    value ISSUER/SUBJECT."""
     for index, source in enumerate(rule.sources):
         for place, value in enumerate(source.request_principals):
             yield f"spec.rules[{number}].from[{index}].source.requestPrincipals[{place}]", rule.line, value

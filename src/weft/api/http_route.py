@@ -115,8 +115,9 @@ def _action(item: Fields, *, delegated: bool) -> str:
 
 
 def _responds_itself(item: Fields, words: str) -> None:
-    """Check a route that forwards nothing, because the proxy itself responds: `fault` and `rewrite` are errors; other
-    fields that have no effect but that Istio accepts get a warning. `words` names the response in messages."""
+    """Check a route to which the proxy itself responds, instead of forwarding requests: `fault` and `rewrite` are
+    errors; fields that have no effect, but that Istio accepts, get a warning. `words`: the name of the response
+    in messages, such as `a redirect`."""
     for name in ("fault", "rewrite"):
         if item.has(name):
             item.error(name, f"{words} cannot have `{name}`")

@@ -33,7 +33,8 @@ class KeyFlaw(NamedTuple):
 
 
 def read_key_set(text: str) -> str | KeyFlaw:
-    """Return the key set as JSON with only public parts, or what is wrong with it. Never raises."""
+    """Return the key set as JSON, with only the public parts of its keys. If it is not valid, return a KeyFlaw that
+    describes the mistake. Never raises."""
     if len(text) > MOST_CHARACTERS:
         return KeyFlaw(f"`jwks` is longer than {MOST_CHARACTERS} characters", "publish the keys and use `jwksUri`")
     try:

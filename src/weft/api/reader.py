@@ -70,9 +70,9 @@ class Fields:
         below: Iterable[Fields] = (),
         severity: Severity = Severity.ERROR,
     ) -> None:
-        """Report an error because none of the fields `names` is set as needed. They are fields of the mappings
-        `below`, or of this mapping if `below` is empty. If one of these fields has an error itself, or is
-        misspelled, only that problem is reported: one mistake, one message."""
+        """Report the error `what`: none of the fields `names` is set as needed. They are fields of the mappings
+        `below`, or of this mapping if `below` is empty. `at`: the place of the error. If one of these fields has
+        an error itself, or is misspelled, only that problem is reported: one mistake, one message."""
         causes = tuple((fields, name) for fields in (tuple(below) or (self,)) for name in names)
         self.report.consequence(Consequence(causes, self._at(at), what, hint, severity))
 
@@ -145,7 +145,8 @@ class Fields:
         return default
 
     def duration(self, name: str, *, least: timedelta = MILLISECOND, required: bool = False) -> timedelta | None:
-        """Read a duration in Go's format (`1.5s`, `100ms`, `1h2m`); None if the field is not set or not valid."""
+        """Read a duration in Go's format (`1.5s`, `100ms`, `1h2m`). None if the field is not set, or its value is
+        not valid or shorter than `least`."""
         value = self._value(name, required=required)
         if value is None:
             return None
@@ -305,7 +306,8 @@ class Fields:
         return there[0] if there else ""
 
     def ignored(self, *names: str) -> None:
-        """Mark fields as known: they are valid, but have no meaning for a mesh."""
+        """Mark fields as known, so that they are not reported as unknown: they are valid, but have no effect on a
+        mesh."""
         self._known.update(names)
 
     def told_elsewhere(self, *names: str) -> None:
@@ -314,8 +316,9 @@ class Fields:
         self._known.update(names)
 
     def outdented(self, holder: str, names: Iterable[str]) -> bool:
-        """Report fields that belong below `holder` but are beside it, if `holder` is empty. Return whether there are
-        such fields; they are not reported as unknown as well."""
+        """Report fields that belong below `holder` but are written beside it, with the wrong indentation. This is
+        checked only if `holder` itself is empty. Returns whether there are such fields; they are not also
+        reported as unknown."""
         there = [name for name in names if name in self._body] if self.raw(holder) is None else []
         for name in there:
             self._known.add(name)

@@ -28,8 +28,8 @@ class Cursor(Protocol):
 
 
 class Consequence(msgspec.Struct, frozen=True):
-    """An error that may only follow from an error in one of the fields that it names; it is reported if none of
-    these fields has an error."""
+    """An error that may be only the consequence of an error in another field. `causes`: these other fields. The
+    error is reported only if none of them has an error itself."""
 
     causes: tuple[tuple[Cursor, str], ...]
     path: Path

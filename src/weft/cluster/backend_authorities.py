@@ -21,8 +21,8 @@ _KINDS = ("BackendTLSPolicy", GATEWAY_KIND)
 
 
 class BackendAuthorities:
-    """Watches the named ConfigMaps with CA certificates. `own` is the ConfigMap of the mesh's settings, which is read
-    elsewhere and never used as CA certificates."""
+    """Watches the ConfigMaps with CA certificates that other objects name. `own`: the ConfigMap with the mesh's
+    settings, which another module reads and which is never used as CA certificates."""
 
     def __init__(self, client: Client, plane: ControlPlane, own: Name, timing: WatchTiming = WatchTiming()) -> None:  # noqa: B008
         self._config_maps = NamedObjects(

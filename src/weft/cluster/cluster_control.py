@@ -142,8 +142,8 @@ class ClusterControl:
         return self._injection.lack()
 
     def leave(self) -> None:
-        """Become not ready before shutdown. Clients that still connect, until all endpoints are updated, are still
-        served."""
+        """Report this replica as not ready, before it shuts down. Clients that connect until all endpoints are
+        updated are still served."""
         self._leaving = True
         self._injection.leave()
 

@@ -63,11 +63,11 @@ def _may_name(key: ObjectKey) -> bool:
 
 
 def named(mesh: Mesh, groups: Iterable[Group]) -> tuple[Name, ...]:
-    """Return the Secrets that Gateways and DestinationRules name for these groups of gateway pods. A Secret named
-    without a namespace is in the gateway's namespace. Secrets of the servers that a gateway serves come first,
-    then those of servers that it leaves out, both with the oldest Gateway's first, then those of
-    DestinationRules. So an object that names many Secrets does not displace those of older objects, even after a
-    restart."""
+    """Return the Secrets that Gateways and DestinationRules name for these groups of gateway pods, the most
+    important first. A Secret named without a namespace is in the gateway's namespace. The order is: Secrets of
+    servers that a gateway serves, Secrets of servers that it leaves out (both by the age of their Gateway, the
+    oldest first), Secrets of DestinationRules. Because of this order, a new object that names many Secrets does
+    not displace the Secrets of older objects when there are too many to watch, even after a restart."""
     ordered: list[tuple[tuple[object, ...], Name]] = []
     for group in groups:
         for order, reference in (*_shown(mesh, group), *_taken_along(mesh, group)):
@@ -85,8 +85,8 @@ def _shown(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], Crede
 
 
 def _taken_along(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], CredentialRef]]:
-    """Yield the Secrets for TLS origination, from the DestinationRules of the hosts that the gateway's routes lead to,
-    each with its sort key."""
+    """Yield the Secrets for TLS origination of a gateway, each with its sort key. They are named by the
+    DestinationRules of the hosts that the gateway's routes lead to."""
     scope = mesh.scope(group)
     for host in sorted(mesh.edge(scope).destinations):
         rule = mesh.destination_rule(host, mesh.service(host, scope), group)

@@ -29,7 +29,8 @@ class NamedObjects:
         take: Callable[[tuple[Change, ...]], None],
         note: Callable[[tuple[Problem, ...]], None],
     ) -> None:
-        """`note` is called with all current problems of reading the objects."""
+        """`wanted`: returns the names of the objects to watch. `take`: is called with the changes of these objects.
+        `note`: is called with all current problems of reading the objects."""
         self._objects, self._wanted, self._take, self._note = objects, wanted, take, note
         self._changed = asyncio.Event()
 

@@ -1,8 +1,9 @@
-"""Makes the leading replica translate for every group of the cluster, whichever replica the group's proxies are
-connected to. So the leader finds all problems and writes them to the status of objects.
+"""Makes the leading replica translate the config of every group of the cluster (a group is a set of proxies with
+equal config), whichever replica the group's proxies are connected to. So the leader finds all problems and writes
+them to the status of objects.
 
-Input: the watch of Pods. Output: calls of the control plane's `hold` and `release` for groups. Rule: a group is held as
-long as one of its pods exists. Groups are added one at a time, so that proxies are served in between.
+Input: the watch of Pods. Output: calls of the control plane's `hold` and `release` for groups. Rule: a group is held
+as long as one of its pods exists. Groups are added one at a time, so that proxies are served in between.
 """
 
 from __future__ import annotations

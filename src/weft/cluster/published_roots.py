@@ -149,7 +149,8 @@ class PublishedRoots:
                 await asyncio.sleep(backoff.next())
 
     async def _write_what_differs(self) -> bool:
-        """Write the roots wherever they differ. Returns whether all writes succeeded."""
+        """Write the roots into the ConfigMaps and webhook configurations whose content differs. Returns whether all
+        writes succeeded."""
         bundle = "".join(self._authority.bundle())
         encoded = base64.b64encode(bundle.encode()).decode()
         well = True

@@ -107,7 +107,7 @@ class RootSecret:
             tasks.create_task(self._write())
 
     def rotate_if_asked(self) -> None:
-        """Begin a rotation if an operator has requested one. Only the leader calls this."""
+        """Begin a rotation of the root if an operator has requested one. Only the leader calls this."""
         if not self._wait or self.authority.phase is not RotationPhase.STEADY:
             return
         wait, self._wait = self._wait, ""
@@ -147,9 +147,10 @@ class RootSecret:
         }
 
     async def _restored(self) -> _Secret | None:
-        """Wait for the leader to create a deleted Secret again, and return it. None if no root was published before, or
-        the Secret is not created within RESTORE_SECONDS. If a root has been published, the Secret existed and was
-        deleted just now, and no workload would trust another root."""
+        """Wait up to RESTORE_SECONDS for the leader to create a deleted Secret again, and return it. None if the
+        Secret is not created in time, or if no root was published before. A published root means that the Secret
+        existed and was deleted just now. No workload would trust another root, so this replica waits before it
+        creates one."""
         published = await self._client.list(
             CONFIG_MAPS, _Published, namespace=self._namespace, fields=f"metadata.name={ROOT_CONFIG_MAP}"
         )

@@ -149,8 +149,9 @@ class Front:
         inner = _Side(self._sides)
 
         def ended() -> None:
-            """Forget the client with the inner connection. The host's connection counts until the outer one has ended,
-            too: a client that does not read keeps that one open for a while."""
+            """Called when a side of the forwarded connection has ended. When the inner side (to the gRPC server) has
+            ended, the client is forgotten. For the limit per host, the connection counts until the outer side (to
+            the client) has ended as well: a client that does not read keeps it open for a while."""
             if inner.lost:
                 self._visitors.pop(peer, None)
             if inner.lost and outer.lost:

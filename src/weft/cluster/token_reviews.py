@@ -29,8 +29,9 @@ _WORDS = {
 
 
 class TokenReviews:
-    """Checks tokens with TokenReviews. `lives` returns whether a pod of this UID exists, as far as this process knows.
-    The API server caches reviews for some seconds, and would accept the token of a deleted pod during that time."""
+    """Checks tokens with TokenReviews. `lives`: a function that returns whether a pod of this UID exists, as far as
+    this process knows. It is needed because the API server caches reviews for some seconds, and would accept the
+    token of a deleted pod during that time."""
 
     def __init__(
         self,
@@ -78,8 +79,8 @@ class TokenReviews:
 
 
 def _reason(refused: ReviewRefused) -> TokenReason:
-    """Return the reason why a token was rejected. The API server gives it only as text; for unknown text, the reason is
-    that the token is not authentic."""
+    """Return the reason why the API server rejected a token. For a token that is not authentic, the server gives
+    details only as text; known texts have a more specific reason."""
     if refused.reason is Reason.NOT_AUTHENTICATED:
         for words, reason in _WORDS.items():
             if words in refused.detail:

@@ -49,9 +49,9 @@ class Diagnosis:
         replica: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`said` returns the current errors of a group: for each type, the error message about a resource that its
-        proxies reject. `replica` is the name of this control plane, if there are several. `clock` must be the
-        clock of the streams."""
+        """`said`: returns the current errors of a group, as the error message about a rejected resource for each
+        type. `replica`: the name of this control plane, if there are several. `clock`: must be the clock that the
+        xDS streams use."""
         self._said = said
         self.replica = replica or "weft"
         self._snapshots, self._server, self._node_server = snapshots, server, node_server
@@ -65,8 +65,8 @@ class Diagnosis:
         return sorted((*direct, *relayed), key=lambda known: (known.sync.proxy, known.stream))
 
     def find(self, word: str) -> Known | None:
-        """Return the proxy that `word` names: `POD.NAMESPACE`, a node id, `POD` or, as in Istio, any part of a node id.
-        None if there is none."""
+        """Return the proxy that `word` names: by `POD.NAMESPACE` or node id, else by `POD`, else, as in Istio, by
+        any part of a node id. None if no proxy matches."""
         proxies = self.proxies()
         names: tuple[Callable[[Known], bool], ...] = (
             lambda each: word in (each.sync.proxy, each.node_id),
@@ -77,8 +77,8 @@ class Diagnosis:
         return next((matching[-1] for fits in names if (matching := [each for each in proxies if fits(each)])), None)
 
     def watches(self, known: Known) -> Mapping[str, tuple[str, ...]]:
-        """Return, for each type, the names that the proxy subscribes to. Empty for a wildcard, or if its agent has not
-        reported the names."""
+        """Return, for each type, the names that the proxy subscribes to. The names of a type are empty for a
+        wildcard subscription, and for a proxy behind an agent, which does not report the names."""
         return {**dict.fromkeys(known.sync.resources, ()), **self._server.watches(known.stream)}
 
     def resources(self, group: Group, type_url: str) -> Mapping[str, Resource]:

@@ -1,8 +1,9 @@
 """Finds the pod of a proxy that connects to the control plane directly, without an agent, by its credentials.
 
-A token proves a pod. A certificate proves only an account; the pod is then taken from the proxy's node id, and the pod
-must have that account. Rule: the config that a proxy gets follows from its Pod (labels, gateway or not), not from its
-node metadata. Only a proxyless gRPC client, which any pod may run beside its proxy, declares its own kind.
+A token proves which pod the caller is. A certificate proves only a service account: the pod is then taken from the
+proxy's node id, and must run as that account. Rule: the config that a proxy gets follows from its Pod (labels,
+gateway or not), not from its node metadata. The only exception is a proxyless gRPC client, which any pod may run
+beside its proxy: the client's metadata declares that it is one.
 """
 
 from __future__ import annotations

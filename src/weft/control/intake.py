@@ -36,7 +36,8 @@ class Intake:
         admit: Admit | None = None,
         note: Note = lambda _key, _before, _after: None,
     ) -> None:
-        """`note` is called for every changed object, with its values before and after."""
+        """`admit`: completes each value before it is added to the mesh; None for no change. `note`: is called for
+        every changed object, with its values before and after."""
         self._mesh = mesh
         self._note = note
         self._problems = problems
@@ -49,8 +50,8 @@ class Intake:
         self.refused: dict[ObjectKey, tuple[Value, ...]] = {}  # rejected objects, as far as they could be parsed
 
     def documents(self, changes: Iterable[Change]) -> tuple[Touched, frozenset[ObjectKey]]:
-        """Apply changes. Returns what they may have affected, and which objects changed. Documents that `read` has
-        parsed since the last call are not parsed again."""
+        """Apply changes to the mesh. Returns the parts of the mesh that may have been affected, and the keys of the
+        objects that changed. Documents that `read` has parsed since the last call are not parsed again."""
         touches: list[Touched] = []
         changed: set[ObjectKey] = set()
         with self._mesh.together():
@@ -68,8 +69,8 @@ class Intake:
         return parsed[1]
 
     def good_file(self, key: ObjectKey) -> str:
-        """Return the file of the object's valid version that is in force; empty if there is none, or it is not from a
-        file."""
+        """Return the file of the object's version that is in force. "" if no valid version is in force, or if it
+        does not come from a file."""
         return "" if key in self._closed else self.contents.file(key)
 
     def _take_all(self, changes: Iterable[Change], touches: list[Touched], changed: set[ObjectKey]) -> None:
@@ -87,7 +88,8 @@ class Intake:
                 changed.add(change.key)
 
     def _take(self, change: Change) -> Touched | None:
-        """Apply one change and return what it touched, or None if the object is unchanged."""
+        """Apply one change. Returns the parts of the mesh that it may have affected; None if the object is
+        unchanged."""
         values: tuple[Value, ...] = ()
         problems: tuple[Problem, ...] = ()
         self.refused.pop(change.key, None)

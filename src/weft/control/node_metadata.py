@@ -43,5 +43,5 @@ def group_of(node_id: str, metadata: Mapping[str, Any], locality: str = "") -> G
 
 
 def pod_of(node_id: str, metadata: Mapping[str, Any]) -> str:
-    """Return the name of the proxy's pod, as the node id or metadata claims it."""
+    """Return the name of the proxy's pod, as the proxy's node id or metadata states it (it is not verified here)."""
     return str(metadata.get("POD_NAME") or node_id.split("~")[2].rpartition(".")[0])

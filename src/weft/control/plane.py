@@ -109,9 +109,9 @@ class ControlPlane:
         problems: Iterable[Problem] | None = (),
         values: Iterable[tuple[ObjectKey, tuple[Value, ...]]] = (),
     ) -> None:
-        """Apply documents together with values that need no parsing, so that no proxy sees one without the other.
-        `problems` are all current problems of the source itself, such as unreadable files, and replace the
-        previous list; None keeps the previous list, which another source reported."""
+        """Apply documents (`changes`) and, in the same step, `values` that need no parsing, so that no proxy sees
+        one without the other. `problems`: all current problems of the source itself, such as unreadable files.
+        They replace the problems that the source reported before; None keeps those."""
         if problems is not None:
             self._problems.put("source", map(coded, problems))
         changes = tuple(changes)
@@ -136,8 +136,8 @@ class ControlPlane:
                 listener(changed)
 
     def put(self, key: ObjectKey, values: tuple[Value, ...]) -> None:
-        """Apply the values of one object that need no parsing, such as an instance from the local engine. No values
-        remove the object."""
+        """Apply the values of one object that need no parsing, such as an instance from the local engine. An empty
+        tuple removes the object."""
         touched = self._intake.values(key, values)
         if self._loaded:
             self._seal()
@@ -148,8 +148,8 @@ class ControlPlane:
 
     @property
     def reader(self) -> Intake:
-        """The intake, which parses documents as `apply` does, for a source that must know whether an object is
-        valid."""
+        """The intake, which parses documents as `apply` does. It is for sources of documents that must know whether
+        an object is valid."""
         return self._intake
 
     def _seal(self) -> None:
@@ -338,7 +338,7 @@ class ControlPlane:
             self.taken(group, type_url)
 
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None:
-        """Does nothing: `on_nack` is called with the resource at fault."""
+        """Does nothing: a NACK is handled in `on_nack`, which is called with the resource at fault."""
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> None:
         group = self._group_of.get(stream_id)

@@ -1,5 +1,5 @@
-"""The list of all current problems, by topic, so that a problem disappears with its cause. A new problem is logged
-once."""
+"""The list of all current problems. Problems are stored by topic (the object, file or resource that causes them), so
+that they disappear with their cause. A new problem is logged once."""
 
 from __future__ import annotations
 

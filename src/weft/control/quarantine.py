@@ -32,7 +32,7 @@ _FILES_HINT = "correct the files, and let the proxy (user 1337) read them; weft 
 
 
 class _Refusal(msgspec.Struct, frozen=True):
-    """The topic of a problem: a rejected resource, or one host in a rejected route configuration."""
+    """The topic under which a problem is listed: a rejected resource, or one host in a rejected route configuration."""
 
     group: Group
     type_url: str
@@ -69,7 +69,8 @@ class Quarantine:
             self._inquiries.open(group, refusal, lineup, self._reporter(refusal, resource))
 
     def accepted(self, group: Group, type_url: str) -> None:
-        """Continue with the next trial, after a proxy of the group has accepted resources of a type."""
+        """Continue the searches for the object at fault with their next trial, after a proxy of the group has
+        accepted resources of a type."""
         if type_url == ROUTE:
             for name in [name for of, name in self._trials if of == group]:
                 self._try_next(group, name)
@@ -88,7 +89,7 @@ class Quarantine:
         self.forget_mended()
 
     def forget_mended(self) -> None:
-        """Clear the problems of rejected resources that another version has replaced."""
+        """Clear the problems of rejected resources of which another version is served now."""
         for refusal in [refusal for refusal in self._refusals if not self._stands(refusal)]:
             self._refusals.discard(refusal)
             self._said.pop(refusal, None)

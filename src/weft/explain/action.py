@@ -101,8 +101,8 @@ def _rewritten(action: RouteAction | RedirectAction, match: RouteMatch, path: st
 
 
 def _matched(match: RouteMatch, path: str) -> int:
-    """The number of characters of `path` that the route's match covers: the length of its prefix, or else the whole
-    path."""
+    """The number of characters at the start of `path` that the route's match covers: the length of its prefix if it
+    matches by prefix, else the length of the whole path."""
     match match.WhichOneof("path_specifier"):
         case "prefix":
             return len(match.prefix)
@@ -112,8 +112,9 @@ def _matched(match: RouteMatch, path: str) -> int:
 
 
 def _host(headers: RequestHeaders, scheme: str, port: str) -> str:
-    """The host of a redirect that does not set one: the request's authority. Its port is removed if the redirect
-    sets a port, or if it is the default port of the old scheme and the scheme changes."""
+    """The host of a redirect that does not set one: the host in the request's authority. The authority's port is
+    removed if the redirect sets a port itself, or if the redirect changes the scheme and the port is the default
+    port of the old scheme."""
     host = headers.value(":authority")
     start = host.rfind(":")
     if start < 0 or host.rfind("]") > start:

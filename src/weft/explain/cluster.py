@@ -1,5 +1,6 @@
-"""Selects the endpoint to which a cluster sends a request, from the cluster's type and its endpoints. A random
-selection is a `Walk.choose`.
+"""Selects the endpoint to which a cluster would send a request, from the cluster's type and its endpoints. Where
+Envoy selects at random, this module calls `Walk.choose`, so that each candidate becomes an outcome of the
+explanation.
 
 Endpoints that no later stage can distinguish are one choice: a thousand replicas of a workload do not make a
 thousand outcomes.
@@ -108,8 +109,8 @@ def behind(walk: Walk, world: World, address: str, port: int) -> EndpointShare |
 
 
 def by_weight(walk: Walk, parts: Iterable[Weighted], weight_of: Callable[[Weighted], int]) -> tuple[Weighted, int]:
-    """Chooses one of several weighted clusters. Returns the cluster and its weight; weights of identical entries are
-    added."""
+    """Chooses one of several weighted clusters (`parts`) at random. Returns the chosen cluster and its weight.
+    Entries that differ only in their weight are one choice, with the sum of their weights."""
     alike: dict[bytes, list[Weighted]] = {}
     for part in parts:
         other = type(part)()
@@ -185,8 +186,8 @@ def _at(world: World, place: EndpointShare) -> ExplainedWorkload | None:
 
 
 def _how(cluster: Cluster, endpoints: tuple[EndpointShare, ...], assignment: ClusterLoadAssignment) -> str:
-    """A note on the choice of the endpoint beyond the shares: consistent hashing, and the endpoints that are used
-    only for failover. "" if neither applies."""
+    """A note on how the endpoint is chosen, in addition to the endpoints' shares: that the cluster uses consistent
+    hashing, and which endpoints are used only for failover. "" if neither applies."""
     note = ""
     if len(endpoints) > 1 and cluster.lb_policy in (Cluster.RING_HASH, Cluster.MAGLEV):
         note += "; consistent hashing: requests with the same hash key go to the same endpoint"

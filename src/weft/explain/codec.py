@@ -39,8 +39,9 @@ _MOST_NAMED = 10  # Envoy rejects a request whose `Connection` header lists this
 
 
 def unreadable(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
-    """Returns the verdict of an invalid request; None if the request is valid. Removes from a valid request the
-    headers that the header `Connection` names."""
+    """Returns the verdict that Envoy's codec rejects the request; None if the request is valid. From a valid HTTP/1
+    request that is not an upgrade (such as to WebSocket), removes the headers that its header `Connection` names;
+    `seen` holds the headers."""
     headers = seen.headers
     method, authority, path = (headers.value(name) for name in (":method", ":authority", ":path"))
     if not seen.http2 and method not in _METHODS and not manager.http_protocol_options.allow_custom_methods:

@@ -18,7 +18,8 @@ _RULE = re.compile(r"ns\[(?P<namespace>[^\]]*)\]-policy\[(?P<name>[^\]]*)\](?:-r
 
 
 class Unsure(Exception):
-    """Envoy's decision cannot be predicted from the known facts. The message becomes the reason of the verdict."""
+    """Raised where Envoy's decision cannot be predicted from the known facts. The message becomes the reason in the
+    verdict."""
 
 
 class ObjectSource(msgspec.Struct, frozen=True):
@@ -126,8 +127,8 @@ def sources_of(metadata: Metadata) -> tuple[ObjectSource, ...]:
 
 
 def policy_source(rule: str) -> tuple[ObjectSource, ...]:
-    """The policy that an RBAC rule was translated from, found by the rule's name in Envoy's config; () if there is
-    none."""
+    """The policy from which an RBAC rule was translated. `rule`: the rule's name in Envoy's config, which contains
+    the policy's name. () if the name is not that of a policy."""
     if refused := _REFUSED.match(rule):
         return (ObjectSource(refused[1], refused[2], refused[3]),)
     match = _RULE.match(rule)

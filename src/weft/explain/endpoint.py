@@ -46,8 +46,8 @@ def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[Endpoin
 
 
 def waiting(assignment: ClusterLoadAssignment, endpoints: tuple[EndpointShare, ...]) -> tuple[int, tuple[str, ...]]:
-    """The number of further endpoints, which are used only for failover, and their localities. `endpoints`: those
-    with a share of requests."""
+    """The endpoints of the assignment that are used only for failover: their number, and their localities.
+    `endpoints`: the endpoints that get requests now, which are not counted."""
     first = {(place.address, place.port) for place in endpoints}
     others = [
         (_locality(group), entry)
@@ -60,8 +60,9 @@ def waiting(assignment: ClusterLoadAssignment, endpoints: tuple[EndpointShare, .
 
 
 def _shares(levels: list[list[LbEndpoint]], assignment: ClusterLoadAssignment) -> list[float]:
-    """The share of the load that each priority gets. If the priorities together have too few healthy endpoints,
-    their shares are scaled up to 1."""
+    """The share of the load that each priority gets, between 0 and 1, in the order of `levels` (the endpoints of
+    each priority). If all priorities together have too few healthy endpoints, their shares are scaled up so that
+    they add up to 1."""
     factor = assignment.policy.overprovisioning_factor.value or _OVERPROVISIONED
     able = [min(100.0, factor * sum(map(_is_healthy, level)) / len(level)) if level else 0.0 for level in levels]
     total = min(100.0, sum(able))

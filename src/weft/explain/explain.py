@@ -80,8 +80,8 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
 def _through(
     walk: Walk, request: Request, world: World, gateway: ExplainedWorkload, resources: EnvoyResources
 ) -> Verdict:
-    """Returns the verdict of a request that an external client sends to the gateway. A gateway makes no calls itself,
-    so a request "from" a gateway is one that enters through it."""
+    """Returns the verdict of a request from an external client to the gateway. A gateway makes no calls itself, so a
+    request whose caller is a gateway is explained as one that enters the mesh through it."""
     send = _onward(walk, world, gateway, resources)
     return enter(walk, request, gateway, send, lambda proxy: _tcp_cluster(walk, proxy))
 
@@ -94,7 +94,8 @@ def _arrive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
 
 
 def _onward(walk: Walk, world: World, gateway: ExplainedWorkload, resources: EnvoyResources) -> Send:
-    """Returns the function by which the gateway forwards requests and connections, from its own address."""
+    """Returns the function that predicts what happens to requests and connections which the gateway forwards. Their
+    source is the gateway's own address."""
 
     def send(
         connection: IncomingConnection,
@@ -115,7 +116,8 @@ def _onward(walk: Walk, world: World, gateway: ExplainedWorkload, resources: Env
 
 
 class _Outbound:
-    """The outbound side of a caller's proxy: the listener, the filter chain, and the endpoint to which it sends."""
+    """Predicts the outbound side of a caller's proxy: which listener and filter chain match a connection, to which
+    endpoint the proxy forwards it, and what happens at that endpoint."""
 
     def __init__(
         self, walk: Walk, request: Request, world: World, caller: ExplainedWorkload, resources: EnvoyResources
@@ -162,9 +164,10 @@ class _Outbound:
     def _tunnel(
         self, connection: IncomingConnection, cluster: str, tunnel: TcpProxy.TunnelingConfig, offers: tuple[str, ...]
     ) -> Verdict:
-        """Tunnels a connection in a CONNECT or POST request to an endpoint of the cluster, which is expected to
-        forward it. If the request does not reach that endpoint, the application sees only that its connection is
-        closed."""
+        """Returns the verdict of a connection that the proxy tunnels in a CONNECT or POST request to an endpoint of
+        the cluster. That endpoint is expected to forward the connection to its destination. If the request does
+        not reach the endpoint, the verdict is that the application's connection is closed: the application sees
+        no HTTP status."""
         walk, method = self._walk, "POST" if tunnel.use_post else "CONNECT"
         walk.tell(DecisionStage.FILTER, f"its bytes are tunneled in a {method} request to {tunnel.hostname}")
         asking = Request(tunnel.hostname, connection.port, method, caller=self._request.caller)
@@ -175,9 +178,10 @@ class _Outbound:
         return msgspec.structs.replace(verdict, kind=Kind.CLOSED, status=0)
 
     def _hold(self, connection: IncomingConnection) -> Verdict:
-        """Holds the connection until the control plane has sent the config for its destination, then matches
-        listeners again. If the connection was held already and no listener for its destination exists, it goes to
-        the listener for unknown destinations."""
+        """Returns the verdict of a connection that the proxy holds until the control plane has sent the config for
+        its destination: matches the listeners again, in the config that the proxy has then. If the connection was
+        held already and still no listener for its destination exists, the listener for unknown destinations
+        handles it."""
         if connection.held:
             return self._take(self._resources.listeners.get(listener.UNKNOWN), connection)
         where = f"{connection.address}:{connection.port}"
@@ -194,8 +198,8 @@ class _Outbound:
         return self.go(msgspec.structs.replace(connection, held=True))
 
     def pass_on(self, connection: IncomingConnection, cluster: str, sealed: Arrival) -> Verdict:
-        """Forwards the TLS of another proxy without terminating it, to an endpoint of the cluster, which terminates
-        it."""
+        """Returns the verdict of a connection that carries the TLS of another proxy and that this proxy forwards to
+        an endpoint of the cluster without terminating that TLS. `sealed`: the connection as it arrived here."""
         walk = self._walk
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)
         if isinstance(target, NoTarget):
@@ -278,8 +282,9 @@ class _Outbound:
 
 
 def _spoken(headers: RequestHeaders, meant: Speaks) -> Speaks:
-    """The protocol that listener filters detect in the first bytes of a connection: `meant`, or BYTES if the path of
-    an HTTP/1 request does not begin with `/` or `*`. HTTP/2 is always detected, by its preface."""
+    """The protocol that listener filters detect in the first bytes of a connection: `meant`, the protocol in which
+    the caller's proxy sends the request, or BYTES for an HTTP/1 request whose path does not begin with `/` or
+    `*`. HTTP/2 is always detected, by its preface."""
     recognized = meant is Speaks.HTTP2 or headers.value(":path")[:1] in ("/", "*")
     return meant if recognized else Speaks.BYTES
 
@@ -304,7 +309,8 @@ def _no_port(walk: Walk, lacking: NoPort, headers: RequestHeaders | None) -> Ver
 
 
 def _in_another(walk: Walk, client_tls: tls.Offer, place: EndpointShare) -> Verdict:
-    """The verdict of a connection that is TLS already and that the cluster wraps in a second TLS: it is closed."""
+    """The verdict of a connection that is TLS already and that the cluster wraps in a second TLS: the connection is
+    closed, because the server expects no TLS inside the TLS that it terminates."""
     what = f"the connection is already TLS and is wrapped in another: {place.address}:{place.port} gets TLS in TLS"
     walk.tell(DecisionStage.TLS, what, client_tls.sources)
     return walk.end(

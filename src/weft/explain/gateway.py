@@ -42,9 +42,9 @@ Tcp = Callable[[TcpProxy], str]
 
 
 class Send(Protocol):
-    """Forwards a connection or request from a gateway to a cluster. `headers`: None if the gateway forwards it as
-    TCP. `sealed`: set if the connection carries the TLS of a caller's proxy, which the gateway does not
-    terminate."""
+    """Predicts what happens to a connection or request that a gateway forwards to a cluster (`to`). `headers`: None
+    if the gateway forwards the connection as TCP. `inner`: the request after the gateway has terminated TLS.
+    `sealed`: set if the connection carries the TLS of a caller's proxy, which the gateway does not terminate."""
 
     def __call__(
         self,
@@ -86,8 +86,8 @@ def enter(walk: Walk, request: Request, gateway: ExplainedWorkload, send: Send, 
 def meet(
     walk: Walk, gateway: ExplainedWorkload, arrival: Arrival, request: Request, send: Send, cluster: Tcp
 ) -> Verdict:
-    """Returns the verdict of a connection to the gateway from a workload of the mesh or its proxy. As at any server,
-    the route, cluster and endpoint in the verdict are those that the caller's proxy chose."""
+    """Returns the verdict of a connection to the gateway from a workload of the mesh or its proxy. The route,
+    cluster and endpoint in the verdict are those that the caller's proxy chose, not those that the gateway chose."""
     walk.proxy = walk.workload = gateway.name
     called = (walk.route, walk.cluster, walk.endpoint, walk.endpoints)
     if sum(step.proxy == gateway.name and step.stage is DecisionStage.LISTENER for step in walk.steps) >= _MOST_PASSES:
@@ -195,8 +195,8 @@ def _listening(resources: EnvoyResources, port: int) -> Listener | None:
 
 
 def _closed(gateway: ExplainedWorkload, port: int, names: tuple[str, ...] = ()) -> Closed | None:
-    """The closed server of the gateway on `port`, or None. If `names` are given, only a server with a host that
-    covers one of the names."""
+    """The server of the gateway on `port` that accepts no connections; None if there is none. If `names` are given,
+    only a server with a host that covers one of the names counts."""
     for each in gateway.closed:
         if each.port == port and (not names or any(host_covers(host, name) for host in each.hosts for name in names)):
             return each
@@ -227,8 +227,9 @@ def _unread(gateway: ExplainedWorkload, context: DownstreamTlsContext) -> str:
 
 
 def _opened(walk: Walk, context: DownstreamTlsContext, request: Request) -> Request:
-    """Returns the request that the client sends inside the TLS connection, which the server terminates. It is HTTP/2
-    if both sides offer `h2`."""
+    """Returns the request that the client sends inside the TLS connection. The server terminates that TLS. The
+    returned request is HTTP/2 if both sides offer `h2` by ALPN, HTTP/1 if the client offers only other protocols,
+    and plain bytes if it offers none."""
     common = context.common_tls_context
     shown = ", ".join(each.name for each in common.tls_certificate_sds_secret_configs)
     asks = context.require_client_certificate.value

@@ -143,8 +143,8 @@ def _turned_away(walk: Walk, why: str, status: int, detail: str) -> Verdict:
 
 
 def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
-    """Returns a 403 if the request asks to upgrade to a protocol that the connection manager does not list; else
-    None."""
+    """Returns the verdict 403 if the request asks for an upgrade (such as `websocket`) that the connection manager
+    does not list; else None."""
     wanted = upgrade_of(seen.headers)
     if not wanted or any(each.upgrade_type.lower() == wanted for each in manager.upgrade_configs):
         return None
@@ -218,7 +218,8 @@ def _matched(route: Route) -> str:
 def _filter(
     walk: Walk, resources: EnvoyResources, each: HttpFilter, route: Route | None, request: Request, seen: GuardInput
 ) -> Verdict | None:
-    """The verdict of one filter; None if the request continues."""
+    """The verdict of one HTTP filter (`each`) that stops the request; None if the request continues to the next
+    filter."""
     own = route.typed_per_filter_config[each.name] if route and each.name in route.typed_per_filter_config else None
     if each.disabled and own is None:
         return None

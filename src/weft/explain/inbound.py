@@ -75,7 +75,8 @@ def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
 
 
 def _sources(resources: EnvoyResources, filter_chain: FilterChain) -> tuple[ObjectSource, ...]:
-    """The objects that decide which connections the filter chain accepts, then the services that share its port."""
+    """The objects from which the filter chain comes: first those that decide which connections the chain accepts,
+    then the services that share its port."""
     cluster = resources.clusters.get(f"inbound|{filter_chain.filter_chain_match.destination_port.value}||")
     named = sources_of(cluster.metadata) if cluster is not None else ()
     return (*sources_of(filter_chain.metadata), *(each for each in named if each.kind != "DestinationRule"))
@@ -84,8 +85,8 @@ def _sources(resources: EnvoyResources, filter_chain: FilterChain) -> tuple[Obje
 def _allowing(
     resources: EnvoyResources, filter_chain: FilterChain, seen: GuardInput
 ) -> tuple[tuple[ObjectSource, ...], str]:
-    """The ALLOW policies of the filter chain, one of which must match the connection, and their unmet conditions as
-    text."""
+    """The ALLOW policies of the filter chain, one of which must match the connection, and, as text, the conditions
+    of these policies that the connection does not meet."""
     opened = (resources.opened(each.typed_config, RBAC) for each in filter_chain.filters)
     rules = [each.rules for each in opened if each is not None and each.HasField("rules")]
     allowing = [each for each in rules if each.action == rbac_pb2.RBAC.ALLOW]

@@ -133,8 +133,9 @@ class _Check:
         return ""
 
     def _good_or_missing(self, used: tuple[str, ...]) -> str:
-        """Returns "" if there is no token, or if the tokens are valid for the provider of their issuer; else the
-        error."""
+        """Checks the requirement that a token may be missing but not invalid. Returns "" if the request has no
+        token, or if each token is valid for the provider of its issuer; else Envoy's error. `used`: the providers
+        whose locations are searched for tokens; () for all providers."""
         names = used or tuple(sorted(self._config.providers))
         candidates = [each for name in names for each in self._look(name)]
         wrong = ""

@@ -35,8 +35,8 @@ class IncomingConnection(msgspec.Struct, frozen=True):
 
 def outbound(resources: EnvoyResources, connection: IncomingConnection) -> Listener | None:
     """Returns the listener that handles an outbound connection. `virtualOutbound` accepts every connection and hands
-    it to the listener of its original destination, if there is one. For a connection that was held,
-    `virtualOutboundAgain` does the same."""
+    it to the listener of its original destination, if there is one. For a connection that the proxy has held for
+    on-demand config (`connection.held`), `virtualOutboundAgain` has this role."""
     catching = resources.listeners.get(AGAIN if connection.held else OUTBOUND)
     if catching is None or not catching.use_original_dst.value:
         return catching
@@ -79,7 +79,8 @@ def _by_address(resources: EnvoyResources) -> dict[tuple[str, int], Listener]:
 
 
 def _detected(listener: Listener, connection: IncomingConnection) -> tuple[str, tuple[str, ...]]:
-    """The transport protocol and the application protocols that the listener's inspectors detect in the connection."""
+    """What the listener's inspectors (TLS and HTTP) detect in the connection: the transport protocol, and the
+    application protocols."""
     inspectors = {
         each.name
         for each in listener.listener_filters

@@ -48,7 +48,8 @@ def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: GuardIn
 
 
 def effective(rules: RBAC, seen: GuardInput) -> str:
-    """The name of the first policy that matches, in Envoy's order (by name); "" if none matches."""
+    """The name of the first policy in `rules` that matches the request or connection `seen`, in Envoy's order (by
+    name); "" if none matches."""
     for name in sorted(rules.policies):
         policy = rules.policies[name]
         if any(permits(each, seen) for each in policy.permissions) and any(
@@ -59,7 +60,8 @@ def effective(rules: RBAC, seen: GuardInput) -> str:
 
 
 def unmet_of(rules: RBAC, seen: GuardInput) -> str:
-    """The unmet conditions of each rule, as text in parentheses; "" if none can be described."""
+    """The conditions of each policy in `rules` that the request does not meet, as text in parentheses; "" if none
+    can be described."""
     conditions = [(name, unmet(rules.policies[name], seen)) for name in sorted(rules.policies)]
     reasons = [f"{_named(name)}: {why}" for name, why in conditions if why]
     if len(reasons) > _MOST_LISTED:

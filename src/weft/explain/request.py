@@ -33,8 +33,8 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request, or a TCP connection, to explain. `address`: the destination of the connection; "": the address that
-    the host resolves to."""
+    """A request, or a TCP connection, to explain. `address`: the destination address of the connection; "" for the
+    address to which `host` resolves."""
 
     host: str
     port: int = 80

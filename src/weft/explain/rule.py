@@ -86,6 +86,6 @@ def is_(principal: Principal, seen: GuardInput) -> bool:
 
 
 def _asks_for_path(seen: GuardInput) -> bool:
-    """Whether the request has a path that rules can match. A CONNECT request has only a host: it matches no `paths`
-    and no `notPaths`."""
+    """Whether the request has a path that rules can match. False for a CONNECT request, which has only a host, so
+    that neither `paths` nor `notPaths` of a rule match it."""
     return seen.headers.has(":path") and seen.headers.value(":method") != "CONNECT"

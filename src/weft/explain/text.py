@@ -73,8 +73,8 @@ def _listed(sources: tuple[ObjectSource, ...]) -> str:
 
 
 def _alike(first: Outcome, other: Outcome, start: int) -> int:
-    """The number of successive decisions, from `start` on, in which `other` differs from `first` only in names; 0 if
-    it is below `_FEWEST_ALIKE`."""
+    """The number of successive decisions, from `start` on, in which `other` differs from `first` only in names, such
+    as that of the endpoint; 0 if the number is below `_FEWEST_ALIKE`."""
     count = 0
     for one, another in zip(_nameless(first, start), _nameless(other, start), strict=False):
         if one != another:

@@ -67,13 +67,14 @@ def offer(
 
 
 def announces(resources: EnvoyResources, cluster: Cluster, place: EndpointShare) -> bool:
-    """Whether the caller's proxy sends a PROXY header before the request. Proxies of the mesh do not read this
-    header."""
+    """Whether the caller's proxy sends a PROXY protocol header to the endpoint `place` of the cluster. Proxies of
+    the mesh do not read such a header."""
     return _header(resources, _socket(cluster, place)[0]) is not None
 
 
 def takes_server(walk: Walk, client_tls: Offer, identity: str) -> bool:
-    """Whether the caller's proxy accepts a server with this identity."""
+    """Whether the caller's proxy accepts a server whose certificate has this SPIFFE ID: yes if it is one of the
+    names that `client_tls` expects, or if `client_tls` expects no particular name."""
     if not client_tls.names or any(matchers.text(each.matcher, identity) for each in client_tls.names):
         walk.tell(DecisionStage.TLS, f"the server is {identity}, as expected")
         return True
@@ -92,9 +93,9 @@ def takes_client(
     policies: tuple[ObjectSource, ...] = (),
     unmet: str = "",
 ) -> bool:
-    """Whether the server's proxy accepts a caller with this identity; "" means that it presents no certificate.
-    `sources`: the objects of the filter chain. `policies`: the ALLOW policies, which the handshake enforces
-    already. `unmet`: why none of these policies matches."""
+    """Whether the server's proxy accepts a caller with this SPIFFE ID in its client certificate; "" for a caller
+    without a certificate. `sources`: the objects of the filter chain. `policies`: the ALLOW policies that the
+    handshake enforces already. `unmet`: why none of these policies matches, as text."""
     if not identity:
         if context.require_client_certificate.value:
             walk.tell(DecisionStage.TLS, "the caller presents no certificate, but one is required", sources)

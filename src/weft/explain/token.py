@@ -156,8 +156,8 @@ def _verify(key: Mapping[str, str], algorithm: str, signed: bytes, signature: by
 
 
 def _hash(algorithm: str, key_type: str) -> HashAlgorithm:
-    """The hash that Envoy uses for a signature: by the size in the algorithm's name, but SHA-256 if the algorithm
-    belongs to another type of key."""
+    """The hash function that Envoy uses to verify a signature. The digits in the algorithm's name decide (`RS384`:
+    SHA-384), but SHA-256 is used if the algorithm belongs to another type of key than `key_type`."""
     from cryptography.hazmat.primitives import hashes
 
     kinds = ("ES",) if key_type == "EC" else ("RS", "PS")

@@ -45,8 +45,10 @@ def unmet(policy: Policy, seen: GuardInput) -> str:
 
 
 def _of_ways(ways: list[list[Miss]]) -> list[Miss]:
-    """Combines the misses of alternatives, none of which matches. If all alternatives check the same subject, their
-    values are listed together; else they become one message, joined with `or else`."""
+    """Combines the unmet conditions (`Miss`, a subject such as `method POST` and an accepted value) of several
+    alternatives, none of which matches. If each alternative has one unmet condition and all have the same
+    subject, the accepted values are listed together; else the alternatives become one text, joined with `or
+    else`."""
     described = [way for way in ways if way]
     if all(len(way) == 1 for way in described) and len({way[0][0] for way in described}) == 1:
         return [way[0] for way in described]

@@ -131,8 +131,8 @@ def _once(outcomes: list[Outcome]) -> Iterable[Outcome]:
 
 
 def _next(taken: list[tuple[int, int]]) -> tuple[int, ...] | None:
-    """The choices of the next path, in counting order: the last choice that has another option advances. None after
-    the last path."""
+    """The choices of the next path to walk, in counting order: the last choice that has an untried option advances
+    to that option, and the choices after it are dropped. None if no choice has one: all paths were walked."""
     for position in reversed(range(len(taken))):
         choice, number = taken[position]
         if choice + 1 < number:

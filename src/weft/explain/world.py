@@ -45,7 +45,8 @@ class EnvoyResources:
 
     @classmethod
     def from_bytes(cls, sent: Iterable[tuple[str, bytes]]) -> EnvoyResources:
-        """Parses pairs of a type URL and a serialized resource. Resources of other types are ignored."""
+        """Parses pairs of a type URL and a serialized resource. Resources other than listeners, route
+        configurations, clusters and endpoints are ignored."""
         by_type: dict[str, list[bytes]] = {_LISTENER: [], _ROUTE: [], _CLUSTER: [], _ENDPOINT: []}
         for type_url, body in sent:
             if type_url in by_type:
@@ -69,7 +70,7 @@ class EnvoyResources:
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """A server of a gateway that accepts no connections."""
+    """A configured server of a gateway that accepts no connections, and the reason."""
 
     port: int  # the port on which it would listen
     hosts: tuple[str, ...]
@@ -117,8 +118,8 @@ class World(Protocol):
         ...
 
     def behind(self, address: str, port: int) -> tuple[tuple[str, int], ...] | None:
-        """The endpoints behind a service's address, to which the network forwards a connection for which no proxy
-        chooses an endpoint. None if the address is not a service's."""
+        """The addresses and ports of the endpoints behind a service's address, to which the network forwards a
+        connection that no proxy handles. None if the address is not that of a service."""
         ...
 
     def no_port(self, address: str, port: int) -> NoPort | None:
@@ -151,8 +152,8 @@ class World(Protocol):
         ...
 
     def on_demand(self, caller: ExplainedWorkload) -> str:
-        """Why the caller's proxy holds calls to destinations for which it has no configuration yet. Called only if
-        it does."""
+        """Why the caller's proxy holds calls to destinations for which it has no configuration yet (on-demand CDS),
+        as text. Called only for a proxy that holds such calls."""
         ...
 
     def intercepts(self, workload: ExplainedWorkload, address: str, port: int, *, inbound: bool) -> bool:

@@ -44,8 +44,8 @@ def left_out(mesh: Mesh, group: Group) -> Iterator[LeftOut]:
 
 
 def unanswered(mesh: Mesh, bound: BoundServer, group: Group) -> str:
-    """Why the gateway closes connections to the server. "" if it does not, and for an HTTP server, which responds
-    with a status instead."""
+    """Why the gateway closes connections to the server, as text. "" if it does not close them. An HTTP server
+    without routes is not closed: it responds with an HTTP status."""
     view = group_view(mesh, group)
     tls = bound.server.tls
     if tls is not None and bound.server.encrypted and (lacking := missing(tls, view)):
@@ -76,8 +76,8 @@ def closed(mesh: Mesh, group: Group) -> tuple[Closed, ...]:
 
 
 def unsent(mesh: Mesh, group: Group, rule: DestinationRule, port: int, subset: str = "") -> str:
-    """Why calls fail whose DestinationRule names a Secret for TLS: the Secret is missing, incomplete or not usable
-    by this group. "" if the calls do not fail for this reason."""
+    """Why calls to a host fail because its DestinationRule (`rule`) names a Secret for TLS: the Secret is missing,
+    incomplete, or must not be used by this group of proxies. "" if there is no such reason."""
     tls = effective(rule, port, next((each for each in rule.subsets if each.name == subset), None)).tls
     if tls is None or not tls.credential:
         return ""
@@ -105,8 +105,8 @@ def _placed(reference: CredentialRef, group: Group) -> CredentialRef:
 
 
 def _elsewhere(mesh: Mesh, wanted: CredentialRef) -> str:
-    """A note that names Secrets of the wanted name in other namespaces, since usually one of them is meant; "" if
-    there is none."""
+    """A note that lists the other namespaces with a Secret of the wanted name, since the user often means one of
+    these; "" if there is none."""
     namespaces = sorted(each.namespace for each in mesh.credentials() if each.name == wanted.name)
     return f" (there is one in {', '.join(namespaces)}; it must be in {wanted.namespace})" if namespaces else ""
 

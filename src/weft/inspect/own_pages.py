@@ -93,7 +93,8 @@ class DescribeQuestion(msgspec.Struct, frozen=True):
 
 
 class TlsQuestion(msgspec.Struct, frozen=True):
-    """The host whose calls are checked for TLS. `namespace`: of the host, if its name does not contain one."""
+    """The host for which the TLS of callers and servers is compared. `namespace`: the namespace of the host's
+    service, if the host name does not contain it."""
 
     host: str
     port: int = 0
@@ -102,8 +103,8 @@ class TlsQuestion(msgspec.Struct, frozen=True):
 
 
 class WhyQuestion(msgspec.Struct, frozen=True):
-    """The resource of a pod's proxy whose reasons are wanted (`NAME.PATH`: only that part). Without a name: all
-    resources of the kind."""
+    """A question why a pod's proxy has a resource. `resource`: the resource's name, or `NAME.PATH` for one part of
+    it; "" for all resources of the kind."""
 
     proxy: str
     resource: str = ""

@@ -40,7 +40,8 @@ _TYPES = (LISTENER, ROUTE, CLUSTER, ENDPOINT)
 
 class NoSuchWorkload(Exception):
     def __init__(self, word: str, known: Iterable[str], elsewhere: Iterable[str] = ()) -> None:
-        """`elsewhere`: workloads of this name in other namespaces, as `NAME.NAMESPACE`."""
+        """`word`: the workload or pod that was looked for. `known`: the names that exist, for a hint. `elsewhere`:
+        workloads with the name `word` in other namespaces, as `NAME.NAMESPACE`."""
         names, others = sorted(set(known)), sorted(set(elsewhere))
         listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         what = f"there is no workload or pod `{word}`{' in that namespace' if others else ''}"
@@ -96,8 +97,8 @@ class Stage:
         return self._as_workload(instance) if instance is not None else None
 
     def behind(self, address: str, port: int) -> tuple[tuple[str, int], ...] | None:
-        """The endpoints behind the address of a service, to which kube-proxy forwards, or the bridge of a local
-        mesh. None if the address is not a service's."""
+        """The addresses and ports of the endpoints behind the address of a service, to which the network forwards
+        calls: kube-proxy on a cluster, the bridge in a local mesh. None if the address is not that of a service."""
         for service in self.mesh.services_at(address):
             if service.sliced or service.resolution is Resolution.STATIC:
                 called = service.port(port)
@@ -189,7 +190,8 @@ class Stage:
         return self._as_workload(self.instance(word, namespace)).name
 
     def instance(self, word: str, namespace: str = "") -> Instance:
-        """The pod that `word` names, as in `find`. Raises NoSuchWorkload, or Ambiguous."""
+        """The Instance (pod) that `word` names. `word` may have any of the forms that `find` accepts. Raises
+        NoSuchWorkload, or Ambiguous."""
         wanted = word.removeprefix("deploy/").removeprefix("deployment/").removeprefix("pod/")
         if "/" in wanted:
             namespace, _, wanted = wanted.partition("/")
@@ -228,7 +230,7 @@ class Stage:
         }
 
     def telling(self, group: Group) -> Telling:
-        """Whether proxies of the group are sent all services, or each service on demand."""
+        """How the proxies of the group are sent services: all services, or each service on demand at its first call."""
         self._snapshots(group)
         return self._push.calls.telling(group) or EVERYTHING
 
@@ -246,7 +248,8 @@ class Stage:
         return group_of(instance) if instance is not None and instance.proxied else None
 
     def service(self, host: str, namespace: str) -> Service | None:
-        """The service to which a host name resolves for pods of `namespace`, whether it is visible to them or not."""
+        """The service to which a host name resolves for pods of `namespace`, even if the service is not visible to
+        them; None if there is none."""
         for name in self._names.readings(host.lower().rstrip("."), namespace):
             services = [each for each in self.mesh.services() if each.host == name]
             if services:
@@ -317,9 +320,9 @@ class Stage:
         }
 
     def _ports(self, instance: Instance) -> frozenset[int] | None:
-        """The ports on which the pod's program listens; None if unknown. They do not matter for a pod with a
-        Sidecar's ingress, whose listeners may lead to 127.0.0.1 or to a Unix socket, so the result is None as
-        well."""
+        """The ports on which the pod's program listens; None if they are not known. Also None for a pod whose
+        Sidecar has an ingress, because the ports do not matter there: an ingress listener may forward to
+        127.0.0.1 or to a Unix socket."""
         sidecar = self.mesh.sidecar(group_of(instance))
         if self._listening is None or (sidecar is not None and sidecar.ingress):
             return None

@@ -105,7 +105,8 @@ async def apply(
 async def owned(
     client: Client, labels: str, kinds: Sequence[ResourceKind] = OWNED
 ) -> AsyncGenerator[tuple[ResourceKind, ObjectReference], None]:
-    """Yield all objects with these labels, in the order in which they can be removed."""
+    """Yield all objects with these labels, each as its kind and its reference, in the order in which they can be
+    removed."""
     for resource in kinds:
         for item in (await client.list(resource, _Object, labels=labels)).items:
             who = ObjectReference(resource.api_version, resource.kind, item.metadata.namespace, item.metadata.name)
@@ -120,7 +121,8 @@ async def remove(
     kinds: Sequence[ResourceKind] = OWNED,
     dry_run: bool = False,
 ) -> AsyncGenerator[Done, None]:
-    """Remove the objects that have these labels and are not in `keep`. Yields the result for each object."""
+    """Remove the objects that have these labels and are not in `keep` (manifests). `kinds`: the kinds to search, in
+    the order of removal. Yields the result for each object. `dry_run`: only yield the results, remove nothing."""
     kept = {named(each) for each in keep}
     async for resource, who in owned(client, labels, kinds):
         if who not in kept:

@@ -145,9 +145,9 @@ class Client(Transport):
         name: str = "",
         subresource: str = "",
     ) -> Any:
-        """Create an object, or a subresource such as serviceaccounts/NAME/token, and return the server's response as
-        `type_`. Pass `name` only with such a subresource. Raises ApiError with `already_exists` if the object
-        exists."""
+        """Create an object and return the server's response as `type_`. With `name` and `subresource`, create a
+        subresource of an existing object, such as serviceaccounts/NAME/token. Raises ApiError with
+        `already_exists` if the object exists."""
         path = resource.path(_namespace(resource, namespace), name, subresource)
         return decoded(await self.raw("POST", path, body=msgspec.json.encode(manifest)), type_, path)
 
@@ -271,8 +271,8 @@ class Client(Transport):
             raise ApiError(404, "NotFound", what, request=f"GET {path}") from None
 
     async def exists(self, resource: ResourceKind) -> bool:
-        """Whether the server serves that resource. The result is certain; otherwise an exception is raised. A 404
-        alone is not certain, since another server or proxy at the same address may also return 404."""
+        """Whether the server serves that resource. Raises an exception if this cannot be determined for certain: a
+        404 alone is not certain, since another server or proxy at the same address may also return 404."""
         if resource.group:
             groups = decoded(await self.raw("GET", "/apis"), ApiGroups, "/apis")
             if groups.kind != "APIGroupList":

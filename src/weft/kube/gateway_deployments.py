@@ -58,8 +58,8 @@ class _Object(msgspec.Struct, frozen=True):
 
 
 class _Made:
-    """The state of one Gateway's objects: the version of the Gateway they were created from, and the time of the
-    next check."""
+    """The state of the objects that were created for one Gateway: the version of the Gateway they were created from,
+    and the time of the next check."""
 
     def __init__(self) -> None:
         self.version = ""
@@ -190,8 +190,9 @@ def objects(
 
 
 def _plain(written: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The labels or annotations without those that control injection (proxy image, revision): the right to write a
-    Gateway does not include the right to choose which image runs."""
+    """The labels or annotations of a Gateway that are copied to its objects. Those that control injection (proxy
+    image, revision) are left out: the right to write a Gateway does not include the right to choose which image
+    runs."""
     domains = ((key.partition("/")[0], key, value) for key, value in written)
     return {key: value for domain, key, value in domains if not domain.endswith(_OF_INJECTION)}
 

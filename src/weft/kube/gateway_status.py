@@ -61,8 +61,8 @@ Wanted = RouteWanted | PolicyWanted | GatewayWanted | ClassWanted
 def all_wanted(
     mesh: Mesh, refused: Mapping[ObjectKey, tuple[Value, ...]], problems: Iterable[Problem]
 ) -> dict[ObjectKey, Wanted]:
-    """The statuses of all objects that weft is responsible for. `refused`: the rejected objects, with the values
-    that could still be parsed from them."""
+    """The statuses that the Gateway API objects of which weft is the controller should have. `refused`: the rejected
+    objects, with the values that could still be parsed from them. `problems`: all problems of the mesh."""
     errors: dict[str, list[Problem]] = {}
     for problem in problems:
         if problem.severity is Severity.ERROR:
@@ -132,8 +132,9 @@ def is_right(status: Mapping[str, Any], wanted: Wanted, generation: int) -> bool
 
 
 def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now: str) -> dict[str, Any]:
-    """The status that an object should have, based on its current one. A condition keeps its lastTransitionTime as long
-    as its status does not change."""
+    """Return the status that an object should have: its current `status`, with weft's part replaced by `wanted`. A
+    condition keeps its lastTransitionTime as long as the condition's `status` field does not change; else it gets
+    the time `now`."""
     match wanted:
         case RouteWanted():
             parents = _told(_entries(status, "parents"), "parentRef", wanted.parents, generation, now)
@@ -168,7 +169,7 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
 
 
 def _leading(mesh: Mesh) -> dict[str, list[ObjectKey]]:
-    """For each host, the Gateways that have routes to it."""
+    """For each host that routes of Gateways lead to, these Gateways."""
     gateways: dict[str, list[ObjectKey]] = {}
     for derived in mesh.derived():
         if derived.gateway is not None:
@@ -182,9 +183,11 @@ def _policy(
     targets: Iterable[tuple[str, str, tuple[StatusCondition, ...]]],
     leading: Mapping[str, Iterable[ObjectKey]],
 ) -> PolicyWanted:
-    """The wanted status of a policy: its ancestors and their conditions. The ancestors are the Gateways whose routes
-    lead to the policy's Services; for a Service that only workloads call, the Service itself. If several Services
-    of the policy have the same ancestor, a condition holds there if it holds for all of them."""
+    """The wanted status of a policy: its ancestors and their conditions. `targets`: the policy's Services, each with
+    its name, its host and the conditions of the policy there. `leading`: host -> Gateways whose routes lead to
+    the host. The ancestors are these Gateways; for a Service that only workloads call, the Service itself. If
+    several Services of the policy have the same ancestor, a condition holds there only if it holds for all of
+    them."""
     ancestors: dict[ParentRef, dict[str, StatusCondition]] = {}
     for service, host, conditions in targets:
         gateways = [ParentRef("Gateway", each.namespace, each.name, namespaced=True) for each in leading.get(host, ())]
@@ -224,7 +227,8 @@ def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
 
 
 def _is_service(host: str, namespace: str, mesh: Mesh) -> bool:
-    """Whether a host is a Service, by any of its DNS names in that namespace."""
+    """Whether a host is that of a Service: its full name, or a short form that resolves to it from pods of
+    `namespace`."""
     domain = mesh.settings.domain
     names = (host, f"{host}.{domain}", f"{host}.svc.{domain}", f"{host}.{namespace}.svc.{domain}")
     return any(each in mesh.hosts() for each in names)
@@ -239,8 +243,9 @@ def _type(address: str) -> str:
 
 
 def _lack(key: ObjectKey, pods: Sequence[Instance]) -> StatusCondition | None:
-    """The condition that states why no proxy serves the Gateway yet; None if a proxy does. A gateway's pod is ready
-    when its proxy has its configuration."""
+    """The Programmed condition that states why no proxy serves the Gateway yet; None if a proxy serves it. `pods`:
+    the pods with the Gateway's label. A gateway pod is ready once its proxy has its configuration, so one ready
+    pod is enough."""
     named = f"the label {GATEWAY_NAME}: {key.name}"
     gateways = [each for each in pods if each.gateway]
     if any(each.ready for each in gateways):
@@ -274,8 +279,8 @@ def _told(
 
 
 def _reference(parent: ParentRef) -> dict[str, Any]:
-    """The parentRef as JSON. The namespace is included only if the route states it; for the ancestor of a policy,
-    always."""
+    """The parentRef as JSON, for a status. The namespace of a route's parent is included only if the route itself
+    states it; the namespace of a policy's ancestor is always included."""
     reference: dict[str, Any] = {"group": GROUP if parent.group is None else parent.group, "kind": parent.kind}
     if parent.namespaced:
         reference["namespace"] = parent.namespace
@@ -334,7 +339,7 @@ def _entries(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def _reason(errors: Iterable[Problem]) -> str:
-    """The `reason` of a Gateway's Accepted condition, chosen by the field of its first error."""
+    """The `reason` of an Accepted condition that does not hold: the field of the object's first error decides."""
     field = next((each.where.field for each in errors), "")
     return next((reason for start, reason in _REASONS.items() if field.startswith(start)), "Invalid")
 

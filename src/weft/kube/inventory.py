@@ -110,8 +110,8 @@ class _Taker:
         return documents
 
     async def ask(self, question: Any, named: str) -> Any:
-        """Await a request and return its result. If the API server rejects the request, adds a problem that names
-        `named` and returns ()."""
+        """Await `question`, a request to the API server, and return its result. If the API server rejects the
+        request, add a problem about `named`, the name of what was to be read, and return ()."""
         try:
             return await question
         except ApiError as error:

@@ -27,8 +27,9 @@ log = logging.getLogger("weft.kube")
 
 
 class LeaseTiming(msgspec.Struct, frozen=True):
-    """Timing of the leader election, in seconds; the defaults are client-go's. When cancelled, `lead` must end
-    within the time between `deadline` and `duration`."""
+    """Timing of the leader election, in seconds; the defaults are client-go's. When `lead` is cancelled, after
+    `deadline` seconds without a renewal, it must end before `duration` seconds have passed, because another
+    replica may lead from then on."""
 
     duration: float = 15.0  # a holder that has not renewed the Lease for this long is considered dead
     deadline: float = 10.0  # after this long without renewal, this process stops leading
@@ -81,7 +82,8 @@ class Leader:
             await self._release()
 
     async def _acquire(self) -> float:
-        """Wait until this process holds the Lease. Returns the loop time from which `duration` counts."""
+        """Wait until this process holds the Lease. Returns the time of the event loop's clock at which the request
+        to acquire it was sent: the Lease is held for `duration` seconds from then."""
         trouble = Backoff(first=self._timing.retry, most=self._timing.duration, jitter=0.5)
         while True:
             requested_at = _now()

@@ -54,7 +54,7 @@ class JudgedObject(WrittenObject):
 
 
 class NamedObject(msgspec.Struct):
-    """An object of which only the metadata is read."""
+    """An object of which weft reads only the metadata, such as its name and labels."""
 
     metadata: Metadata
 

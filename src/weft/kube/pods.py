@@ -226,7 +226,8 @@ def _addresses(pod: PodObject) -> tuple[str, ...]:
 
 
 def _named_ports(pod: PodObject) -> tuple[tuple[str, int], ...]:
-    """The pod's named TCP ports. If several containers use the same port name, the first container's port is used."""
+    """The name and number of each named TCP port of the pod. If several containers use the same port name, the first
+    container's port is used."""
     ports: dict[str, int] = {}
     for container in (*(pod.spec.containers or ()), *filter(_stays, pod.spec.init_containers or ())):
         for port in container.ports or ():

@@ -145,8 +145,8 @@ class _Reflection(Generic[T]):
                 raise
 
     async def absent(self) -> _Batch[T] | None:
-        """Called after a 404. If the server certainly has no such kind, returns a batch that reports all its objects
-        as deleted; None if that is not certain."""
+        """Called after a 404 of a list or watch. If the server certainly does not serve this kind, return a batch
+        that reports all known objects of the kind as deleted; None if that is not certain."""
         try:
             if await self._client.exists(self._resource):
                 return None
@@ -155,8 +155,9 @@ class _Reflection(Generic[T]):
         return self._replaced(_Snapshot(""))
 
     async def _went_back(self) -> bool:
-        """Whether the server's resourceVersion is older than the last one seen here. A restored etcd continues from
-        an older version, and a watch from the newer version would be silent until etcd reaches it."""
+        """Whether the server's current resourceVersion is older than the last one that this reflector has seen. This
+        happens if etcd was restored from a backup: a watch from the newer version would then be silent until etcd
+        reaches that version again."""
         async with aclosing(self._client.pages(self._resource, msgspec.Raw, limit=1, **self._selection)) as pages:
             async for page in pages:
                 before, now = self._version, page.resource_version
@@ -320,7 +321,8 @@ class _Head(msgspec.Struct):
 
     @property
     def state(self) -> int:
-        """A number that is unique for each state of each object: resourceVersions count through the whole store."""
+        """A number that differs between states of objects: the hash of the object's uid and resourceVersion. No two
+        states have the same resourceVersion, since resourceVersions are counted over the whole store."""
         return hash((self.metadata.uid, self.metadata.resource_version))
 
 

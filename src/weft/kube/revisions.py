@@ -31,8 +31,8 @@ class Revision(msgspec.Struct, frozen=True):
 
 
 class Use(msgspec.Struct, frozen=True):
-    """How one namespace uses revisions: the revision of its new pods, and the number of its current pods by
-    revision."""
+    """How one namespace uses revisions (installed versions) of weft: the revision that its new pods get, and the
+    number of its current pods by revision."""
 
     namespace: str
     revision: str  # "" if its pods get no proxy
@@ -72,8 +72,9 @@ async def uses(client: Client, *, beside: Collection[tuple[str, str]] = ()) -> l
 
 
 async def move(client: Client, namespace: str, revision: str) -> list[tuple[ResourceKind, str]]:
-    """Label a namespace for this revision and restart its workloads. Returns the workloads whose rollout to wait
-    for. The label `istio-injection` is removed, because it would override the revision."""
+    """Label a namespace for this revision and restart its workloads, so that their new pods get proxies of the
+    revision. Returns the restarted workloads by kind and name, so that the caller can wait for their rollouts.
+    The label `istio-injection` is removed, because it would override the revision."""
     labels = {REVISION_LABEL: revision, INJECTION_LABEL: None}
     await client.patch(NAMESPACES, namespace, {"metadata": {"labels": labels}})
     restarted = []

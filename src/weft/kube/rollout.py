@@ -1,5 +1,6 @@
-"""Reads the rollout status of a Deployment, StatefulSet or DaemonSet. If the rollout is not done, the status has the
-reason, from the pods that do not start. Also restarts all pods of a workload, like `kubectl rollout restart`."""
+"""Reads the rollout status of a Deployment, StatefulSet or DaemonSet. The status of an unfinished rollout contains
+the reason, taken from a pod that does not start. The module also restarts all pods of a workload, like `kubectl
+rollout restart`."""
 
 from __future__ import annotations
 

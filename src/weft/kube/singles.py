@@ -32,8 +32,8 @@ Name = tuple[str, str]  # namespace, name
 
 
 class Sort(msgspec.Struct, frozen=True):
-    """A kind of object to watch by name, the kind that names these objects, and the setting that allows reading
-    them."""
+    """A kind of object to watch by name. `named_by`: the kind of the objects that contain these names. `setting`:
+    the setting of the installation that allows weft to read the objects."""
 
     resource: ResourceKind
     named_by: str
@@ -62,8 +62,8 @@ class Singles:
 
     def want(self, names: Iterable[Name]) -> None:
         """Watch exactly the objects with these names from now on; the most important names come first. If there are
-        too many names, objects that are already watched have priority: a user who names a thousand more must not
-        displace those of other users."""
+        more than `MOST` names, objects that are already watched have priority over new ones. Otherwise a user who
+        names a thousand objects could displace the objects of other users."""
         names = tuple(dict.fromkeys(names))
         chosen = set(sorted(names, key=lambda name: name not in self._watches)[:MOST])
         if len(names) > MOST:

@@ -78,8 +78,8 @@ class StatusWriter:
                 self._consider(key)
 
     def judge(self, key: ObjectKey, problems: Sequence[Problem] = ()) -> None:
-        """Set all current problems of an object; without problems it is accepted. Only objects for which this was
-        called get a status."""
+        """Set all current problems of an object; an object without problems is accepted. A status is written only
+        for objects for which this was called."""
         self._judged.add(key)
         if problems:
             self._problems[key] = tuple(problems)
@@ -88,15 +88,15 @@ class StatusWriter:
         self._consider(key)
 
     def judge_standard(self, wanted: Mapping[ObjectKey, Wanted]) -> None:
-        """Set the statuses that all Gateway API objects should have now."""
+        """Set `wanted`, the statuses that all Gateway API objects should have now."""
         before, self._wanted_statuses = self._wanted_statuses, wanted
         for key, carried in self._carried.items():
             if carried.status is not None and (key not in self._judged or before.get(key) != wanted.get(key)):
                 self.judge(key)
 
     def judge_all(self, problems: Iterable[Problem]) -> None:
-        """Call `judge` for all objects that were seen and are not the Gateway API's, with their part of all current
-        problems."""
+        """Call `judge` for every object that was seen, except objects of the Gateway API, each with those of
+        `problems` that are its own."""
         by_object: dict[str, list[Problem]] = defaultdict(list)
         for problem in problems:
             by_object[problem.where.object].append(problem)
@@ -152,8 +152,8 @@ class StatusWriter:
         self._wake.set()
 
     def _saying(self, key: ObjectKey) -> object:
-        """The input that determines an object's status, without timestamps: its problems, or the wanted Gateway API
-        status."""
+        """What an object's status is computed from, without timestamps: the wanted Gateway API status, or the
+        object's problems. As long as this is equal, the status need not change."""
         if self._carried[key].status is not None:
             return self._wanted_statuses.get(key)
         return self._problems.get(key, ())
@@ -217,8 +217,8 @@ class StatusWriter:
         await self._send(resource, key, patch, force=True)
 
     async def _replace(self, key: ObjectKey, carried: CarriedStatus) -> None:
-        """Replace the whole status of a Gateway API object, since list entries have no separate field managers
-        there. The write fails if the object changed meanwhile."""
+        """Replace the whole status of a Gateway API object. Server-side apply cannot be used, since the list entries
+        of these statuses have no separate field managers. The write fails if the object changed meanwhile."""
         resource, wanted = carried.resource, self._wanted_statuses[key]
         current = await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
         metadata, status = current.get("metadata") or {}, current.get("status")

@@ -45,7 +45,8 @@ class ReviewRefused(Exception):
     """The token is not valid, or does not give an identity."""
 
     def __init__(self, reason: Reason, detail: str = "", reviewed: Reviewed | None = None) -> None:
-        """`reviewed`: the token's identity, if the API server returned one that is not sufficient."""
+        """`reviewed`: the identity that the API server returned for the token, if it returned one that is not
+        sufficient for weft; else None."""
         self.reason, self.detail, self.reviewed = reason, detail, reviewed
         super().__init__(f"{reason}: {detail}" if detail else str(reason))
 
@@ -57,8 +58,8 @@ class ReviewUnavailable(KubeError):
 
 
 async def review(client: Client, token: str, audiences: Sequence[str], *, timeout: float = _TIMEOUT) -> Reviewed:
-    """Return the identity of a token, as the API server reports it. At least one of `audiences` must be the token's.
-    Raises ReviewRefused or ReviewUnavailable."""
+    """Return the identity of a token, as the API server reports it. The token must be issued for at least one of
+    `audiences`. Raises ReviewRefused or ReviewUnavailable."""
     if not audiences:
         raise ValueError("an audience is needed")
     if not token or len(token) > _LONGEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:

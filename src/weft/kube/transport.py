@@ -142,8 +142,8 @@ class Transport:
         )
 
     async def _said(self, path: str, query: Mapping[str, str], status: int, where: str) -> ApiError:
-        """The server's error for a rejected WebSocket. A failed handshake has only a status code, so this sends a
-        plain request to get the server's message."""
+        """The server's error for a rejected WebSocket, with its message. A failed WebSocket handshake returns only a
+        status code, so this sends a plain request to the same path to get the message."""
         try:
             await self.raw("GET", path, query=query)
         except ApiError as error:

@@ -44,8 +44,8 @@ async def unanswered(client: Client, labels: str) -> list[Problem]:
 
 
 async def _is_believed(client: Client, service: _Service, webhooks: tuple[_Webhook, ...]) -> bool:
-    """Whether the caBundle of each webhook has one of the control plane's published root certificates. True if these
-    cannot be read."""
+    """Whether each webhook's caBundle contains one of the root certificates that the control plane has published.
+    True as well if the published root certificates cannot be read."""
     try:
         published = await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, _ConfigMap, namespace=service.namespace)
     except KubeError:

@@ -61,7 +61,8 @@ class Calls:
     # While a group has proxies
 
     def telling(self, group: Group) -> Telling | None:
-        """How the group's proxies get services (on demand or all at once); None if it has no proxies."""
+        """How the group's proxies get services (on demand, or all at once); None if the group has no connected
+        proxies."""
         return self._tellings.get(group)
 
     def tell(self, group: Group, telling: Telling) -> None:
@@ -111,8 +112,9 @@ class Calls:
         hosts: Iterable[str] = (),
         why: CallReason = CallReason.CALLED,
     ) -> bool:
-        """Record calls of a group. Returns whether any of them is new. Calls far beyond the limit are not recorded
-        and get no on-demand reply: by then the group gets every service anyway."""
+        """Record that a group calls these addresses and hosts. Returns whether any of them is new. Calls far beyond
+        the limit are not recorded, and held calls to such addresses get no reply: by then the group gets every
+        service anyway."""
         called = self.of(group)
         call, before = Call(why, self._clock()), (len(called.addresses), len(called.hosts), called.everything)
         for kept, new, most in ((called.addresses, addresses, _WHILE_TOLD * self._most), (called.hosts, hosts, 0)):
@@ -139,8 +141,8 @@ class Calls:
         return before != (len(called.addresses), len(called.hosts), called.everything)
 
     def copy(self, *, fixed: bool = False) -> Calls:
-        """An independent copy of the current state. `fixed`: for comparing two meshes, groups keep their mode, so
-        that the comparison shows how the meshes differ and not a switch between on-demand and full config."""
+        """An independent copy of the current state. `fixed`: groups keep their mode, on demand or not. This is for
+        comparing two meshes: the comparison then shows how the meshes differ, and not a switch of the mode."""
         result = Calls(self._most, self._clock, everything=self._everything)
         result.fixed = fixed or self.fixed
         for group, called in self._groups.items():

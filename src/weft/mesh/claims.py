@@ -1,7 +1,7 @@
 """Index of claims: for each host, wildcard or namespace, the objects that define it.
 
-Several objects may claim one name. The best claim comes first, so that all code that reads the index chooses the
-same object.
+Several objects may define (claim) the same name. The best claim comes first (`strength`), so that all code that
+reads the index chooses the same object.
 """
 
 from __future__ import annotations

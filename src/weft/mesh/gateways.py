@@ -156,9 +156,10 @@ def _by_host(routings: Iterable[VirtualService]) -> _ByHost:
 
 
 def _door(name: str, domain: str, members: list[BoundServer], known: _ByHost) -> ServedName:
-    """The virtual host of one domain. It gets the routes of every VirtualService whose hosts intersect the hosts of
-    a server at this domain, however wide they are: if a server is for one name, a VirtualService for `*` applies
-    to that name. If there is no such VirtualService, those with the most specific covering host apply."""
+    """The virtual host of one domain in the route configuration `name`. It gets the routes of every VirtualService
+    for which the narrower of a server's host and a VirtualService's host is this domain: if a server is for one
+    name, a VirtualService for `*` applies to that name. If there is no such VirtualService, those with the most
+    specific host that covers the domain apply."""
     serving = [server for server in members if any(host_covers(each.host, domain) for each in server.hosts)]
     covering = [known.get(pattern, ()) for pattern in patterns(domain)]  # the most specific first
     met = (
@@ -181,8 +182,8 @@ def _door(name: str, domain: str, members: list[BoundServer], known: _ByHost) ->
 
 
 def _speaks(server: BoundServer, domain: str, routes: tuple[VirtualService, ...]) -> bool:
-    """Whether a server lists the domain itself or has routes for it. A server that only has a wider name does not
-    count."""
+    """Whether a server is responsible for a domain: it lists the domain itself, or allows one of `routes` to serve
+    it. A server that only has a wider host does not count."""
     return any(each.host == domain for each in server.hosts) or any(server.admits(each, domain) for each in routes)
 
 
@@ -210,8 +211,8 @@ def _taken(routes: tuple[_Route, ...], gateways: tuple[str, ...]) -> Iterator[_R
 
 
 def _domains(server: BoundServer, known: _ByHost) -> set[str]:
-    """The domains of a server: hosts that both the server and a VirtualService have. For a redirect to HTTPS, no
-    routes are needed."""
+    """The domains for which a server has virtual hosts: hosts that both the server and a VirtualService have. A
+    server that redirects to HTTPS needs no routes, so it has a virtual host for each of its hosts."""
     domains = {each.host for each in server.hosts} if server.server.redirects else set()
     for served in server.hosts:
 

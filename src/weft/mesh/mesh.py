@@ -239,8 +239,8 @@ class Mesh:
         return self._touched_by_answers(self._registry.move_slice(before, after))
 
     def _touched_by_answers(self, moved: dict[Service, bool]) -> Touched:
-        """What changes of endpoints touched. `moved`: services with changed endpoints, each with whether its
-        `Standing` changed."""
+        """The parts of the mesh that changes of endpoints may have affected. `moved`: the services with changed
+        endpoints, each with whether its `Standing` (proxies and service accounts of all endpoints) changed."""
         hosts = {
             service.host
             for service, standing_changed in moved.items()
@@ -325,12 +325,13 @@ class Mesh:
             yield from own_addresses(service)
 
     def reach(self, scope: Scope) -> Set[str]:
-        """Hosts that proxies of this scope can get on demand, at their first call. Do not keep the set: it changes."""
+        """The hosts that proxies of this scope can get on demand, at their first call. The set is not a copy and
+        changes with the mesh, so do not keep it."""
         return self._reach.of(scope)
 
     @property
     def looked_from(self) -> Set[Scope]:
-        """The scopes for which `reach` was computed, until `leave`."""
+        """The scopes for which `reach` was computed and which were not dropped since by `leave`."""
         return self._reach.scopes
 
     def leave(self, scope: Scope) -> None:

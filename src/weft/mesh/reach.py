@@ -35,7 +35,7 @@ class ReachableHosts:
         return self._hosts.keys()
 
     def moved(self, host: str) -> None:
-        """Update every scope after the claims to this host changed."""
+        """Update the cached hosts of every scope, after the services that define this host have changed."""
         self._covered.pop(host, None)
         turned: dict[int, frozenset[str]] = {}  # by the old set: scopes that shared it share the new one
         for scope, hosts in tuple(self._hosts.items()):
@@ -46,7 +46,7 @@ class ReachableHosts:
                 self._hosts[scope] = turned[id(hosts)]
 
     def forget(self, scope: Scope | None = None) -> None:
-        """Drop one scope; None: drop all, to be computed again."""
+        """Drop the cached hosts of one scope, or of all scopes (None). They are computed again when they are needed."""
         if scope is None:
             self._hosts.clear()
             self._covered.clear()

@@ -115,8 +115,8 @@ class Registry:
 
     def profiles(self, namespace: str, labels: Labels) -> frozenset[_Profile]:
         """The distinct profiles (`_Profile`: ports, account and others) of the instances with these labels. A new
-        instance whose profile is among them changes only the config of its callers, not that of the group's own
-        proxies."""
+        instance with one of these profiles changes only the config of its callers, not the config of its own
+        group of proxies."""
         return frozenset(self._profiles.get((namespace, labels), ()))
 
     def samples(self, namespace: str, labels: Labels) -> list[Instance]:

@@ -1,7 +1,8 @@
 """The instances of a service, with two summaries that every pod change needs: the ports at which all instances have
-a proxy, and their service accounts. Updating them costs the same for ten pods and ten thousand.
+a proxy, and the service accounts of the instances. Updating the summaries costs the same for ten pods and ten
+thousand.
 
-In almost all pods a proxy intercepts all ports. Only the other pods (`_odd`) are checked one by one.
+The reason: in almost all pods a proxy intercepts all ports. Only the other pods (`_odd`) are checked one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Members:
-    """The instances that one selector selects, by key."""
+    """The instances that a service's selector selects, by their keys."""
 
     def __init__(self) -> None:
         self._all: dict[str, Instance] = {}
@@ -60,8 +61,8 @@ class Members:
         )
 
     def secured(self, service: Service, off: Off | None) -> tuple[int, ...]:
-        """The service ports at which every instance accepts the mesh's TLS. `off`: whether policies disable mTLS for
-        the workloads with these labels at a port."""
+        """The service ports at which every instance accepts the mesh's TLS. `off`: returns whether policies disable
+        mTLS for the workloads with these labels at a port; None if they disable it nowhere."""
         return tuple(port.number for port in service.ports if all(_takes_tls(each, port, off) for each in self))
 
 
@@ -71,8 +72,9 @@ def written_standing(service: Service) -> Standing:
 
 
 def joined_standing(members: Standing | None, others: Sequence[Instance | None], service: Service) -> Standing:
-    """The standing of a service, given that of its selected `members` and the endpoints that a person or a
-    controller added (`others`). None in `others`: an endpoint that is not a pod."""
+    """The standing of a service. `members`: the standing of the instances that its selector selects; None without a
+    selector. `others`: the instances of endpoints that a person or a controller added; None for an endpoint that
+    is not a pod."""
     meshed = members.meshed if members else tuple(port.number for port in service.ports)
     accounts = {each.service_account for each in others if each is not None and each.service_account}
     return Standing(
@@ -86,8 +88,9 @@ def joined_standing(members: Standing | None, others: Sequence[Instance | None],
 
 
 def all_secured(others: Sequence[Instance | None], service: Service, off: Off | None) -> tuple[int, ...]:
-    """The service ports at which all of these instances accept the mesh's TLS. None in `others`, an endpoint that is
-    not a pod, does not accept it."""
+    """The service ports at which all endpoints in `others` accept the mesh's TLS. None in `others` is an endpoint
+    that is not a pod, which does not accept it. `off`: returns whether policies disable mTLS for the workloads
+    with these labels at a port; None if they disable it nowhere."""
     return tuple(
         port.number
         for port in service.ports

@@ -41,7 +41,8 @@ class VirtualRanges:
         return [service for service in self._at.get(address, ()) if port is None or service.port(port) is not None]
 
     def covers(self, service: Service) -> bool:
-        """Whether calls to a service are identified by its virtual addresses, and these addresses lie in the ranges."""
+        """Whether a call to the service can be identified by its destination address: the service has only virtual
+        addresses of its own, and all of them lie in the known ranges."""
         own = own_addresses(service)
         return (
             bool(own)

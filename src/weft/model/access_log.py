@@ -8,7 +8,7 @@ import msgspec
 
 
 class Reporter(StrEnum):
-    """Which proxy reports a request: the client's, the server's, or both."""
+    """Which proxy writes the access log of a request: the client's, the server's, or both."""
 
     CLIENT = "CLIENT"
     SERVER = "SERVER"

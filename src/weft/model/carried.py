@@ -1,8 +1,8 @@
-"""The protocols of one workload port, for which several services may declare different protocols.
+"""The protocols of one workload port. Several services may lead to the port and declare different protocols for it.
 
-Rule: a connection is handled as the called service declares, where the service can be determined. Between proxies it
-can: the client's proxy sends the protocol (ALPN). Other connections do not identify their service and are handled as
-the first service declares.
+Rule: a connection is handled by the protocol that the called service declares, if the called service is known. On a
+connection between two proxies it is known, because the client's proxy sends the protocol by ALPN. Other connections
+do not identify the called service and are handled by the protocol that the first service declares.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ class Carried(msgspec.Struct, frozen=True):
 
     @property
     def plain_http(self) -> bool:
-        """Whether HTTP is proxied as HTTP, not as TCP, on connections that do not come from a client's proxy."""
+        """Whether a request on a connection that does not come from a client's proxy is proxied as HTTP, not as TCP.
+        Yes if the first service declares HTTP or no protocol."""
         return self.first.is_http or self.first is Protocol.UNDECLARED
 
     @property
@@ -30,8 +31,8 @@ class Carried(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> bool:
-        """Whether the port accepts TCP other than HTTP. It does, unless the first service declares HTTP and no other
-        service declares TCP; a service that declares no protocol does not count as TCP."""
+        """Whether the port accepts TCP connections that are not HTTP. No if the first service declares HTTP and no
+        other service declares TCP (a service that declares no protocol does not count as TCP); else yes."""
         return not self.first.is_http or any(not each.is_http and each is not Protocol.UNDECLARED for each in self.said)
 
     @property
@@ -46,8 +47,8 @@ class Carried(msgspec.Struct, frozen=True):
 
     @property
     def as_called(self) -> bool:
-        """Whether a service declares no protocol: requests to that service reach the workload in the HTTP version
-        that the caller uses."""
+        """Whether one of the services declares no protocol. Requests to that service reach the workload in the HTTP
+        version that the caller uses."""
         return Protocol.UNDECLARED in self.said
 
     @property

@@ -187,8 +187,9 @@ class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
         return (*((self.origin,) if self.origin else ()), *self.others)
 
     def origin_of(self, subset: Subset | None = None) -> Origin | None:
-        """The origin of the rule that a subset comes from; without `subset`, of the rule that the host's traffic
-        policy comes from. Rules are merged, so this may be another rule's origin."""
+        """The origin of the rule from which `subset` comes; without `subset`, the origin of the rule from which the
+        host's traffic policy comes. Several rules may be merged into this one, so the origin may be that of
+        another rule; None if unknown."""
         return (subset.origin if subset is not None else self.policy_origin) or self.origin
 
 
@@ -234,7 +235,8 @@ def completed(rule: DestinationRule, attached: DestinationRule) -> DestinationRu
 
 
 def _with_tls_under(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolicy:
-    """The host's policy with the TLS of `under` added for the host and for each port where the policy sets none."""
+    """The host's policy, with the TLS of `under` (a BackendTLSPolicy) added at each level where the policy sets no
+    TLS: for the host as a whole, and for each port."""
     alone = msgspec.structs.replace(policy, ports=())
     written = dict(policy.ports)
     missing = tuple(
@@ -251,8 +253,9 @@ def _with_tls_under(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolic
 
 
 def _with_tls_at_ports(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolicy:
-    """The policy with the TLS of `under` in port entries without TLS. A port entry overrides the TLS of its own rule
-    even if it sets none, but it must not override the TLS of a BackendTLSPolicy that way."""
+    """The policy, with the TLS of `under` (a BackendTLSPolicy) added to port entries without TLS. Normally a port
+    entry replaces the TLS of its own rule even if the entry sets no TLS, but it must not remove the TLS of a
+    BackendTLSPolicy in this way."""
     ports = []
     for number, entry in policy.ports:
         theirs = _at_port(under, number) or under

@@ -54,7 +54,8 @@ class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
         )
 
     def meets(self, routing: VirtualService, domain: str) -> bool:
-        """Whether a domain is the intersection of a host of the server and a host of a VirtualService."""
+        """Whether `domain` is the narrower of a host of the server and a host of the VirtualService, where one of
+        the two hosts covers the other."""
         return self.gateway in routing.gateways and any(
             each.admits(routing) and narrower(each.host, host) == domain
             for each in self.hosts
@@ -63,7 +64,7 @@ class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class ServedName(msgspec.Struct, frozen=True):
-    """A domain that is served in one route configuration."""
+    """A domain that a gateway serves, in one of its route configurations."""
 
     route_name: str
     port: int  # the port that callers use

@@ -34,7 +34,9 @@ def endpoint_of(instance: Instance, port: ServicePort, off: Off | None) -> Endpo
 
 
 def endpoint_at(instance: Instance, addresses: tuple[str, ...], number: int, off: Off | None) -> Endpoint:
-    """The endpoint of an instance at port `number`, with only `addresses` of the instance's addresses."""
+    """The endpoint of an instance at port `number`. `addresses`: the addresses of the instance to use; the first
+    becomes the endpoint's main address. `off`: returns whether policies turn TLS off for workloads with these
+    labels at a port; None if no policy does."""
     return Endpoint(
         address=addresses[0],
         port=number,
@@ -70,7 +72,8 @@ def _written_port(written: StaticEndpoint, port: ServicePort) -> int:
 def _written_tls(written: StaticEndpoint, number: int, off: Off | None) -> bool:
     """Whether an endpoint listed in a ServiceEntry is called over the mesh's TLS. As for a WorkloadEntry, the label
     `security.istio.io/tlsMode` decides; without the label, the endpoint is called over TLS if it has a service
-    account."""
+    account. `off`: returns whether policies turn TLS off for workloads with these labels at a port (then it is
+    not called over TLS); None if no policy does."""
     label = dict(written.labels).get(TLS_MODE_LABEL)
     meshed = label == "istio" if label is not None else bool(written.service_account)
     return meshed and not (off is not None and off(written.labels, number))

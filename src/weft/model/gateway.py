@@ -55,8 +55,8 @@ class ServerTls(msgspec.Struct, frozen=True):
 
     @property
     def asks(self) -> bool:
-        """Whether the server requests client certificates, which other CAs than the mesh's issue (MUTUAL,
-        OPTIONAL_MUTUAL)."""
+        """Whether the server requests client certificates (modes MUTUAL and OPTIONAL_MUTUAL). These certificates are
+        issued by other CAs than the mesh's own."""
         return self.mode in (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
 
 

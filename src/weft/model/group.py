@@ -30,6 +30,7 @@ class Group(msgspec.Struct, frozen=True, cache_hash=True, order=True):
 
 
 def group_of(owner: Workload | Instance) -> Group:
-    """The group of the proxies of a Workload's pods, or of the proxy of one pod."""
+    """The group of one pod's proxy, if `owner` is an Instance; the group of the proxies of all its pods, if `owner`
+    is a Workload."""
     kind = ProxyKind.GATEWAY if owner.gateway else ProxyKind.SIDECAR
     return Group(kind, owner.namespace, owner.labels, owner.service_account, owner.locality)

@@ -41,7 +41,8 @@ class Instance(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """A key that is unique among the instances of a namespace: a WorkloadEntry may have the same name as a pod."""
+        """A key that is unique among the instances of a namespace. The name alone is not unique: a WorkloadEntry may
+        have the same name as a pod."""
         return f"WorkloadEntry/{self.name}" if self.is_entry else self.name
 
     @property
@@ -60,14 +61,16 @@ class Instance(msgspec.Struct, frozen=True):
         return self.intercepts(number) and _NO_TLS not in self.labels if self.meshed else _OWN_TLS in self.labels
 
     def can_answer(self, resolution: Resolution) -> bool:
-        """Whether the instance can be an endpoint of a service with this resolution: an instance with a host name
-        cannot if the resolution is STATIC, and an instance with a Unix socket can only if it is STATIC."""
+        """Whether the instance can be an endpoint of a service with this `resolution`. With STATIC, an instance that
+        has a host name instead of an address cannot. With every other resolution, an instance that has a Unix
+        socket cannot."""
         if resolution is Resolution.STATIC:
             return not self.named
         return not any(address.startswith("unix://") for address in self.addresses)
 
     def port_for(self, port: ServicePort) -> int | None:
-        """The port number on which this instance serves a service port, or None if it does not."""
+        """The port number on which this instance serves a service port; None if the port's target is a port name
+        that the instance does not have."""
         if isinstance(port.target, str) and port.target:
             return dict(self.ports).get(port.target)
         if self.is_entry and port.name in dict(self.ports):

@@ -25,7 +25,7 @@ _FAR, _FARTHEST = 3, 4  # distances: another region; a region that `failover` do
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """The caller's locality and labels that matter for calls to a host."""
+    """The caller's locality, and those of its labels that decide which endpoints it prefers, for calls to one host."""
 
     locality: str = ""
     labels: Labels = ()  # labels that a failoverPriority names, without the topology labels
@@ -41,9 +41,9 @@ class LocalityGroup(msgspec.Struct, frozen=True):
 
 
 def setting_for(policy: TrafficPolicy, mesh: LocalitySetting) -> LocalitySetting | None:
-    """The locality setting for a port of a host: the rule's own, else the mesh's; None where all localities are
-    equal. As in Istio, failover needs outlier detection, since unhealthy endpoints would not be noticed without
-    it."""
+    """The locality setting for a port of a host: that of the DestinationRule, else that of the mesh. None if neither
+    applies, so that all localities are equal. As in Istio, failover needs outlier detection, because unhealthy
+    endpoints would not be noticed without it."""
     written = policy.load_balancer.locality if policy.load_balancer is not None else None
     setting = written or mesh
     if not setting.enabled or not (setting.distribute or policy.outlier_detection is not None):
@@ -70,7 +70,7 @@ def whereabouts(
 
 
 def asks_where(rule: DestinationRule | None) -> bool:
-    """Whether some level of a rule may enable locality load balancing."""
+    """Whether a DestinationRule may enable locality load balancing, at any of its levels (host, subset, port)."""
     return any(
         level.outlier_detection is not None
         or (level.load_balancer is not None and level.load_balancer.locality is not None)
@@ -105,7 +105,8 @@ def places(
 
 
 def matches(locality: str, wanted: str) -> bool:
-    """Whether a locality matches `region/zone/subzone`, in which `*` or an empty part matches all."""
+    """Whether a locality matches the pattern `wanted`, of the form `region/zone/subzone`, in which `*` or an empty
+    part matches everything."""
     wanted_parts, parts = parts_of(wanted), parts_of(locality)
     return all(each in ("*", "") or each == part for each, part in zip(wanted_parts, parts, strict=True))
 
@@ -116,7 +117,7 @@ def parts_of(locality: str) -> tuple[str, str, str]:
 
 
 def stated(labels: Mapping[str, str]) -> str:
-    """The locality from a workload's own labels; "" if they state none."""
+    """The locality that a workload declares in its own labels; "" if it declares none."""
     if LOCALITY_LABEL in labels:
         return labels[LOCALITY_LABEL].replace(".", "/")
     return "/".join(labels.get(name, "") for name in TOPOLOGY).rstrip("/")
@@ -144,8 +145,9 @@ def _distributed(
 
 
 def _by_labels(place: LocalityGroup, caller: Whereabouts, wanted: Sequence[str]) -> list[LocalityGroup]:
-    """Split the endpoints of a locality by failoverPriority into groups with priorities: the more of these labels,
-    from the first on, an endpoint has in common with the caller, the higher its priority."""
+    """Split the endpoints of a locality into groups by failoverPriority (`wanted`, label names in order of
+    importance). Labels are compared from the first name on: the more successive labels an endpoint has in common
+    with the caller, the higher the priority of its group."""
     own = {**dict(caller.labels), **_topology(caller.locality)}
     by_priority: dict[int, list[Endpoint]] = defaultdict(list)
     for endpoint in place.endpoints:
@@ -161,8 +163,8 @@ def _by_labels(place: LocalityGroup, caller: Whereabouts, wanted: Sequence[str])
 
 
 def _by_distance(groups: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting) -> list[LocalityGroup]:
-    """The groups with priorities by distance to the caller; distance decides only between equal priorities of
-    `failoverPriority`. For a caller without a locality the priorities do not change."""
+    """The groups with priorities by distance to the caller. Distance only orders groups to which `failoverPriority`
+    gives the same priority. If the caller has no locality, the priorities do not change."""
     if not caller.locality:
         return groups
     region = parts_of(caller.locality)[0]

@@ -36,8 +36,9 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def where_of(origin: Origin | None, named: str = "", *, line: int = 0, field: str = "") -> Where:
-    """The position where a value was defined. `named`: the name to show if the value is not the object itself or has
-    no origin. `line`: the line of a part of the object."""
+    """The place where a value was defined, for messages. `named`: the name to show instead of the object's, if the
+    value is only a part of the object or has no origin. `line`: the line of that part; 0 for the line of the
+    object."""
     if origin is None:
         return Where(object=named, field=field)
     return Where(origin.file, line or origin.line, named or str(origin.key), field)

@@ -24,7 +24,8 @@ class OnDemand(StrEnum):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """Whether the proxies of a scope get services on demand, and the reason."""
+    """Whether the proxies of a scope (those that may see the same services) get services on demand (`on`). `str()`
+    of the value gives the reason."""
 
     setting: OnDemand
     services: int  # reachable services whose first call could be held
@@ -46,7 +47,8 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 class Telling(msgspec.Struct, frozen=True, cache_hash=True):
-    """How one group gets services. Every field is an input of the group's config."""
+    """How one group of proxies gets services: all at once, or each on demand at its first call. Every field is an
+    input of the group's config."""
 
     every: bool = True  # the group gets all services that it may see, called or not
     held: bool = False  # HTTP services have listeners at their own addresses, because other calls are or were held
@@ -60,8 +62,9 @@ EVERYTHING = Telling()
 
 
 def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], told: frozenset[str]) -> Telling:
-    """The next state of a group after a new judgement. `before` is None for a new group, which has no config.
-    `told`: hosts whose config the group has now, and would lose if it got only the hosts that it calls."""
+    """The next state of a group after a new judgement. `before`: the current state; None for a new group, which has
+    no config. `ranges`: the CIDRs in which calls are held. `told`: hosts whose config the group has now and must
+    keep, although it has not called them."""
     if before is None:
         return Telling(every=False, held=True, ranges=ranges) if judged.on else EVERYTHING
     if not judged.on:
@@ -76,15 +79,17 @@ def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], t
 
 
 class Brought(StrEnum):
-    """What a control plane can conclude from the subscriptions of reconnecting proxies about their earlier config,
-    of which it has no record."""
+    """What a control plane concludes, from the subscriptions of reconnecting proxies, about the config that they got
+    from an earlier control plane or another replica."""
 
     HOLDING = "holding"  # the proxies hold calls, or did
     HOSTS = "hosts"  # the proxies have hosts without a held call, or listeners of whole ports: they had every service
 
 
 def with_brought(telling: Telling, brought: Brought | None, ranges: tuple[str, ...]) -> Telling:
-    """The state of a group, adjusted so that reconnecting proxies lose no listener that may have connections."""
+    """The state of a group, adjusted so that reconnecting proxies lose no listener that may have connections.
+    `brought`: what is known about their earlier config; None if nothing. `ranges`: the CIDRs in which calls are
+    held."""
     if brought is Brought.HOLDING and not telling.held and not telling.too_many:
         return msgspec.structs.replace(telling, held=True, shared=True, ranges=ranges)
     if brought is Brought.HOSTS and telling.held and not telling.shared:

@@ -19,7 +19,7 @@ class StatusCondition(msgspec.Struct, frozen=True):
 
 
 class BackendFlaw(msgspec.Struct, frozen=True):
-    """A backend of a route that cannot be used."""
+    """A backend of a Gateway API route that cannot be used, and why."""
 
     rule: int  # index of the route's rule
     line: int
@@ -29,7 +29,7 @@ class BackendFlaw(msgspec.Struct, frozen=True):
 
 
 class RouteOutcome(msgspec.Struct, frozen=True):
-    """The conditions of one route at one of its parents."""
+    """The conditions of one Gateway API route at one of its parents (a Gateway or a Service)."""
 
     route: ObjectKey
     parent: ParentRef

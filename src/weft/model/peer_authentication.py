@@ -28,7 +28,7 @@ class PeerAuthentication(msgspec.Struct, frozen=True):
 
 
 class PeerModes(msgspec.Struct, frozen=True):
-    """The effective mode of a workload, and of its ports that differ."""
+    """The effective mTLS mode of a workload, and the modes of those of its ports whose mode differs."""
 
     mode: TlsMode = TlsMode.PERMISSIVE
     ports: tuple[tuple[int, TlsMode], ...] = ()
@@ -55,7 +55,9 @@ def peer_modes(policies: Iterable[PeerAuthentication], root_namespace: str) -> P
 
 
 def decider(policies: Iterable[PeerAuthentication], root_namespace: str, port: int = 0) -> PeerAuthentication | None:
-    """The policy that decides the mode at a port or, with port 0, of the workload; None if no policy sets a mode."""
+    """The policy that decides the mTLS mode at a port of a workload, or, with port 0, the mode of the workload as a
+    whole; None if no policy sets a mode. `policies`: those that select the workload, the oldest first within a
+    namespace."""
     levels = _levels(policies, root_namespace)
     if port and dict(_ports(levels)).get(port) is not None:
         return levels[-1]
@@ -63,8 +65,8 @@ def decider(policies: Iterable[PeerAuthentication], root_namespace: str, port: i
 
 
 def _levels(policies: Iterable[PeerAuthentication], root_namespace: str) -> list[PeerAuthentication]:
-    """The policies that decide for the mesh, the namespace and the workload, in this order: the first of each level.
-    A level without a policy is left out."""
+    """The policy that decides at each level, in this order: the mesh, the namespace, the workload. The first policy
+    of a level decides. A level without a policy is left out."""
     mesh = namespace = workload = None
     for policy in policies:
         if not policy.selector and policy.namespace == root_namespace:

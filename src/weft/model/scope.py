@@ -1,4 +1,5 @@
-"""Visibility of services and routes: exportTo on the owner's side, a Sidecar's egress hosts on the viewer's side."""
+"""Visibility of services and routes. Two things decide: exportTo of the service or route, and the egress hosts of
+the Sidecar that applies to the viewing proxies."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class Import(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True, cache_hash=True):
-    """The services that the proxies of one namespace, or of one Sidecar's selection in it, may see."""
+    """The services that some proxies may see: all proxies of one namespace, or those that one Sidecar selects in it."""
 
     namespace: str
     imports: tuple[Import, ...] | None = None  # None: everything that is exported to the namespace
@@ -51,8 +52,8 @@ class Scope(msgspec.Struct, frozen=True, cache_hash=True):
         )
 
     def _shown(self, service: Service) -> tuple[ServicePort, ...]:
-        """The ports of a service that the workloads in this scope may call. `ports` adds those that only their
-        proxies call."""
+        """The ports of a service that the workloads in this scope may call themselves. `ports` also includes ports
+        that only their proxies call, such as that of an external authorizer."""
         if not exported(service.export_to, owner=service.namespace, viewer=self.namespace):
             return ()
         if self.imports is None:

@@ -1,9 +1,9 @@
 """Telemetry: what proxies report about their traffic. Supported so far: access logs, by mesh, namespace and
 workload.
 
-At each level the oldest object decides. A level that names providers replaces the providers of the levels above; a
-level that names none changes their filter or disables them. A rule for clients does not affect servers, and vice
-versa.
+The three levels are evaluated in this order, and at each level the oldest object decides. A level that names
+providers replaces the providers of the levels before it. A level that names none changes the filter of those
+providers, or disables them. A rule for clients does not affect servers, and vice versa.
 """
 
 from __future__ import annotations

@@ -197,7 +197,8 @@ class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 def destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
-    """Every destination of the VirtualService's routes, with its line."""
+    """Yield every destination of the VirtualService's routes and mirrors, each as its line in the file and the
+    destination."""
     for route in routing.http:
         yield from ((weighted.line or route.line, weighted.destination) for weighted in route.route)
         yield from ((mirror.line or route.line, mirror.destination) for mirror in route.mirrors)

@@ -84,6 +84,6 @@ class Workload(msgspec.Struct, frozen=True):
 
     @property
     def included_ports(self) -> tuple[int, ...] | None:
-        """The only inbound ports that the sidecar intercepts; None for all ports."""
+        """The inbound ports that the sidecar intercepts, and no others; None if it intercepts all ports."""
         written = self.include_inbound_ports
         return None if written == "*" else tuple(int(port) for port in written.split(",") if port.strip())

@@ -185,8 +185,9 @@ def _written(log: FileLog, ours: dict[str, str], *only: AccessLogFilter) -> Acce
 
 
 def _ours(settings: Settings, policies: str, noted: frozenset[str], log: FileLog) -> dict[str, str]:
-    """Return weft's own log fields: name to format. A text log has only the fields that this proxy can fill; a JSON log
-    has the same names at every proxy."""
+    """Return weft's own log fields, as a mapping from name to format. A text log has only the fields that this proxy
+    can fill. A JSON log has the same field names at every proxy. `policies`: the filter whose metadata has the
+    results of policies. `noted`: the metadata prefixes of these results."""
     more = sorted(prefix for prefix in noted if prefix.startswith(ASKED) and prefix != ASKED)
     fields = {
         **_OF_POLICIES,
@@ -211,8 +212,8 @@ def _by_expression(expression: str) -> AccessLogFilter:
 
 @lru_cache(maxsize=1)
 def own_answers() -> AccessLog:
-    """Return the logger that counts the requests that no upstream has received. For other requests it only checks the
-    response flags and one metadata key, and formats nothing."""
+    """Return the logger that counts the requests to which the proxy responds itself, so that no upstream receives
+    them. For all other requests it only checks the response flags and one metadata key, and formats nothing."""
     marked = MetadataFilter()
     marked.matcher.filter = MARKS
     marked.matcher.path.add().key = ANSWERED

@@ -83,8 +83,8 @@ def network_filters(view: GroupView, *, published: int = 0) -> tuple[Filter, ...
 
 
 def noted(view: GroupView) -> frozenset[str]:
-    """Return the prefixes under which the policies' filters write their results into a request's metadata; "" for
-    enforced rules."""
+    """Return the metadata prefixes under which the filters of the group's policies write their results for a
+    request. The prefix of enforced rules is ""."""
     policies = _in_force(view)
     prefixes = {prefix for _, _, prefix in _by_provider(policies)}
     prefixes |= {"" for each in view.authentication if each.refused}  # an RBAC filter, too, enforces a rejected one
@@ -155,8 +155,9 @@ def _question(
 def _unanswered(
     policies: list[AuthorizationPolicy], provider: str, settings: Settings, *, http: bool, published: int
 ) -> _Decision:
-    """Return rules that deny all requests that an external authorizer would have to decide. They are used if no such
-    authorizer exists, or if it cannot decide about connections."""
+    """Return rules that deny all requests about which the external authorizer `provider` would have to decide. They
+    are used if there is no such authorizer, or if it can decide only about HTTP requests and this is a TCP
+    connection."""
     return _Decision(
         _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]-not-available")
     )

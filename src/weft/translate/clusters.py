@@ -69,9 +69,9 @@ def together(view: ServiceView) -> ServiceView:
 
 def inbound(port: InboundPort, settings: Settings) -> tuple[Built, ...]:
     """Return the clusters from a proxy to its own workload, for one port. The workload sees 127.0.0.6 as the caller
-    instead of its own address. The HTTP version is that of the service that declares a protocol. For services that
-    declare none, requests keep the HTTP version of the caller; if services of both kinds share the port, there is a
-    second cluster for that."""
+    instead of its own address. If services declare an HTTP version for the port, requests are sent in that
+    version. If services declare none, requests keep the HTTP version of the caller. If services of both kinds
+    share the port, there are two clusters."""
     cluster = _inbound(port, settings, names.inbound_cluster(port.number), inbound_upstream(port))
     if not port.carried.both_ways:
         return (cluster,)
@@ -137,9 +137,10 @@ def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Ups
 
 
 def _meets_proxies(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> bool:
-    """Whether all endpoints of a port have a proxy that handles its HTTP. A headless service is called by address,
-    which may be that of any workload, so only its declared protocol is certain. If a DestinationRule configures TLS,
-    the application terminates it, and the application's proxy cannot read the HTTP inside."""
+    """Whether all endpoints of a port have a proxy that handles the port's HTTP. Always False for a headless service
+    that the caller's proxy calls by address, because the address may be that of any workload. Also False if a
+    DestinationRule configures TLS: the application terminates that TLS, and its proxy cannot read the HTTP
+    inside."""
     by_address = view.service is None or (view.service.headless and view.caller.kind is not ProxyKind.GATEWAY)
     return port.number in view.meshed and not by_address and not is_foreign(chosen.tls)
 

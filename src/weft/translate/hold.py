@@ -64,8 +64,8 @@ def chains(ranges: tuple[str, ...]) -> tuple[FilterChain, ...]:
 
 
 def without(ranges: tuple[str, ...], taken: Iterable[str]) -> tuple[str, ...]:
-    """Return the ranges that are not in `taken`, the ranges that have filter chains already: Envoy rejects a listener
-    with two chains for the same range."""
+    """Return those of `ranges` that have no filter chain yet. `taken`: the ranges that have one. Envoy rejects a
+    listener with two chains for the same range."""
     written = {ip_network(each, strict=False) for each in taken if _is_range(each)}
     return tuple(each for each in ranges if ip_network(each) not in written)
 

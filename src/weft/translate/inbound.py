@@ -57,7 +57,8 @@ _UNKNOWN = Carried((Protocol.UNDECLARED,))
 
 
 class _Entrance(msgspec.Struct, frozen=True):
-    """One inbound port with its protocols and TLS mode. Number 0 stands for all ports without an entry."""
+    """One inbound port with its protocols and TLS mode. The number 0 stands for all ports that have no `_Entrance`
+    of their own."""
 
     number: int
     carried: Carried
@@ -66,8 +67,9 @@ class _Entrance(msgspec.Struct, frozen=True):
 
 
 class _Sockets(msgspec.Struct, frozen=True):
-    """The sockets that terminate mutual TLS. `bytes`, for connections that are not HTTP, accepts only callers that a
-    policy may allow."""
+    """The sockets that terminate mutual TLS on inbound connections: `http` for HTTP, `bytes` for all other
+    protocols. `bytes` accepts only callers that a policy may allow, because policies are checked only after the
+    caller's first bytes."""
 
     http: TransportSocket
     bytes: TransportSocket

@@ -125,13 +125,15 @@ def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> t
 
 
 def shares_port(view: ServiceView, port: ServicePort) -> bool:
-    """Whether a service port needs only the shared listener of its port number: HTTP requests name their host."""
+    """Whether a service port needs no listener on the service's own addresses, but only the listener that all
+    services on this port number share. That is enough for HTTP, because each request names its host."""
     return port.protocol.is_http and not stands_alone(view, port)
 
 
 def chains_without_address(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Chain, ...]:
-    """Return the filter chains of a TCP service without a single address, for the shared listener of its port. They
-    match by server name or by address range; if the service has neither, they match every connection."""
+    """Return the filter chains of a TCP service that has no single addresses, for the shared listener of its port.
+    They match by server name (SNI) or by address range. If the service has neither, they match every connection
+    to the port."""
     service = view.service
     if service is None or not port.protocol.is_tcp or service.headless or port.number in TAKEN_PORTS:
         return ()

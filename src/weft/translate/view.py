@@ -103,7 +103,8 @@ class ServerView(msgspec.Struct, frozen=True):
 
 
 class GroupView(msgspec.Struct, frozen=True):
-    """The inputs of the config of a group that needs no service: its listeners, guards and certificates."""
+    """The inputs of that part of a group's config that depends on no service: its own listeners, guards and
+    certificates."""
 
     kind: ProxyKind
     inbound: tuple[InboundPort, ...]
@@ -130,8 +131,8 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 def service_view(mesh: Mesh, group: Group, scope: Scope, host: str, *, held: bool = False) -> ServiceView | None:
-    """Return the view of a host for a group; None if the host is not visible to the group. `held`: whether calls to
-    unknown hosts are held, see `Telling`."""
+    """Return the view of a host for a group; None if the host is not visible to the group. `held`: whether the
+    group's proxies hold calls to addresses without config (on-demand CDS), see `Telling`."""
     if group.kind is ProxyKind.GATEWAY:
         edge = mesh.edge(scope)
         doors = edge.doors.get(host, ())
@@ -235,7 +236,8 @@ def told_by_name(view: ServiceView, port: ServicePort) -> bool:
 
 
 def takes_whole_port(view: ServiceView, port: ServicePort) -> bool:
-    """Whether a listener cannot distinguish connections to this service from other connections to the same port."""
+    """Whether connections to this service cannot be distinguished from other connections to the same port, by
+    address or by server name. The service then gets all of them."""
     service = view.service
     return (
         service is not None
@@ -278,9 +280,10 @@ def group_view(mesh: Mesh, group: Group, telling: Telling = EVERYTHING) -> Group
 def _usable(
     mesh: Mesh, rule: DestinationRule | None, group: Group
 ) -> tuple[DestinationRule | None, tuple[Credential, ...]]:
-    """Return the rule as a group can apply it, and the Secrets of the group's namespace that it uses. Where a Secret is
-    missing, the rule calls no endpoint. Only gateways use Secrets: otherwise an author of rules could get a
-    gateway's key delivered to their own pod, although Kubernetes does not let them read it."""
+    """Return the rule in the form in which the group can apply it, and the Secrets of the group's namespace that it
+    uses. If a Secret is missing, the returned rule calls no endpoint. Only gateways use Secrets: otherwise an
+    author of rules could get a gateway's key delivered to their own pod, although Kubernetes does not let them
+    read it."""
     named = credentials_of(rule)
     if rule is None or not named:
         return rule, ()

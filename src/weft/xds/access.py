@@ -47,8 +47,8 @@ async def admitted(authenticate: Authenticate | None, context: Context) -> objec
 
 
 def bearer_token(context: Context) -> str:
-    """Return the bearer token from the call's `authorization` metadata, or an empty string unless the call has exactly
-    one: several tokens are ambiguous."""
+    """Return the bearer token from the call's `authorization` metadata. Return "" if the call has no token, or
+    several: several are ambiguous."""
     metadata: Any = context.invocation_metadata() or ()
     values = [value for name, value in metadata if name == "authorization" and isinstance(value, str)]
     tokens = [value[len(BEARER) :].strip() for value in values if value[: len(BEARER)].lower() == BEARER]

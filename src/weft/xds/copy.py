@@ -1,11 +1,11 @@
-"""The node agent's copy of the config of its groups. It applies the updates of the control plane, fills the snapshots
-from which the node's proxies are served, and reports to the control plane what the proxies accepted and rejected,
-and which push each proxy has reached.
+"""The node agent's copy of the config of its groups (a group is a set of proxies with equal config). It applies the
+updates of the control plane, fills the snapshots from which the node's proxies are served, and reports to the
+control plane what the proxies accepted and rejected, and up to which push each proxy is in sync.
 
-The copy is in memory only and stays unchanged while the control plane is unreachable. Rules: a group's snapshot gets
-its first update only when the whole group has arrived, so that no proxy removes a resource that is still on its way. A
-mirror is the last state that the control plane sent, while a snapshot may contain older versions of quarantined
-resources.
+The copy is in memory only and stays unchanged while the control plane is unreachable. Each group has a mirror, which
+is the last state that the control plane sent, and a snapshot, which is served to proxies and may contain older
+versions of quarantined resources. Rule: a group's snapshot gets its first update only when all resources of the
+group have arrived. Otherwise a proxy that reconnects would remove resources that are still on their way.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ class Copy:
         return PodsFrame(tuple(added), tuple(removed)) if added or removed else None
 
     def place(self, pod: str, group: str) -> None:
-        """Serve `pod` the config of `group` until the control plane sends the pod's placement."""
+        """Serve `pod` the config of `group` until the control plane sends the group to which it assigns the pod.
+        Does nothing if the copy does not have the pod or the group."""
         if pod in self.pods and group in self._mirrors:
             self.placements[pod] = group
             self.moved(pod)
@@ -172,8 +173,10 @@ class Copy:
         return Hello(node, tuple(self.pods), groups, bodies, builds=True, wanted=wanted, whole=whole)
 
     def _said(self) -> tuple[dict[str, list[str]], tuple[str, ...]]:
-        """Return the clusters that each group calls, and the groups without such a list. Shorter lists come first, up
-        to _MOST_SAID bytes; a group has no list if it is not on demand or its list does not fit."""
+        """Return two parts of a Hello: the names that each group calls (clusters and listeners `0.0.0.0_PORT`), by
+        group, and the groups without such a list. A group has no list if it gets every service and not only those
+        that it calls, or if its list does not fit: shorter lists come first, and all lists together have at most
+        _MOST_SAID bytes."""
         clusters: dict[str, list[str]] = {}
         whole = [group for group in self._mirrors if not self._holds(group)]
         room = _MOST_SAID
@@ -203,10 +206,10 @@ class Copy:
         return True
 
     def had(self, group: Hashable, resources: Iterable[str]) -> int:
-        """Record that a proxy of `group` has reconnected and has these clusters and listeners `0.0.0.0_PORT` from
-        before. Clusters of hosts, and listeners, that the copy of an on-demand group lacks are requested from the
-        control plane, which adds them because proxies have them. Returns the number of the request, for `is_answered`,
-        or 0 if there is nothing to wait for."""
+        """Record that a proxy of `group` has reconnected, and still has these clusters and listeners `0.0.0.0_PORT`
+        from its earlier stream. If the group is on demand and the copy lacks a host of these clusters, or one of
+        these listeners, it is requested from the control plane, which adds it because a proxy has it. Returns the
+        number of the request, for `is_answered`, or 0 if there is nothing to wait for."""
         name = str(group)
         resources = tuple(resources)
         self.want(name, (each for each in resources if is_held(CLUSTER, each)))
@@ -248,8 +251,8 @@ class Copy:
         return {**dict.fromkeys((*waiting, *by_host.values(), *ports)), **self._wanted.get(group, {})}
 
     def _there(self, group: str) -> Collection[str]:
-        """Return the clusters of an on-demand group, all of which it has because it calls them; none for any other
-        group."""
+        """Return the clusters that the copy has of a group. If the group is on demand, these are the clusters of
+        hosts that it calls. For a group that gets every service, the result is empty."""
         return self._mirrors[group].tables.get(CLUSTER, {}) if self._holds(group) else ()
 
     def _holds(self, group: str) -> bool:
@@ -350,8 +353,8 @@ class Copy:
         return known
 
     def _drop_unused(self) -> None:
-        """Drop groups without a pod on this node, unless the control plane may still refer to them
-        (`_Mirror.followed`)."""
+        """Drop the groups that have no pod on this node, except groups to which updates of the control plane may
+        still refer (`_Mirror.followed`)."""
         used = set(self.placements.values())
         for name in [name for name in self._mirrors if name not in used]:
             if not self._mirrors[name].followed:
@@ -378,7 +381,8 @@ class Copy:
         self.changed()
 
     def report(self, streams: Iterable[StreamStatus]) -> ReportFrame | None:
-        """Return what changed since the last report, or None. `streams` are the xDS streams of the node's proxies."""
+        """Return what the proxies have accepted and rejected, and how their sync state has changed, since the last
+        report; None if nothing has changed. `streams`: the xDS streams of the node's proxies."""
         acceptances, self._acceptances = self._acceptances, {}
         refusals, self._refusals = self._refusals, []
         accepted = [

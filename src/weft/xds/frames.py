@@ -7,10 +7,10 @@ Envoy's serialized resources and are never parsed here. Rules:
 - A version identifies content: equal type, name and version mean equal bytes. An entry without a body refers to a body
   that the agent has in one of its groups after all earlier messages, or, until `resumed`, to a body that the agent
   listed in its `Hello`.
-- One `Update` is unacknowledged at a time; `TakenFrame` acknowledges it. The agent applies groups first, in their
-  order, then placements, then `gone`.
-- An agent with `builds` accepts a large body as a patch of a body that it has under the same name, and a new group as
-  the difference from another of its groups.
+- At most one `Update` is unacknowledged at a time; `TakenFrame` acknowledges it. The agent applies the parts of an
+  `Update` in this order: groups (in their order), placements, `gone`.
+- If the agent's `Hello` sets `builds`, a large body may be sent as a patch of a body that the agent has under the same
+  name, and a new group as the difference from another of the agent's groups.
 - A stream begins with `Hello`, which lists what the agent has, so that only differences follow.
 """
 
@@ -93,8 +93,8 @@ class TakenFrame(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
 
 
 class Acceptance(msgspec.Struct, frozen=True, array_like=True):
-    """Some proxy of the group has accepted these `versions`, by name. If `versions` is None, the proxy has accepted
-    all resources of the type as of `revision`."""
+    """A report that some proxy of the group has accepted resources of a type. `versions`: their versions by name;
+    None if the proxy has accepted all resources of the type, as they were at `revision`."""
 
     group: str
     type_url: str
@@ -115,8 +115,8 @@ NOT_SENT = -1
 
 
 class ProxyFrame(msgspec.Struct, frozen=True, array_like=True):
-    """Sync state of one proxy: for each type, the revision up to which the proxy has acknowledged everything, or
-    NOT_SENT."""
+    """Sync state of one proxy. `settled`: for each type, the revision up to which the proxy has acknowledged every
+    change; NOT_SENT if nothing of the type was sent to it."""
 
     number: int  # id of the proxy's xDS stream at the agent
     node_id: str
@@ -137,9 +137,10 @@ class ReportFrame(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 
 
 class WantedFrame(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
-    """Proxies of a group wait for clusters of these names, or have them. A name is sent at most once on a stream, and
-    the names in Hello count as sent. A frame with a number gets a reply: an update of the group with all of the
-    named clusters that exist, even if the update changes nothing."""
+    """A message that proxies of a group wait for resources of these names, or have them: clusters, and listeners
+    `0.0.0.0_PORT`. A name is sent at most once on a stream, and the names in Hello count as sent. A frame whose
+    `number` is not 0 gets a reply: an update of the group with all of the named resources that exist, even if the
+    update changes nothing."""
 
     group: str
     names: tuple[str, ...]

@@ -91,7 +91,8 @@ class LayeredTable(ResourceTable):
         return max(super().changed_at(name), shared)
 
     def shows(self, name: str) -> bool:
-        """Whether the live resource of this name, if there is one, is the layer's."""
+        """Whether the group has the layer's resource of this name, if the layer has one: true if the group has no
+        resource of its own under this name and does not hide the layer's."""
         return name not in self.own and name not in self.hidden
 
     def put(self, name: str, resource: Resource, revision: int) -> bool:
@@ -176,7 +177,8 @@ class LayeredTable(ResourceTable):
     # Changes of the layer
 
     def below(self, name: str, resource: Resource | None, revision: int) -> None:
-        """Prepare for a change of the layer: its resource `name` is about to become `resource` (None: removed)."""
+        """Adjust this table to a change that is about to be made in its layer: the layer's resource `name` becomes
+        `resource`, or is removed (None)."""
         self.revision = revision
         if name in self.claims:
             if resource is None:
@@ -253,7 +255,8 @@ class LayeredTable(ResourceTable):
 
 
 def unlike(like: ResourceTable, table: ResourceTable) -> tuple[list[str], list[Resource]]:
-    """Compare two nearly equal tables. Returns the names that differ, and the large resources that are identical."""
+    """Compare two nearly equal tables. Returns the names whose resources differ, and identical resources: among
+    these are all large ones (joined from several parts, see `parts_of`), which later patches can use as a base."""
     names: list[str] = []
     common: list[Resource] = []
     if isinstance(like, LayeredTable) and isinstance(table, LayeredTable):

@@ -70,9 +70,9 @@ class NodeObserver(Protocol):
     def release(self, group: Hashable) -> None: ...
 
     def want(self, group: Hashable, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
-        """Record that proxies of the group wait for clusters `names`, and already have the clusters and the
-        listeners `0.0.0.0_PORT` in `had`. When this returns, the group contains all of `had` that exist. May be
-        called before `hold`."""
+        """Record that held calls of the group's proxies wait for the clusters `names`, and that the proxies already
+        have the clusters and the listeners `0.0.0.0_PORT` in `had`. When this returns, the group contains all
+        resources in `had` that exist. May be called before `hold`."""
 
     def taken(self, group: Hashable, type_url: str) -> None:
         """Called when a proxy of the group has accepted current resources of this type."""
@@ -233,8 +233,9 @@ class NodeStream:
             raise StreamRefused(f"more than {PODS} pods on one node, or a name longer than {NAME_LENGTH}")
 
     def _follow(self, placements: Mapping[str, Hashable]) -> list[str]:
-        """Join the groups of the agent's pods (JOINS new ones per call) and leave all other groups. Returns the left
-        groups that the agent has and may drop."""
+        """Join the groups of the agent's pods, at most JOINS new groups per call, and leave all groups without a pod
+        of the agent. Returns the names of groups that were left and that the agent has, so that the agent can
+        drop them."""
         groups = {pod: group for pod in self._pods if (group := placements.get(pod)) is not None}
         names = {group: self._observer.name(group) for group in dict.fromkeys(groups.values())}
         fresh = [(group, name) for group, name in names.items() if name not in self._joined]
@@ -322,7 +323,8 @@ class NodeStream:
         )
 
     def _like(self, joined: _Joined) -> _Joined | None:
-        """Return another group whose current state the agent has, preferably on the same layer, or None."""
+        """Return another group of which the agent has the current state, so that `joined` can be sent as the
+        difference from that group. A group on the same layer is preferred. None if there is no such group."""
         layer = joined.state.layer
         others = [each for each in self._joined.values() if each is not joined and each.is_complete()]
         return next((each for each in others if each.state.layer is layer), others[0] if others else None)
@@ -420,9 +422,9 @@ class NodeStream:
 
 
 def _everything(hello: Hello) -> tuple[str, ...]:
-    """Return the names that count as called by each group in `hello.whole`: of all clusters in the Hello, whichever
-    group has them, one for each host, and all listeners `0.0.0.0_PORT`. A group is sent only those of them that
-    it may see."""
+    """Return the names that count as called by every group in `hello.whole` (the groups that sent no list of called
+    clusters). They are taken from all resources in the Hello, whichever group has them: one cluster for each
+    host, and all listeners `0.0.0.0_PORT`. A group is later sent only those that it may see."""
     by_host = {host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := cluster_host(name))}
     return (*by_host.values(), *(name for name, _ in hello.bodies.get(LISTENER, ()) if is_whole_port(name)))
 
@@ -472,9 +474,9 @@ class _Joined:
         return by_type
 
     def behind(self, proxy: ProxyFrame, sync: Mapping[str, Sync]) -> dict[str, int]:
-        """Return, for each stale type, the first push that the proxy has not acknowledged. The number is the one
-        that the agent reports. An agent that has not received that push reports none: then it is the first change
-        after the revision that the proxy has acknowledged."""
+        """Return, for each stale type in `sync`, the number of the first push that the proxy has not acknowledged.
+        The agent reports this number if it has received that push. If it has not, the number is that of the first
+        change after the revision that the proxy has acknowledged."""
         first_missing = {}
         for type_url, state in sync.items():
             if state is Sync.STALE:

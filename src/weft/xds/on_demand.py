@@ -1,5 +1,5 @@
-"""Parses the names of on-demand discovery: the address that a held call waits for, the host of an outbound cluster, and
-which listeners serve a whole port.
+"""Parses the names of on-demand discovery: the address that a held call waits for, the host of an outbound cluster,
+and the names of listeners that serve a whole port (`0.0.0.0_PORT`, for all addresses without their own listener).
 
 `weft.translate` builds these names and `weft.mesh` limits how many a group may have. `weft.xds` imports neither of
 them, so the constants are repeated here; tests/control/test_xds_names.py checks that they are equal.

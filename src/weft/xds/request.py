@@ -86,8 +86,9 @@ def _error(message: Any) -> str | None:
 
 
 def _bounded(names: Iterable[str]) -> list[str]:
-    """Return the names, without those of held calls that exceed HELD. A client that reconnects requests every name
-    again that its calls have waited for. Its stream is not rejected for too many, because it needs its other names."""
+    """Return the names, but at most HELD of those that held calls wait for. A client that reconnects requests again
+    every name that its calls have ever waited for. Too many of them do not end its stream, because the client
+    needs the other names on that stream."""
     every = list(names)
     waiting = [name for name in every if is_held(CLUSTER, name)]
     if len(waiting) <= HELD:

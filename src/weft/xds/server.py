@@ -49,13 +49,15 @@ class StreamObserver(Protocol):
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None: ...
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
-        """Called when a client requests clusters `names` for held calls (`types.is_held`), or has the clusters, or the
-        listeners `0.0.0.0_PORT`, in `had` from an earlier stream. Names that held calls wait for are never reported to
-        the client as missing; the observer may add these clusters to the group. Nothing is sent to the client until the
-        returned awaitable is done, because resources that it has may not have arrived here yet."""
+        """Called when a client requests the clusters `names` for held calls (`types.is_held`), or when it has
+        resources in `had` from an earlier stream: clusters, or listeners `0.0.0.0_PORT`. The observer may add the
+        clusters `names` to the group; those that do not exist are never reported to the client as missing. If the
+        observer returns an awaitable, nothing is sent to the client until it is done, because resources that the
+        client has may not have arrived at this server yet."""
 
     def on_nack(self, resource: NackedResource) -> None:
-        """Called with the one resource that a client rejects. It is not sent to this client again."""
+        """Called when a client's NACK was traced to one resource. This version of the resource is not sent to the
+        client again."""
 
 
 class ListenError(Exception):
@@ -187,8 +189,9 @@ class XdsServer:
                 del self._waiting[node_id]
 
     def handlers(self, listener: str, authenticate: Authenticate | None = None) -> grpc.GenericRpcHandler:
-        """Return the gRPC handlers, for this server's gRPC server or another one. With `authenticate`, callers must
-        authenticate."""
+        """Return the gRPC handlers of this service, for this server's own gRPC server or for another one.
+        `listener`: the name of the listening address, which the observer sees as `Peer.listener` and to which the
+        limit of streams applies. `authenticate`: checks the callers; None if callers need not authenticate."""
 
         def behavior(dialect: Dialect) -> Callable[[Any, Context], Awaitable[None]]:
             async def serve(_requests: Any, context: Context) -> None:

@@ -62,8 +62,8 @@ class Snapshots:
         self.times.note(number)
 
     def update(self, group: Hashable, changes: Update, layer: Layer | None = None) -> Changes:
-        """Apply changes to a group (None: removed) and wake its streams. Returns the names whose resources changed.
-        `layer` is the group's new layer; without it, the group keeps its layer."""
+        """Apply changes to a group and wake its streams. In `changes`, a resource of None is removed. Returns the
+        names whose resources changed. `layer`: the group's new layer; None to keep its layer."""
         state = self._group(group)
         changed: Changes = {}
         revision = self.push + 1
@@ -129,7 +129,8 @@ class Snapshots:
         return MappingProxyType(state.table(type_url).live if state else {})
 
     def accepted(self, group: Hashable, type_url: str, name: str) -> Resource | None:
-        """Return the resource of this name that some proxy of the group accepted last."""
+        """Return the version of this resource that some proxy of the group accepted last; None if no proxy has
+        accepted one."""
         state = self._groups.get(group)
         return state.table(type_url).accepted.get(name) if state else None
 

@@ -55,9 +55,9 @@ class Nacked(msgspec.Struct, frozen=True):
 
 
 class _Round(msgspec.Struct, frozen=True):
-    """The state of the group at one moment, which a client must have before its held calls continue. Changes after that
-    moment wait for the next round. New calls may arrive all the time: if held calls also waited for later changes,
-    none would ever continue."""
+    """The state of the group at one moment. A client must have this state before its held calls continue; changes
+    after that moment wait for the next round. The reason for rounds: new calls may arrive all the time, and if
+    held calls also waited for later changes, none would ever continue."""
 
     names: frozenset[str]  # the clusters whose held calls continue after this round
     since: float
@@ -179,7 +179,8 @@ class XdsStream:
             clusters.answers_held_since = None
 
     def _answerable(self) -> frozenset[str]:
-        """Return the clusters that exist, are owed, and that held calls wait for."""
+        """Return the clusters whose sending releases held calls: held calls wait for them, they exist, and they are
+        still owed to the client."""
         clusters, live = self.subscriptions.get(CLUSTER), self._table(CLUSTER).live
         if clusters is None or not clusters.owed or not clusters.names:
             return frozenset()
@@ -238,8 +239,9 @@ class XdsStream:
         return self._send(subscription, table, tuple(upserts), tuple(removals), now)
 
     def _held(self, step: PushStep, subscription: Subscription, now: float) -> bool:
-        """Whether a step must wait for other types. The order matters only to proxies that subscribe to all clusters;
-        other clients request a resource when they can use it."""
+        """Whether a step of PUSH_ORDER must wait until resources of other types were sent or acknowledged. Only
+        proxies that subscribe to all clusters need this order; other clients request a resource when they can use
+        it."""
         clusters = self.subscriptions.get(CLUSTER)
         if clusters is None or not clusters.wildcard:
             return False
@@ -258,10 +260,11 @@ class XdsStream:
         return now < subscription.held_since + HOLD_SECONDS
 
     def _answers_wait(self, step: PushStep, subscription: Subscription, due: _Round, now: float) -> bool:
-        """Whether the release of held calls must wait. If a call continued before its listeners exist, it would bypass
-        them and leave the pod unprotected (without mTLS). So a call waits for listeners, however slow the client is,
-        until the application closes the connection. It does not wait forever for clusters that are not warm, where
-        it would get an error response, nor for routes, which may never be requested."""
+        """Whether the release of held calls must wait. It waits for listeners without a time limit, however slow the
+        client is: a call that continued before its listeners exist would bypass them and leave the pod
+        unprotected (without mTLS). It waits for clusters that are not warm, and for routes that were not
+        requested yet, at most HOLD_SECONDS: without a warm cluster the call only gets an error response, and some
+        routes are never requested."""
         if any(self._is_behind(url, due) for url in step.after) or any(
             not is_held(step.type_url, name) for name in subscription.owed
         ):

@@ -58,9 +58,9 @@ class Subscription:
         self._held: set[str] = set()  # the names that held calls wait for
 
     def _admitted(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return `names` without those of held calls that exceed HELD. An application that tries every address must not
-        make the server end its proxy's stream, as too many names do, nor load a server that serves other proxies as
-        well."""
+        """Return `names` without names of held calls beyond the limit HELD. Too many other names end the stream.
+        Names of held calls do not, because an application that tries every address must neither end the stream of
+        its proxy nor load a server that other proxies use as well."""
         if not any(is_held(self.type_url, name) for name in names):
             return names
         admitted = []
@@ -133,9 +133,9 @@ class Subscription:
             self._see(table)
 
     def pin(self, table: ResourceTable, *, every: bool) -> None:
-        """Owe changes even if a response is unacknowledged, and store the owed resources in `pinned`: these versions
-        are sent, whatever changes in the table, until `pinned` is emptied. `every` stores all other live
-        resources as well."""
+        """Add changes to what is owed, even if a response is unacknowledged, and store the owed resources in
+        `pinned`. These versions are sent, whatever changes in the table later, until `pinned` is emptied.
+        `every`: also store all live resources that are not owed."""
         self._see(table)
         out = self.flight.upserts if self.flight is not None else ()  # owed again if the response is rejected
         self.pinned = {name: table.live.get(name) for name in (*self.owed, *out, *(table.live if every else ()))}
@@ -200,8 +200,8 @@ class Subscription:
             self.settled_at = now
 
     def mark(self, table: ResourceTable) -> None:
-        """Record the first change that the client has not acknowledged, before the table forgets it: the table keeps
-        only the last change of a name."""
+        """Record, in `behind`, the push of the first change that the client has not acknowledged. This must happen
+        before the same name changes again, because the table keeps only the last change of each name."""
         if self.behind > self.settled or self.is_settled(table):
             return
         news = table.changed_since(self.settled) if self.settled else ()

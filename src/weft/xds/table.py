@@ -37,8 +37,8 @@ class Watcher(Protocol):
     def wake(self) -> None: ...
 
     def settled(self, type_url: str) -> int | None:
-        """Return the revision up to which all changes of this type are sent and acknowledged; None if it is not
-        subscribed."""
+        """Return the revision up to which all changes of this type were sent on this stream and acknowledged; None
+        if the stream is not subscribed to the type."""
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -85,7 +85,8 @@ class ResourceTable:
             yield name
 
     def changed_at(self, name: str) -> int:
-        """Return the revision of the last change of a name that is live, or was removed and is not collected yet."""
+        """Return the revision of the last change of a name; 0 if the name is unknown, or was removed and its record
+        collected."""
         return self._changes.get(name, 0)
 
     def put(self, name: str, resource: Resource, revision: int) -> bool:
@@ -114,8 +115,10 @@ class ResourceTable:
         return True
 
     def reject(self, name: str, rejected: Rejected, revision: int) -> bool:
-        """Quarantine the live version and go back to the last version that a proxy has accepted. If there is none, the
-        name is hidden from new streams but not removed from existing ones: a proxy keeps its own last good version."""
+        """Quarantine the live version of a name and go back to the last version that some proxy has accepted. If
+        there is no such version, the name is hidden from new streams, but not removed from existing ones, so that
+        each proxy keeps its own last good version. Returns False, and changes nothing, if the rejected version is
+        not live or another proxy has accepted it."""
         current = self.live.get(name)
         good = self.accepted.get(name)
         if current is None or current.version != rejected.version:
@@ -164,9 +167,10 @@ class ResourceTable:
         return None
 
     def restore(self, resource: Resource, revision: int) -> bool:
-        """Lift the quarantine of a version because another proxy accepts it: then the resource is not wrong for the
-        whole group, and proxies that went back to the previous version get it again. So one proxy that rejects a
-        policy cannot disable it for the whole group."""
+        """Lift the quarantine of `resource` because another proxy has accepted this version. So a version is not
+        withheld from the whole group because one proxy rejects it: that proxy could otherwise disable a policy
+        for all. Proxies that went back to an earlier version get this one again. Returns whether this version was
+        quarantined."""
         rejected = self.rejected.get(resource.name)
         if rejected is None or rejected.version != resource.version:
             return False

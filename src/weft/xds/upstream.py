@@ -64,9 +64,9 @@ class NoLine(Exception):
 
 
 class ControlPlaneStream:
-    """The agent's connection to the control plane. `line` returns address and credentials. It is called before every
-    connection, so that a renewed certificate or token is used, and may raise NoLine. `streams` returns the xDS
-    streams of the node's proxies, for reports."""
+    """The agent's connection to the control plane. `line`: a function that returns address and credentials. It is
+    called before every connection, so that a renewed certificate or token is used, and raises NoLine if there are
+    no credentials yet. `streams`: a function that returns the xDS streams of the node's proxies, for reports."""
 
     def __init__(
         self,

@@ -181,8 +181,8 @@ def _rewrite(fields: Fields) -> Rewrite:
 
 
 def _path(fields: Fields) -> tuple[str, str]:
-    """Return the full path, and the prefix, that replace the path or matched prefix of a request; at most one of the
-    two is not empty."""
+    """Return what replaces the path of a request, as two texts: a full path, which replaces the whole path, and a
+    prefix, which replaces the matched prefix. At most one of the two is not empty."""
     path = fields.fields("path")
     if path is None:
         return "", ""

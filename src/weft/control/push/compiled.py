@@ -1,9 +1,10 @@
 """The config of one viewer, stored as one contribution per host and joined into complete Envoy resources.
 
-When a host changes, only its contribution is replaced and only the resources that contain it are joined again. The
-differences are returned as an `Update` for the snapshot. The groups of a viewpoint have most of their config in common,
-which is the viewpoint's `Compiled`. A group's `Compiled` has the viewpoint's as its `under` and stores only what is
-specific to the group. A resource to which both contribute is stored with the group.
+A viewer is a group of proxies, or a viewpoint: a set of groups that have most of their config in common. When a host
+changes, only its contribution is replaced and only the resources that contain it are joined again. The differences
+are returned as an `Update` for the snapshot. The common config is stored once, in the `Compiled` of the viewpoint.
+The `Compiled` of a group refers to it as `under`, and stores only what is specific to the group. A resource to which
+both contribute is stored with the group.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class RouteConfigurations:
 
 class Compiled:
     def __init__(self, outlook: Outlook, configure: Configure, under: Compiled | None = None) -> None:
-        """`under` is the config that a group shares with others of its viewpoint. A host contributes either there or
-        here."""
+        """`outlook`: what joining depends on, besides contributions. `configure`: builds a route configuration.
+        `under`: the config that a group shares with the other groups of its viewpoint; None for a viewpoint. Each
+        host contributes either to `under` or to this config."""
         self._outlook = outlook
         self._under = under
         self._configure = configure
@@ -73,8 +75,8 @@ class Compiled:
         contributions: Mapping[str, Contribution],
         assignments: Mapping[str, tuple[Built, ...]],
     ) -> tuple[Update, frozenset[str]]:
-        """Replace the outlook (what joining depends on), and the contributions and load assignments of these hosts.
-        Returns the resources that differ, and the hosts whose routes changed."""
+        """Replace the outlook (the settings that joining depends on), and the contributions and load assignments of
+        these hosts. Returns the resources that differ from before, and the hosts whose routes changed."""
         joined = self.look_from(outlook)
         update, rerouted = self._replace(contributions)
         return merged((joined, update, self.assign(assignments))), rerouted
@@ -113,8 +115,8 @@ class Compiled:
         return self._changed(update), frozenset(rerouted)
 
     def contribute_group(self, outlook: Outlook, contribution: Contribution) -> Update:
-        """Replace the outlook and the group's own contribution, after a change of its ports, its policy or the
-        settings."""
+        """Replace the outlook (the settings that joining depends on) and the group's own contribution, after a
+        change of the group's ports, its policy or the settings. Returns the resources that differ from before."""
         update = self.contribute({_GROUP: contribution})
         return merged((update, self.look_from(outlook)))
 
@@ -125,7 +127,7 @@ class Compiled:
         return self._rejoin_all()
 
     def rest_upon(self, under: Compiled) -> Update:
-        """Replace the shared config under this one. Returns the resources that differ."""
+        """Replace the shared config `under` this group's config. Returns the resources that differ from before."""
         if self._under is under:
             return {}
         before, self._under = self._under, under
@@ -133,8 +135,8 @@ class Compiled:
         return self.rejoin(changed)
 
     def rejoin(self, changed: Set[str]) -> Update:
-        """Join again after a change of the shared config under this one. `changed` are the hosts whose routes changed
-        there."""
+        """Join the group's resources again after the shared config (`under`) has changed. `changed`: the hosts whose
+        routes changed in the shared config. Returns the resources that differ from before."""
         stale = self._forget_suspended(changed)
         has_own = bool(self._contributions.keys() - {_GROUP})
         if not (stale or has_own or self._suspended or any(self._routes.values())):
@@ -223,9 +225,9 @@ class Compiled:
         return bool(self._all_routes(route))
 
     def _has_host_without_listener(self, route: str) -> bool:
-        """Whether a port needs the HTTP listener `0.0.0.0_PORT` for its routes: a host in the routes has no listener
-        on its own address, or some host takes part in the routes of every port, or the group keeps its listeners
-        `0.0.0.0_PORT`."""
+        """Whether a port needs the HTTP listener `0.0.0.0_PORT` for its routes. It does in three cases: a host in
+        the routes has no listener on its own address; some host has routes on every port; or the group must keep
+        its listeners `0.0.0.0_PORT`."""
         hosts = self._all_routes(route)
         stays = self._outlook.telling.shared or bool(self._all_routes(EVERY_ROUTE))
         return bool(hosts and stays) or any(route not in self._contribution(host).addressed for host in hosts)

@@ -87,8 +87,8 @@ class ContributeStep:
         return changed
 
     def reassign(self, hosts: Iterable[str]) -> dict[Viewer, Assignments]:
-        """Return new load assignments of these hosts, of which only the endpoints have changed, for each viewer.
-        Viewers with the same rules share the same bytes."""
+        """Return new load assignments, for each viewer, of hosts of which only the endpoints have changed. Viewers
+        with the same rules for a host share the same bytes."""
         changed: dict[Viewer, Assignments] = defaultdict(dict)
         for host in hosts:
             self._assignments.pop(host, None)

@@ -23,7 +23,8 @@ from weft.translate.view import service_view
 
 
 class _Shown:
-    """The hosts that an on-demand viewpoint shows to all of its groups."""
+    """The hosts that an on-demand viewpoint (a set of groups that see the mesh alike) shows to all of its groups,
+    called or not."""
 
     def __init__(self) -> None:
         self.key: ViewpointKey | None = None  # the viewpoint's key for which the other fields were computed
@@ -58,8 +59,9 @@ class Demand:
         return group.kind is ProxyKind.SIDECAR and self._mesh.on_demand(self._mesh.scope(group)).on
 
     def bring(self, group: Group, brought: Brought) -> bool:
-        """Record what the subscriptions of reconnecting proxies reveal about the config that another replica has
-        sent them (`brought`). Returns whether the group's on-demand state must change."""
+        """Record `brought`: what the subscriptions of reconnecting proxies reveal about the config that another
+        replica, or this one before a restart, has sent them. Returns whether the group's on-demand state must be
+        decided again."""
         telling = self.calls.telling(group)
         if telling is not None and with_brought(telling, brought, ()) is telling:
             return False
@@ -67,9 +69,10 @@ class Demand:
         return telling is not None
 
     def bring_hosts(self, group: Group, viewpoint: Viewpoint, hosts: Iterable[str]) -> bool:
-        """Record that proxies which hold calls reconnected with these hosts. A host to which no held call leads was
-        sent before the proxies were on demand: then they also have the listeners `0.0.0.0_PORT` of that time,
-        which the group must keep. Returns whether the group's on-demand state must change."""
+        """Record that proxies which hold calls have reconnected and have config for these hosts. If none of their
+        held calls leads to one of the hosts, that host was sent before the proxies were on demand. Then the
+        proxies also have the listeners `0.0.0.0_PORT` of that time, and the group must keep these listeners.
+        Returns whether the group's on-demand state must be decided again."""
         key = viewpoint.key
         called, strange = self.calls.of(group), self._mesh.reach(key.scope) & set(hosts) - self.told(viewpoint)
         if not strange or not called.addresses:
@@ -79,7 +82,7 @@ class Demand:
         return not strange <= reachable and self.bring(group, Brought.HOSTS)
 
     def is_due(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> bool:
-        """Whether the groups of a viewpoint must change their on-demand state, after these hosts have changed."""
+        """Whether the on-demand state of a viewpoint's groups must be decided again after these hosts have changed."""
         key = viewpoint.key
         if key.kind is not ProxyKind.SIDECAR or key.telling.too_many:
             return False
@@ -88,8 +91,9 @@ class Demand:
         return not key.telling.every and (self._has_other_ranges(key) or bool(self.keeps(viewpoint, hosts)))
 
     def keeps(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> frozenset[str]:
-        """Return hosts that the groups of a viewpoint have without having called them, and that a new group would not
-        get, because calls to these hosts can be held now."""
+        """Return the hosts whose config the groups of a viewpoint have and must keep, although they have not called
+        them. A new group would not get these hosts, because calls to them can be held now. `hosts`: the hosts
+        that have changed."""
         key = viewpoint.key
         if key.telling.every or self._has_other_ranges(key):
             return self._translated.all_hosts(viewpoint)
@@ -101,9 +105,9 @@ class Demand:
         return key.telling.ranges != self._mesh.virtual_ranges
 
     def tell(self, group: Group, scope: Scope, keeps: Callable[[], frozenset[str]] = frozenset) -> Telling:
-        """Decide and record whether the group is on demand from now on. Only sidecars can be: proxyless gRPC clients
-        subscribe to each service by name, and gateways need exactly what their routes name. `keeps` returns the
-        hosts that the group keeps even if it has not called them."""
+        """Decide and record how the group gets services from now on: all at once, or on demand. Only sidecars can be
+        on demand: proxyless gRPC clients subscribe to each service by name, and gateways need exactly what their
+        routes name. `keeps`: returns the hosts that the group keeps even if it has not called them."""
         before = self.calls.telling(group)
         if group.kind is not ProxyKind.SIDECAR:
             telling = EVERYTHING
@@ -132,8 +136,8 @@ class Demand:
         return shown.told if shown is not None else frozenset()
 
     def show(self, look: Look) -> frozenset[str]:
-        """Compute which hosts a viewpoint shows, after the hosts of `look` may have changed. Returns the hosts that it
-        did not show before, or no longer shows; none if the viewpoint is not on demand."""
+        """Compute which hosts a viewpoint shows to all of its groups, after the hosts of `look` may have changed.
+        Returns the hosts that are newly shown or no longer shown; none if the viewpoint is not on demand."""
         key = look.viewpoint.key
         if key.telling.every:
             if self._shown.pop(look.viewpoint, None) is not None:
@@ -166,7 +170,8 @@ class Demand:
     # What a group sees because its proxies call it
 
     def called_by(self, group: Group) -> frozenset[str]:
-        """Return the hosts that the group sees in addition to those of its viewpoint, as last computed."""
+        """Return the hosts that the group sees only because it calls them, in addition to the hosts that its
+        viewpoint shows to all of its groups. They are those that `show_called` computed last."""
         return self._called.get(group, frozenset())
 
     def call(self, group: Group, addresses: Iterable[Address], hosts: Iterable[str]) -> None:
@@ -194,7 +199,7 @@ class Demand:
         return before ^ self._called[group] | hosts & self._called[group]
 
     def forget(self, group: Group) -> None:
-        """Drop the calls of a group that is sent every service: they have no effect."""
+        """Drop the recorded calls of a group, because they have no effect on a group that is sent every service."""
         for kept in (self._called, self._roots, self._fresh, self._turn_of):
             kept.pop(group, None)
 

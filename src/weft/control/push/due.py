@@ -43,7 +43,8 @@ class DueStep:
         self._mesh, self._viewpoints, self._demand, self._translated = mesh, viewpoints, demand, translated
 
     def change(self, touched: Touched, retold: Set[Group] = frozenset()) -> Due:
-        """Return what a change concerns. The on-demand state of the groups in `retold` is decided again in any case."""
+        """Return which groups and hosts a change concerns. For the groups in `retold`, it is decided again whether
+        they are on demand, even if the change does not concern them."""
         hosts = self._changed_hosts(touched.hosts)
         viewpoints = [viewpoint for viewpoint in self._viewpoints.all() if viewpoint.groups]
         retold |= {group for point in viewpoints if self._demand.is_due(point, hosts) for group in point.groups}
@@ -61,7 +62,8 @@ class DueStep:
         return Due(hosts=hosts, looks=tuple(looks), views=views, moves=moves.groups, failed=failed)
 
     def arrival(self, group: Group) -> Due:
-        """Return what is due when the first proxy of a group connects."""
+        """Return what must be computed (views, translations, released calls) when the first proxy of a group
+        connects."""
         scope = self._mesh.scope(group)
         view = group_view(self._mesh, group, self._demand.tell(group, scope))
         viewpoint = self._viewpoints.at(viewpoint_key(group, scope, view))
@@ -70,9 +72,9 @@ class DueStep:
         return Due(looks=looks, views={group: view}, moves={group: viewpoint}, held={group: released})
 
     def calls(self, group: Group, addresses: Iterable[Address]) -> Due:
-        """Return what is due after proxies of a group have called hosts: the hosts that the group calls are viewed
-        again, and its held calls to `addresses` are released. `addresses` is empty if the hosts were called by
-        name."""
+        """Return what must be computed after proxies of a group have called hosts: the views of the hosts that the
+        group calls, and the release of its held calls to `addresses`. `addresses` is empty if the hosts were
+        called by name, not by address."""
         viewpoint = self._viewpoints.of(group)
         return Due(calling={group: viewpoint} if viewpoint is not None else {}, held={group: _held(addresses)})
 
@@ -120,9 +122,10 @@ class DueStep:
         return Look(viewpoint, group, self._all_hosts(viewpoint.key.scope))
 
     def _hosts_there(self, hosts: frozenset[str], at_gateways: frozenset[str], viewpoint: Viewpoint) -> frozenset[str]:
-        """Return the hosts to view again from a viewpoint. For gateways these are the changed hosts that their
-        routes name now or named before, and every host that the routes newly or no longer name; `at_gateways` are
-        hosts whose routes changed for gateways only. For other proxies these are all changed hosts (`hosts`)."""
+        """Return the hosts to view again from a viewpoint, after `hosts` have changed. For proxies other than
+        gateways these are all of `hosts`. For gateways these are the changed hosts (including `at_gateways`,
+        whose routes changed only for gateways) that the gateway's routes name now or named before, and every host
+        that these routes newly name or no longer name."""
         scope = viewpoint.key.scope
         if scope.servers is None:
             return hosts
@@ -143,7 +146,8 @@ def _held(addresses: Iterable[Address]) -> tuple[str, ...]:
 
 
 def _newcomers(moves: dict[Group, Viewpoint]) -> dict[Group, Viewpoint]:
-    """Return, for each viewpoint that has no groups yet, the first group that moves there."""
+    """Return, for each viewpoint in `moves` that has no groups yet, the first group that moves to it, with the
+    viewpoint."""
     first = {viewpoint: group for group, viewpoint in reversed(moves.items()) if not viewpoint.groups}
     return {group: viewpoint for viewpoint, group in first.items()}
 

@@ -51,8 +51,8 @@ class GatherStep:
         return endpoints
 
     def add_calls(self, group: Group, addresses: Iterable[Address]) -> None:
-        """Record that proxies of the group hold calls to these addresses. `addresses` is empty if they called hosts by
-        name."""
+        """Record that proxies of the group hold calls to these addresses. `addresses` is empty if the proxies called
+        hosts by name, not by address."""
         self._calls.setdefault(group, []).extend(addresses)
 
     def take_calls(self) -> dict[Group, list[Address]]:

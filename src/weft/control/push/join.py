@@ -26,7 +26,8 @@ class ViewpointUpdate(msgspec.Struct, frozen=True, eq=False):
 
 
 class GroupPieces(msgspec.Struct, frozen=True, eq=False):
-    """Everything that may change in the config of groups, apart from the config of their viewpoints."""
+    """Everything that may change in the config of groups themselves. Changes in the config of their viewpoints,
+    which lies under theirs, are not part of it."""
 
     moved: Mapping[Group, Viewpoint]  # groups that move, with their new viewpoints
     own: Mapping[Group, OwnPiece]
@@ -52,8 +53,9 @@ class JoinStep:
     def groups(
         self, common: Mapping[Viewpoint, ViewpointUpdate], pieces: GroupPieces, failed: Failed
     ) -> dict[Group, Update]:
-        """Join the config of groups and return what differs. `common` is what has changed in the config of their
-        viewpoints."""
+        """Join the config of groups and return, by group, the resources that differ from before. `common`: the
+        changes in the config of viewpoints, which lies under that of their groups. A group that fails is added to
+        `failed`."""
         below = {group: update for viewpoint, update in common.items() for group in viewpoint.groups}
         hosts = {of_viewer.viewer: of_viewer for of_viewer in pieces.hosts if isinstance(of_viewer.viewer, Group)}
         updates: dict[Group, Update] = {}
@@ -65,7 +67,8 @@ class JoinStep:
         return updates
 
     def assign(self, assignments: Mapping[Viewer, Assignments]) -> dict[Viewer, Update]:
-        """Replace load assignments, when only endpoints have changed. Returns what differs, by viewer."""
+        """Replace load assignments after a change of endpoints alone. Returns, by viewer, the resources that differ
+        from before."""
         return {viewer: self._compiled[viewer].assign(by_host) for viewer, by_host in assignments.items()}
 
     def _viewpoint(self, viewpoint: Viewpoint, pieces: Pieces) -> ViewpointUpdate:
@@ -106,8 +109,8 @@ class JoinStep:
     # Hosts that are left out of a route configuration because proxies rejected it (`control/quarantine.py`)
 
     def suspend(self, group: Group, route: str, accepted: bytes) -> tuple[dict[str, VirtualHost], Update]:
-        """Revert the new virtual hosts in a rejected route configuration to the accepted version. Returns these virtual
-        hosts as they were rejected, and what differs."""
+        """Revert the virtual hosts in which a rejected route configuration differs from the `accepted` one. Returns
+        these virtual hosts as they were rejected, by host, and the resources that differ from before."""
         compiled = self._compiled.get(group)
         return compiled.suspend(route, accepted) if compiled is not None else ({}, {})
 

@@ -112,7 +112,8 @@ class Push:
         return failed
 
     def _settle(self, *viewpoints: Viewpoint) -> None:
-        """End a push: drop those of `viewpoints` that have no groups any more, and report problems."""
+        """End a push: drop those of `viewpoints` that have no groups any more, and put the problems of translation
+        into the list that users see."""
         for viewpoint in viewpoints:
             if not viewpoint.groups:
                 self._viewpoints.discard_unused(viewpoint)
@@ -199,13 +200,13 @@ class Push:
         return self._demand.calls
 
     def is_on_demand(self, group: Group) -> bool:
-        """Whether the group is sent services on demand."""
+        """Whether the group is sent each service on demand, at its first call, instead of all services at once."""
         return self._demand.is_on(group)
 
     def want(self, group: Group, resources: Iterable[str], *, with_hosts: bool, soon: bool = True) -> None:
-        """Record the resources that proxies of a group need, by name: clusters that held calls wait for, and
-        clusters and listeners `0.0.0.0_PORT` that the proxies have from an earlier stream. `with_hosts`: whether
-        the hosts of the clusters that they have count as called. `soon`: see `call`."""
+        """Record the names of resources that proxies of a group wait for or have: clusters that held calls wait for,
+        and clusters and listeners `0.0.0.0_PORT` that the proxies have from an earlier stream. `with_hosts`:
+        whether the hosts of the clusters that the proxies have count as called. `soon`: as in `call`."""
         resources = tuple(resources)
         hosts = {host for name in resources if (host := names.called_host(name))} if with_hosts else set()
         clusters = (name for name in resources if is_held(CLUSTER, name))
@@ -222,9 +223,10 @@ class Push:
         *,
         soon: bool = True,
     ) -> None:
-        """Record that proxies of a group wait for the clusters `held` (`translate/hold.py`), or call `hosts`, and push
-        what the group now sees. `soon` waits until the current turn of the event loop is over, so that all calls of
-        one turn are one push; otherwise the push is done when this returns."""
+        """Record that proxies of a group wait for the clusters `held` (`translate/hold.py`), or call `hosts` (`why`:
+        how this is known), and push what the group sees now. `soon`: the push runs when the current turn of the
+        event loop is over, so that all calls of one turn are one push. Without `soon`, the push is done when this
+        returns."""
         called_before = self.calls.of(group).addresses
         requested = [address for name in held if (address := names.called_at(name))]
         addresses, hosts = [address for address in requested if address not in called_before], tuple(hosts)
@@ -249,8 +251,9 @@ class Push:
             self._retell(group)
 
     def _bring_listeners(self, group: Group, listeners: frozenset[str]) -> None:
-        """Record that proxies of the group have these listeners, and may have connections on them. If the group lacks
-        one of the listeners, another replica has sent it."""
+        """Record that reconnecting proxies of the group have these listeners, and may have connections on them. A
+        listener that the group's config lacks was sent by another replica; then it is decided again how the group
+        gets services."""
         if self._viewpoints.of(group) is None:
             self.calls.bring_listeners(group, listeners)
         elif any(self._join.resource(group, LISTENER, name) is None for name in listeners) and self._demand.bring(
@@ -269,8 +272,8 @@ class Push:
                 safely(partial(self._answer_calls, group, addresses))  # a defect must not stop the other groups
 
     def _answer_calls(self, group: Group, addresses: Iterable[Address]) -> None:
-        """Push what the group calls, and release its held calls to these addresses: each stream sends the release last.
-        A release is never undone."""
+        """Push the config of the hosts that the group calls, and release its held calls to these addresses. Each
+        stream sends the release after all other resources. A release is never undone."""
         if self.calls.of(group).everything and not self._demand.telling(group).too_many:
             self._retell(group)
         _log(self._push(self._due.calls(group, addresses)))
@@ -278,8 +281,8 @@ class Push:
     # Rejected resources (`control/quarantine.py`)
 
     def suspend(self, group: Group, route: str, accepted: bytes) -> dict[str, VirtualHost]:
-        """Revert the new virtual hosts in a rejected route configuration; returns these virtual hosts as they were
-        rejected."""
+        """Revert the virtual hosts in which a rejected route configuration differs from the `accepted` one. Returns
+        these virtual hosts as they were rejected, by host."""
         hosts, update = self._join.suspend(group, route, accepted)
         self._record.group(group, update)
         return hosts

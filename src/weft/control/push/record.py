@@ -32,8 +32,9 @@ class RecordStep:
         own: Mapping[Group, Update],
         moved: Mapping[Group, Viewpoint],
     ) -> None:
-        """Apply the updates of viewpoints (`common`) and of groups (`own`). `moved`: the new viewpoint of groups that
-        move."""
+        """Write the updates into the snapshots: those of viewpoints (`common`) into the layers that their groups
+        share, those of groups (`own`) into the groups' own tables. `moved`: groups that get another viewpoint,
+        and so another layer."""
         for viewpoint, below in common.items():
             for group in viewpoint.groups:
                 update = own.get(group)
@@ -78,8 +79,8 @@ class RecordStep:
 
 
 def staying(update: Update, common: Update) -> Update:
-    """Return the resources that `update` sets for a group and that `common` removes from the shared layer: they move
-    from the layer to the group."""
+    """Return the resources that move from the shared layer to a group: `common` removes them from the layer, and
+    `update` sets them for the group."""
     moving: Update = {}
     for type_url, resources in update.items():
         going = common.get(type_url, {})

@@ -34,8 +34,8 @@ class PushTiming(msgspec.Struct, frozen=True):
 
 
 class Schedule:
-    """Timers of the next pushes. `push` must push everything that waits, `push_endpoints` the endpoints; `answer_calls`
-    must release held calls."""
+    """Timers of the next pushes. `push`, `push_endpoints` and `answer_calls` are functions of the owner: the first
+    pushes everything that waits, the second only endpoints, and the third releases held calls."""
 
     def __init__(self, timing: PushTiming, push: Run, push_endpoints: Run, answer_calls: Run) -> None:
         self._timing = timing

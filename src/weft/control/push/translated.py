@@ -42,8 +42,8 @@ class TranslatedHosts:
         return self._viewers.get(host, {})
 
     def hosts(self, viewer: Viewer) -> Set[str]:
-        """Return the hosts that a viewpoint shows to all of its groups alike, or the hosts that are translated for a
-        group alone."""
+        """Return the hosts that are translated for this viewer: for a viewpoint, those that all of its groups see
+        alike; for a group, those that are translated for this group alone."""
         return self._hosts.get(viewer, frozenset())
 
     def per_group(self, viewpoint: Viewpoint) -> Set[str]:
@@ -55,15 +55,15 @@ class TranslatedHosts:
         return frozenset({*self.hosts(viewpoint), *self.per_group(viewpoint)})
 
     def own_hosts(self, viewpoint: Viewpoint, touched: Set[str]) -> dict[Group, set[str]]:
-        """Return, for each group of the viewpoint, those of the touched hosts that are translated separately for the
-        group."""
+        """Return, for each group of the viewpoint, which of the touched hosts are translated separately for this
+        group and not for the whole viewpoint."""
         common = {host for host in touched if host in self.per_group(viewpoint)}
         own = {group: self._hosts[group] & touched for group in viewpoint.groups if group in self._hosts}
         return {group: hosts for group in viewpoint.groups if (hosts := common | own.get(group, set()))}
 
     def seen_by(self, group: Group, viewpoint: Viewpoint | None, host: str) -> Translated | None:
-        """Return the translation of the host for the group: its own, or the one that all groups of its viewpoint
-        share."""
+        """Return the translation of the host for the group: the group's own, else the one that all groups of its
+        viewpoint share; None if the group does not see the host."""
         viewers = self.viewers(host)
         return viewers.get(group) or (viewers.get(viewpoint) if viewpoint is not None else None)
 

@@ -34,13 +34,14 @@ class Views(msgspec.Struct, frozen=True, eq=False):
 
 
 class ViewStep:
-    """Computes views. Its only state is `Demand`: the hosts that on-demand groups are shown."""
+    """Computes views. Its only state is in `Demand`: which hosts on-demand groups are shown."""
 
     def __init__(self, mesh: Mesh, demand: Demand, translated: TranslatedHosts) -> None:
         self._mesh, self._demand, self._translated = mesh, demand, translated
 
     def from_viewpoints(self, looks: Iterable[Look], failed: Failed) -> list[Views]:
-        """Return what all groups of a viewpoint see alike, for each look."""
+        """Return, for each look, the views of its hosts that all groups of the look's viewpoint have in common. A
+        viewpoint that fails is added to `failed`."""
         views: list[Views] = []
         for look in looks:
             try:
@@ -79,9 +80,9 @@ class ViewStep:
         return views
 
     def _of_group(self, group: Group, viewpoint: Viewpoint, hosts: Set[str], touched: frozenset[str]) -> Views:
-        """Return the group's views of `hosts`. For an on-demand group, also of those `touched` hosts that it calls,
-        and of hosts that it newly or no longer calls. The view of a host is None if the group does not see it
-        separately from its viewpoint."""
+        """Return the group's own views, which it does not share with its viewpoint: of `hosts`, and for an on-demand
+        group also of those `touched` hosts that it calls, and of hosts that it newly calls or no longer calls.
+        The view of a host is None if the group has no own view of the host (any more)."""
         key, called = viewpoint.key, frozenset[str]()
         if key.telling.every:
             self._demand.forget(group)

@@ -36,8 +36,9 @@ class ViewpointKey(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class Viewpoint(msgspec.Struct, frozen=True, eq=False):
-    """One viewpoint. If all of its groups get the same new key together, it stays the same object: then their shared
-    config is updated in place instead of built anew. Only `Viewpoints` may change it."""
+    """One viewpoint: a set of groups with the same key. If all of its groups get the same new key together, the
+    viewpoint stays the same object, so that the groups' shared config is updated in place instead of built anew.
+    Only `Viewpoints` may change a viewpoint."""
 
     key: ViewpointKey
     groups: Collection[Group]  # empty while the viewpoint is new, and when the last group has left
@@ -88,8 +89,9 @@ class Viewpoints:
         return viewpoint
 
     def move(self, keys: Mapping[Group, ViewpointKey]) -> Moves:
-        """Apply new keys of groups. If all groups of a viewpoint have the same new key, which no other viewpoint
-        has, the viewpoint takes that key. Other groups have to move, which `put` does."""
+        """Apply new keys of groups. If all groups of a viewpoint get the same new key, and no other viewpoint has
+        that key, the viewpoint itself gets the key. All other groups with a new key must move to another
+        viewpoint: they are returned, and `put` moves them."""
         changed: dict[Viewpoint, dict[Group, ViewpointKey]] = defaultdict(dict)
         for group, key in keys.items():
             viewpoint = self._of[group]

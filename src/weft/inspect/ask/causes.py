@@ -1,8 +1,9 @@
-"""Likely causes of a request's failure, beyond its own decisions. Input: an explained request and all problems of the
-mesh. Output: the problems of objects that the request involves, and causes that only the whole mesh shows: a host
-without a Service, a service that is not visible to the caller, endpoints that are not ready, a STALE proxy.
+"""Likely causes of a request's failure, beyond the decisions on its own path. Input: an explained request and all
+problems of the mesh. Output: the problems of objects that the request involves, and causes that are not on the
+path: a host without a Service, a service that is not visible to the caller, endpoints that are not ready, a STALE
+proxy.
 
-Rule: a clue is a guess at the cause. It never changes a verdict.
+Rule: these problems (clues) are guesses at the cause. They never change a verdict.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def clues(stage: Stage, request: Request, explanation: Explanation, wrong: Wrong
 
 
 def _stale(stage: Stage, request: Request, explanation: Explanation, stale: Mapping[str, int]) -> Iterator[Problem]:
-    """Yield a problem for each STALE proxy on the request's path, including the pods that load balancing could have
-    chosen instead."""
+    """Yield a problem for each STALE proxy on the request's path. The path includes the caller's proxy and all pods
+    that load balancing may choose."""
     met = dict.fromkeys((request.caller, *(step.proxy for each in explanation.outcomes for step in each.steps)))
     for endpoint in (endpoint for each in explanation.outcomes for endpoint, _ in each.verdict.endpoints):
         workload = stage.at(endpoint.rpartition(":")[0].strip("[]")) if stale else None
@@ -184,8 +185,8 @@ def _services(stage: Stage, explanation: Explanation, called: Service | None) ->
 
 
 def _hidden(stage: Stage, service: Service, request: Request, caller: Instance, then: str = "") -> Iterator[Problem]:
-    """Yield a problem if the service, at the called port, is not visible to the caller, with the reason. `then`:
-    text that says what happens to the call instead."""
+    """Yield a problem, with the reason, if the caller cannot see the called port of the service. `then`: text for
+    the message that says what happens to the call instead."""
     group = group_of(caller)
     shown = {port.number for port in stage.mesh.scope(group).ports(service)}
     if not caller.proxied or request.port in shown or (shown and service.port(request.port) is None):
@@ -206,16 +207,16 @@ def _hidden(stage: Stage, service: Service, request: Request, caller: Instance, 
 
 
 def _not_ready(stage: Stage, service: Service) -> Iterator[Problem]:
-    """Yield a problem for each pod of the service if none of them is ready. If one is ready, the service has
-    endpoints, and the other pods are not the cause."""
+    """Yield a problem for each pod of the service if no pod of the service is ready. If one is ready, none is
+    reported: the service has an endpoint, so the other pods are not the cause."""
     members = members_of(stage.mesh, service)
     if not any(pod.ready for pod in members):
         yield from unready(members, service.host)
 
 
 def _deciding(request: Request, explanation: Explanation) -> set[str]:
-    """The names of the objects that caused the steps. Services in the steps of other proxies than the caller's are
-    left out, because a server's proxy names every Service that shares its port."""
+    """The names of the objects that caused the decisions in the explanation. Services count only in the decisions of
+    the caller's proxy, because a server's proxy names every Service that shares its port."""
     steps = [step for outcome in explanation.outcomes for step in outcome.steps]
     sources = {
         source for step in steps for source in step.sources if step.proxy == request.caller or source.kind != "Service"
@@ -224,7 +225,8 @@ def _deciding(request: Request, explanation: Explanation) -> set[str]:
 
 
 def _guarding(stage: Stage, explanation: Explanation) -> set[str]:
-    """The names of the policies that apply to the pods that the request reaches."""
+    """The names of the policies (AuthorizationPolicy, PeerAuthentication, RequestAuthentication) that apply to the
+    workloads in the explanation's verdicts."""
     reached = {outcome.verdict.workload for outcome in explanation.outcomes} - {""}
     groups = [group_of(stage.instance(name)) for name in reached if stage.workload(name) is not None]
     origins: set[Origin | None] = set()

@@ -42,7 +42,8 @@ class BadTime(Exception):
 
 
 class NotThen(Exception):
-    """The caller in a question about a past moment did not exist then, or the mesh had no workload then."""
+    """Raised for a question about a past moment at which its caller did not exist, or at which the mesh had no
+    workload at all."""
 
     def __init__(self, number: int, missing: NoSuchWorkload, stage: Stage, moments: tuple[int, int]) -> None:
         """`moments`: the numbers of the first and the last recorded moment."""

@@ -28,7 +28,7 @@ class TakenRoutes(msgspec.Struct, frozen=True):
 
 def taken_routes(mesh: Mesh, explanation: Explanation) -> dict[str, TakenRoutes]:
     """Return the routes that the request takes, by the name of their VirtualService as in `Problem.where`. A
-    VirtualService of which no taken route is known is left out."""
+    VirtualService is left out if none of its routes is known to be taken."""
     lines: dict[ObjectKey, set[int]] = {}
     for source in {each for outcome in explanation.outcomes for step in outcome.steps for each in step.sources}:
         lines.setdefault(ObjectKey(source.kind, source.namespace, source.name), set()).add(source.line)
@@ -57,9 +57,10 @@ def is_of_another(problem: Problem, taken: Mapping[str, TakenRoutes]) -> bool:
 
 
 def _about(where: Where, routing: VirtualService) -> tuple[str, int, bool] | None:
-    """The route at `where`: its kind, its number (-1: all of that kind), and whether the problem is about its match.
-    None if the problem is about the whole object. If `where` has no field, the route is the last one that starts
-    at or before its line."""
+    """The route that a problem is about, by the place `where` of the problem: the route's kind (`http`, `tls`,
+    `tcp`), its position (-1: all routes of that kind), and whether the problem is about its match. None if the
+    problem is about the whole object. If `where` has only a line and no field, the route is the last one that
+    starts at or before that line."""
     if where.field:
         named = _FIELD.match(where.field)
         return (named["kind"], int(named["number"] or -1), named["match"] is not None) if named else None

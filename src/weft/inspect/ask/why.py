@@ -113,7 +113,9 @@ def every(
     kind: str,
     refused: Mapping[tuple[str, str], tuple[Problem, ...]] | None = None,
 ) -> list[ResourceReasons]:
-    """Return the reasons for all resources of a kind, including those that are part of another resource."""
+    """Return the reasons for all resources of this kind that the proxy has, including those that the control plane
+    does not send separately because they are part of another resource. `refused`: type and name -> the rejections
+    of the resource by proxies of the group."""
     resources = _ProxyResources(mesh, stage, proxy, refused or {})
     return [
         resources.reasons(type_url, name, "")

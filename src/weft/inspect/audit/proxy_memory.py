@@ -37,7 +37,8 @@ class PodMemory(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """The memory figures of one workload, from the pod in which the proxy's share is greatest."""
+    """The memory figures of one workload, taken from that pod of the workload in which the proxy's memory is largest
+    relative to the application's."""
 
     workload: str
     namespace: str
@@ -85,8 +86,8 @@ def costs(pods: Iterable[PodMemory]) -> tuple[Cost, ...]:
 
 
 def findings(rows: Iterable[Cost]) -> tuple[Problem, ...]:
-    """Report the workloads whose proxy exceeds the 20 % rule, as one finding. It is only an INFO, because there is
-    no alternative to a proxy per pod yet."""
+    """Report all workloads whose proxy exceeds the 20 % rule, in one finding. Its severity is only INFO, because
+    there is no alternative to a proxy per pod yet."""
     rows = tuple(rows)
     over = [row for row in rows if row.is_over]
     if not over:

@@ -88,7 +88,8 @@ def policies(problems: Iterable[Problem]) -> Section:
 
 
 def plaintext(facts: Facts, namespace: str = "") -> Section:
-    """The section on workloads that accept unauthenticated callers, with the policy, if any, that decides so."""
+    """The section on workloads that accept callers without mutual TLS, each with the PeerAuthentication that allows
+    it, if there is one."""
     accepting: dict[tuple[str, TlsMode, str], list[str]] = defaultdict(list)
     deciding: dict[str, PeerAuthentication] = {}
     at_ports: list[Problem] = []
@@ -125,8 +126,8 @@ def plaintext(facts: Facts, namespace: str = "") -> Section:
 def certificates(
     of_proxies: Iterable[Certificate], authority: Iterable[Problem], now: datetime | None = None
 ) -> Section:
-    """The section on certificates that have expired or are not renewed in time. `of_proxies`: their certificates.
-    `authority`: problems of the CA."""
+    """The section on certificates that have expired or are not renewed in time. `of_proxies`: the certificates of
+    the proxies. `authority`: the problems of the CA, which are listed too."""
     now = now or datetime.now(UTC)
     of_proxies = sorted(of_proxies, key=lambda each: each.expires)
     findings = [*authority]
@@ -197,7 +198,8 @@ def _workload(runner: Runner) -> str:
 
 
 def _levels(facts: Facts, place: str, runner: Runner) -> Iterator[PeerAuthentication]:
-    """The PeerAuthentications that apply to the workload, the widest first, as `facts.modes` applied them."""
+    """The PeerAuthentications that apply to the workload: the mesh's first, then the namespace's, then the
+    workload's own."""
     policies: Mapping[str, tuple[PeerAuthentication, ...]] = facts.peer_authentications
     for key in facts.modes(place, runner.labels).sources:
         for each in policies.get(key.namespace, ()):

@@ -56,7 +56,7 @@ def edits(before: Mesh, after: Mesh) -> tuple[Edit, ...]:
 
 
 class Attribution:
-    """Finds the changed object that changed the outcome of a request."""
+    """Finds out which of several changed objects changed the outcome of a request."""
 
     def __init__(self, before: Stage, changes: tuple[Edit, ...], now: datetime) -> None:
         self._before, self._changes, self._now = before, changes, now
@@ -118,9 +118,10 @@ def turned_by(before: Stage, after: Stage, case: RequestCase | Question, now: da
 
 
 def _decisive(was: JudgedRequest, becomes: JudgedRequest) -> Iterable[ObjectSource]:
-    """The sources of the steps that differ between both outcomes: first of the new steps, then of the steps that no
-    longer exist. The last step comes first, since the verdict is the last decision. The new steps come first
-    because a policy that allowed the request before is not the reason why it is denied now."""
+    """The objects behind the decisions that differ between the old outcome (`was`) and the new one (`becomes`), the
+    likeliest cause first. Objects of new decisions come before objects of decisions that no longer exist, because
+    a policy that allowed the request before is not the reason why it is denied now. Within each of the two,
+    objects of the last decision come first, since the verdict is the last decision."""
     for one, other in ((becomes, was), (was, becomes)):
         same = set(_steps(other))
         for step, sources in reversed(_steps(one)):

@@ -42,8 +42,8 @@ _NAMES_A_THING = re.compile(r"\d+|[0-9a-fA-F-]{8,}|.{25,}|(?=.*\d)(?=.*[^\W\d_])
 
 
 class SeenRequest(msgspec.Struct, frozen=True):
-    """A kind of request in access logs, with its count. `to` is the URL of one of these requests, which is judged as
-    an example. `shape` is what the URLs of all of them have in common."""
+    """A kind of request in access logs, and how often it occurs. `to`: the URL of one request of this kind, which is
+    evaluated as an example. `shape`: what the URLs of all requests of this kind have in common."""
 
     caller: str  # WORKLOAD.NAMESPACE; a gateway for external clients
     method: str

@@ -82,7 +82,8 @@ class JudgedRequest(msgspec.Struct, frozen=True):
 
 
 class Met:
-    """Wraps a stage as a `weft.explain.world.World`, and records the groups of the proxies that a request passes."""
+    """Wraps a stage (a mesh at one moment) as a `weft.explain.world.World`, and records the groups of the proxies
+    that an explained request passes."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -107,7 +108,7 @@ def judged(
     stage: Stage, case: RequestCase | Question, now: datetime, shown: Callable[[str], str] = str
 ) -> JudgedRequest:
     """Predict the outcome of a request. Never raises: if the request cannot be resolved, `ways` contains only the
-    reason. `shown`: formats paths."""
+    reason. `shown`: formats each path in the text of `ways`."""
     met = Met(stage)
     explained = _explained(met, case, now)
     return JudgedRequest(_ways(explained, shown), met, None if isinstance(explained, Problem) else explained)
@@ -120,8 +121,8 @@ class Culprit(msgspec.Struct, frozen=True):
 
 
 class Always(msgspec.Struct, frozen=True):
-    """The outcome of a request that no recorded change has changed. `moment`: when the workloads that the request
-    needs were added; None: they existed from the start."""
+    """The result of `culprit` if no recorded change has changed the outcome of the request. `moment`: when the
+    workloads that the request needs were added; None if they existed from the start."""
 
     moment: Moment | None
     after: tuple[str, ...]
@@ -157,8 +158,8 @@ def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
 
 
 def _start(moments: tuple[Moment, ...], since: int) -> int:
-    """The number of the last moment at which this run of the mesh was still starting: until then, pods were added
-    and nothing else changed."""
+    """The number of the last moment at which this run of the mesh was still starting. Starting lasts as long as each
+    moment only adds pods. `since`: the number of the last moment before this run."""
     last = since
     for moment in moments:
         if moment.number <= since:

@@ -37,7 +37,7 @@ class Unmoved:
         return self.all_of({*self._before.groups(), *self._after.groups()})
 
     def all_of(self, met: Iterable[Group]) -> bool:
-        """Whether a request that passes only proxies of these groups has the same outcome."""
+        """Whether the change cannot affect the outcome of a request that passes only proxies of these groups."""
         return self._world and all(map(self.is_sent_the_same, met))
 
     def is_sent_the_same(self, group: Group) -> bool:
@@ -49,9 +49,9 @@ class Unmoved:
 
 
 def sent(stage: Stage, group: Group) -> dict[tuple[str, str], str | bytes]:
-    """Return what a proxy of the group is sent, in a form that can be compared: type and name -> a secret, or the
-    version of any other resource. Private keys are removed from secrets, because the history does not keep them;
-    a new key comes with a new certificate."""
+    """Return what a proxy of the group is sent, in a form that can be compared: by type and name, the content of
+    each secret and the version of every other resource. Private keys are removed from secrets, because the
+    history does not keep them; a new key comes with a new certificate."""
     secrets = stage.resources(group, (SECRET,))[SECRET]
     return {**stage.versions(group), **{(SECRET, name): _without_key(body) for name, body in secrets.items()}}
 
@@ -65,7 +65,8 @@ def _without_key(body: bytes) -> bytes:
 
 
 def _others(before: Mesh, after: Mesh) -> set[str]:
-    """The kinds of which at least one object differs between the two meshes."""
+    """The kinds of objects in which the two meshes differ: at least one object of the kind was added, removed or
+    changed."""
     old, new = dict(before.values()), dict(after.values())
     return {
         key.kind

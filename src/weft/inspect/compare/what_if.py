@@ -51,7 +51,8 @@ class RecentTraffic(msgspec.Struct, frozen=True):
 
 
 class Retold(msgspec.Struct, frozen=True):
-    """Groups that switch to on-demand CDS, or away from it. Their proxies keep the resources that they have."""
+    """Groups of proxies that a change switches to on-demand CDS, or away from it. In both cases, running proxies
+    keep the resources that they have."""
 
     groups: tuple[str, ...]
     on_demand: bool
@@ -165,8 +166,8 @@ class _Both:
 
 
 def _agrees(was: JudgedRequest, status: int) -> bool:
-    """Whether the predicted outcome of the URL alone agrees with the recorded status. It does not if, for example,
-    the request was allowed because of its token, which the log does not contain."""
+    """Whether the outcome that is predicted from the URL alone agrees with the recorded status. It does not agree
+    if, for example, the request was allowed because of its token, which the log does not contain."""
     if was.explanation is None:
         return False
     verdicts = [outcome.verdict for outcome in was.explanation.outcomes]

@@ -29,8 +29,8 @@ class DebugSocket:
         self._path: Path | None = None
 
     async def listen(self, path: Path) -> None:
-        """Start to listen on the socket at `path`. Its directory must be private. A stale socket is replaced. Raises
-        OSError."""
+        """Start to listen on the socket at `path`, and replace a stale socket there. Only the owner may have access
+        to the directory of the socket; this method does not check that. Raises OSError."""
         path.unlink(missing_ok=True)
         app = web.Application(client_max_size=LONGEST_QUESTION)
         app.add_routes(

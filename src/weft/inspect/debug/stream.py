@@ -30,8 +30,8 @@ _STATUS = {STALE: csds_pb2.STALE, NOT_SENT: csds_pb2.NOT_SENT}
 
 class DebugStream:
     def __init__(self, debug: Debug, namespace: str, owned: Set[str]) -> None:
-        """Serves service accounts of `namespace` (none if it is empty), and every client of an `owned` listener, which
-        only the owner of this machine can reach."""
+        """`namespace`: the namespace whose service accounts may read the pages; "" for none. `owned`: the names of
+        listeners that only the owner of this machine can connect to, and whose clients may all read the pages."""
         self._debug, self._namespace, self._owned = debug, namespace, owned
 
     @property

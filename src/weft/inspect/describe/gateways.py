@@ -168,8 +168,9 @@ def _spoken_tls(tls: ServerTls) -> Iterator[str]:
 
 
 def _asked(mesh: Mesh, bound: BoundServer, namespace: str) -> str:
-    """The source of the CA certificates with which a server verifies client certificates: a file, ConfigMaps or a
-    Secret, in this order of precedence. If none of these exists, "an unknown CA: …"; "" if the server has no TLS."""
+    """The source of the CA certificates with which a server verifies client certificates, as text: a file,
+    ConfigMaps or a Secret, in this order of precedence. If the server has none of these sources, the text begins
+    with "an unknown CA". "" if the server has no TLS."""
     tls = bound.server.tls
     if tls is None:
         return ""
@@ -217,9 +218,9 @@ def _shown(mesh: Mesh, bound: BoundServer, namespace: str) -> Iterator[Shown]:
 
 
 def _routings(mesh: Mesh, bound: BoundServer, namespace: str) -> list[VirtualService]:
-    """The VirtualServices bound to the server, as the user wrote them (the gateway's own copies contain only the
-    parts that it uses). Those without routes for the server's protocol are left out, unless none has such routes:
-    then all are returned."""
+    """The VirtualServices bound to the server, as the user wrote them (the copies in the gateway's view contain only
+    the parts that the gateway uses). VirtualServices without routes for the server's protocol are left out. But
+    if no VirtualService has routes for that protocol, all are returned."""
     bound_services: dict[str, VirtualService] = {}
     for each in mesh.bound_to(bound.gateway, namespace):
         if any(bound.admits(each, host) or _within(bound, host) for host in each.hosts):

@@ -91,7 +91,8 @@ class Proxied(msgspec.Struct, frozen=True):
 
 
 class Calling(msgspec.Struct, frozen=True):
-    """The services for which a proxy has clusters, among the `of` services that it could call (on-demand CDS)."""
+    """The services for which a proxy has clusters (`hosts`), and the number of services that it could call (`of`).
+    The two differ because of on-demand CDS."""
 
     hosts: tuple[str, ...]
     of: int
@@ -197,8 +198,8 @@ def describe_pod(
 
 
 def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
-    """The services that proxies of the group have clusters for; None for a small mesh, where all services are sent
-    anyway."""
+    """The services for which proxies of the group have clusters; None in a small mesh whose proxies are sent all
+    services, called or not."""
     scope = mesh.scope(group)
     telling, judged = stage.telling(group), mesh.on_demand(scope)
     if telling.every and not telling.held and judged.services <= judged.few:
@@ -300,8 +301,9 @@ def unready(pods: Iterable[Instance], behind: str = "") -> Iterator[Problem]:
 
 
 def objects_about(mesh: Mesh, service: Service, refused: Refused) -> set[str]:
-    """The names of all objects about a service: the service itself, other objects that claim its host, and the
-    DestinationRules and VirtualServices for its host, including rejected ones."""
+    """The names of all objects about a service: the service itself, other objects that declare the same host, and
+    the DestinationRules and VirtualServices for the host. Rejected objects (`refused`) that name the host are
+    included."""
     members = members_of(mesh, service)
     viewer = group_of(members[0]) if members else group_of(Instance("", service.namespace, ()))
     return {*_objects(_service(mesh, service, viewer, members)), *_claiming(mesh, service, refused)}
@@ -396,7 +398,7 @@ def _objects(facts: ServiceFacts) -> Iterator[str]:
 
 
 def _claiming(mesh: Mesh, service: Service, refused: Refused) -> Iterator[str]:
-    """The names of the objects for the service's host: its claims, and rejected objects that name the host."""
+    """The names of the objects that declare the service's host, and of rejected objects that name this host."""
     for each in mesh.services():
         if each.host == service.host and each.origin is not None:
             yield str(each.origin.key)

@@ -78,15 +78,16 @@ class _Named(Protocol):
 
 
 def named(value: _Named, *, line: int = 0) -> Where:
-    """The object that a value comes from, and its file and line."""
+    """The place of the object that a value comes from: the object's name, its file, and `line` or else the object's
+    own line."""
     return where_of(
         value.origin, "" if value.origin else f"{type(value).__name__} {value.namespace}/{value.name}", line=line
     )
 
 
 def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> Iterator[RuleFacts]:
-    """Describe every DestinationRule that covers the service's host. First comes the rule in force, or the rules
-    that it was merged from."""
+    """Describe every DestinationRule that covers the service's host. `viewer`: the group of proxies for which the
+    rule in force is determined. That rule comes first, or, if it was merged from several rules, all of these."""
     chosen = mesh.destination_rule(service.host, service, viewer)
     covering = [each for each in _all(mesh, DestinationRule) if host_covers(each.host, service.host)]
 
@@ -154,8 +155,9 @@ def _routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance])
 
 
 def _by_object(routing: VirtualService, listed: list[RouteFacts]) -> Iterator[tuple[Where, tuple[RouteFacts, ...]]]:
-    """Group the routes of a VirtualService by the object that declares them. A VirtualService may be derived from
-    several objects of the Gateway API; any other one is a single object."""
+    """Group the routes of a VirtualService by the object that declares them: yields the place of each object and its
+    routes. A VirtualService that is derived from the Gateway API may come from several objects; any other
+    VirtualService is one object."""
     if not routing.attached or not routing.http:
         yield named(routing), tuple(listed)
         return

@@ -106,8 +106,8 @@ def _past_proxies(service: Service, port: ServicePort) -> TlsRow:
 
 
 def _callers(mesh: Mesh, stage: Stage, service: Service, caller: str) -> Iterator[tuple[list[str], Group | None]]:
-    """Yield the callers of the service: names of pods with the same config, and their group, which is None for a pod
-    without a proxy."""
+    """Yield the callers of the service. Each item is a list of pod names and the group to which these pods belong,
+    or None for a pod without a proxy. `caller`: the only pod to consider; "" for all pods with a proxy."""
     if caller:
         pod = stage.instance(caller)
         yield [f"{pod.name}.{pod.namespace}"], group_of(pod) if pod.proxied else None
@@ -176,7 +176,8 @@ def _sends(
     *,
     proxied: bool,
 ) -> tuple[Sent, str]:
-    """What a caller sends to an endpoint, and the name of the setting that decides it."""
+    """What a caller sends to an endpoint (plaintext, TLS or mutual TLS), and the setting that decides it, as text
+    for the table. `endpoint`: None if the service has no endpoint. `proxied`: whether the caller has a proxy."""
     if not proxied:
         return Sent.PLAINTEXT, "no proxy"
     chosen = effective(rule, port.number, subset)

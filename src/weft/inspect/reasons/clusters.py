@@ -64,8 +64,8 @@ def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
 
 
 def level_rules(level: PolicyLevel | None, passed: PolicyLevel | None) -> tuple[DecisionRule, ...]:
-    """The rules by which the setting at `level` takes precedence over the one at the wider level `passed`; () if
-    there is no setting at a wider level."""
+    """The precedence rules by which the setting at `level` overrides the one at the wider level `passed`. () if
+    `passed` is None: no wider level sets the field."""
     if passed is None:
         return ()
     if level in (PolicyLevel.HOST_PORT, PolicyLevel.SUBSET_PORT) or level is None or passed is PolicyLevel.SUBSET:
@@ -83,8 +83,8 @@ class Policy:
         subset: Subset | None,
         pool: tuple[ConnectionPool, tuple[ObjectSource, ...]] | None = None,
     ) -> None:
-        """`pool`: the connection pool of a Sidecar, which replaces the DestinationRule's, and the Sidecar as its
-        source."""
+        """`pool`: a Sidecar's connection pool, which replaces the one of the DestinationRule, and the Sidecar as its
+        source; None if no Sidecar sets one."""
         self.rule, self._port, self._subset = rule, port, subset
         self.chosen: TrafficPolicy = policy.effective(rule, port, subset)
         self._pool_by: tuple[ObjectSource, ...] = ()
@@ -92,8 +92,8 @@ class Policy:
             self.chosen, self._pool_by = msgspec.structs.replace(self.chosen, connection_pool=pool[0]), pool[1]
 
     def of(self, field: str) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """The object that sets the field, and the rules by which that setting takes precedence. The objects are
-        empty if no object sets the field."""
+        """The object that sets the field, and the rules by which its setting takes precedence over others. The first
+        tuple is empty if no object sets the field."""
         if field == _POOL and self._pool_by:
             return self._pool_by, (rules.POOL_OF_SIDECAR,)
         decided = decided_at(self.rule, self._port, field, self._subset)
@@ -166,7 +166,7 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
 
 
 def _others(rule: DestinationRule, named: tuple[ObjectSource, ...]) -> Iterator[ObjectSource]:
-    """The DestinationRules that were merged into `rule`, without those in `named`."""
+    """The DestinationRules from which `rule` was merged, without those that are already in `named`."""
     known = {(each.kind, each.namespace, each.name) for each in named}
     return (each for each in sources(*rule.origins) if (each.kind, each.namespace, each.name) not in known)
 
@@ -193,8 +193,8 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
 
 
 def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-    """The objects that declare a port on which the workload is called, and the rules that apply: Services, else the
-    Sidecar's ingress, else the workload."""
+    """The objects that declare an inbound port of the workload, and the rules that apply. The objects are Services;
+    without a Service for the port, the Sidecar with its ingress; without that, the workload's own object."""
     if port.services:
         return sources(*(service.origin for service in port.services)), ()
     if ground.sidecar is not None and ground.sidecar.ingress:

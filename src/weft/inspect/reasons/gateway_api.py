@@ -18,7 +18,8 @@ _UNUSABLE = 500
 
 
 def route_rules(route: HttpRoute) -> tuple[DecisionRule, ...]:
-    """The rules that apply to a route of an HTTPRoute or GRPCRoute; () for all other routes."""
+    """The rules, as `weft why` shows them, that decide about a route from an HTTPRoute or GRPCRoute, such as the
+    order of routes; () for routes from other objects."""
     if route.origin is None or route.origin.key.kind not in _ROUTES:
         return ()
     unusable = route.direct_response is not None and route.direct_response.status == _UNUSABLE
@@ -26,8 +27,8 @@ def route_rules(route: HttpRoute) -> tuple[DecisionRule, ...]:
 
 
 def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | None) -> tuple[DecisionRule, ...]:
-    """The rules by which `deciding` is used for a host, although several objects have routes for it; () if only one
-    object has."""
+    """The rules by which the VirtualService `deciding` is used for a host although several objects in `routings`
+    have routes for this host; () if only one object has routes for it."""
     attached = [each for each in routings if each.attached and each.http]
     if deciding is None or len(routings) < 2:
         return ()

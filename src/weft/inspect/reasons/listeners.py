@@ -196,7 +196,8 @@ def _way_out(ground: Ground, listener: Listener, chain: FilterChain, place: tupl
 def _stream(
     ground: Ground, listener: Listener, chain: FilterChain
 ) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-    """The reasons for a TCP filter chain: the VirtualService whose `tcp` or `tls` routes it has, or the service."""
+    """The objects behind a TCP filter chain, and the rule that decided its routes: a VirtualService with `tcp` or
+    `tls` routes, or, without one, the service itself."""
     made_by = sources_of(listener.metadata)
     if chain.name:  # on a shared port, the chain is named after its host
         view = ground.service(chain.name.rpartition(":")[0])

@@ -50,7 +50,8 @@ class Ground:
         return self._views[host]
 
     def outbound(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """The object that decides about calls to unknown hosts, and the rules that apply."""
+        """The object that decides what happens to calls to hosts unknown to the mesh, and the rules by which it
+        decides. Without an object, the default applies."""
         if self.sidecar is not None and self.sidecar.outbound_policy is not None:
             return sources(self.sidecar.origin), (rules.OUTBOUND_BY_SIDECAR, rules.NEAREST_SIDECAR)
         settings = self.mesh.settings
@@ -59,8 +60,8 @@ class Ground:
         return sources(settings.origin), (rules.OUTBOUND_BY_MESH,)
 
     def on_demand(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """The object and the rule by which on-demand CDS is on for the group: its proxies hold calls to services for
-        which they have no config yet."""
+        """The object and the rule by which on-demand CDS is on for the group. On-demand CDS means that the group's
+        proxies hold calls to services for which they have no config yet."""
         judged = self.mesh.on_demand(self.mesh.scope(self.group))
         stays = "" if judged.on else "; this stays until its proxies have disconnected, so that held calls can proceed"
         rule = msgspec.structs.replace(rules.HELD_CALLS, says=f"{rules.HELD_CALLS.says} {judged}{stays}.")
@@ -68,7 +69,8 @@ class Ground:
         return sources(self.mesh.settings.origin) if by_mesh else (), (rule,)
 
     def scope(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """The Sidecar that limits the services that the group sees, and the rule; empty if there is none."""
+        """The Sidecar that limits the services that the group sees, and the rule by which it does; two empty tuples
+        if no Sidecar limits them."""
         if self.sidecar is None or not self.sidecar.egress:
             return (), ()
         return sources(self.sidecar.origin), (rules.SIDECAR_SCOPE,)

@@ -85,7 +85,8 @@ def _is_read(document: Document) -> bool:
 
 
 def _present(running: Running | None, fresh: Mapping[ObjectKey, Document]) -> Iterator[Values]:
-    """Pods and EndpointSlices of the cluster, without the pods of workloads that a file replaces."""
+    """The pods and EndpointSlices of the cluster. Left out are objects that a file replaces (`fresh`), and the pods
+    of workloads that a file replaces."""
     for key, values in running.values if running else ():
         if key not in fresh and not any(_is_of(value, fresh) for value in values):
             yield key, values
@@ -97,7 +98,8 @@ def _made_of(
     fresh: Mapping[ObjectKey, Document],
     injection: AssumedInjection,
 ) -> Iterator[Values]:
-    """The pods that Kubernetes would create for the workloads in files."""
+    """The pods that Kubernetes would create for the workloads in files: for all `templates`, or, if there is a
+    running cluster, only for templates in files that replace objects of the cluster (`fresh`)."""
     written = (each for each in templates if running is None or each.document.key in fresh)
     return ((key, (pod,)) for key, pod in would_be(written, injection))
 

@@ -37,8 +37,9 @@ def written_mesh(
     running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None,
     read: Callable[[Document, str], Parsed] = parse,
 ) -> WrittenMesh:
-    """Build a mesh from documents. Never raises, whatever the documents contain. `admit`: assigns addresses to
-    services that have none. `running`: pods and EndpointSlices of a cluster, instead of generated pods."""
+    """Build a mesh from documents. Never raises, whatever the documents contain. `admit`: completes each value, for
+    example with an address for a service that has none. `running`: pods and EndpointSlices of a cluster, which
+    are used instead of generated pods. `read`: parses a document."""
     mesh = Mesh(Settings(domain=domain))
     problems: list[Problem] = []
     written = {document.key: document for document in documents}

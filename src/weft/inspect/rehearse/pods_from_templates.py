@@ -17,7 +17,7 @@ _ADDRESS = "192.0.2.2"  # address of generated pods: a documentation address (RF
 
 
 def written_pods(documents: Iterable[Document]) -> Iterator[tuple[ObjectKey, Instance]]:
-    """Generate one pod for each pod template in the documents."""
+    """Generate one pod for each pod template in the documents. Yields the key of the pod and its Instance."""
     written = tuple(documents)
     templates = (each for document in written if (each := template_of(document)) is not None)
     return would_be(templates, AssumedInjection(written))

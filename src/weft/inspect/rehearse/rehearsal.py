@@ -59,8 +59,9 @@ def rehearsed(
     least: Severity = Severity.WARNING,
     read: Callable[[Document, str], Parsed] = parse,
 ) -> Rehearsed:
-    """Return the facts and problems of a mesh of these documents. `others`: objects that are not documents, such as
-    running pods. `least`: the lowest severity of findings."""
+    """Return the facts and problems of a mesh of these documents. `admit`: completes each value, for example with an
+    address. `others`: objects that are not documents, such as running pods. `least`: findings below this severity
+    are left out. `read`: parses a document."""
     problems: list[Problem] = []
     written = {document.key: document for document in documents}
     on_one_machine = any(key.kind == "Workload" for key in written)
@@ -122,12 +123,13 @@ def _of_translation(mesh: Mesh) -> Iterator[Problem]:
 
 
 class _Callers:
-    """Selects the groups for which a host is translated: one for each different view of the host. Not all groups are
-    translated, since a large mesh has very many hosts and callers.
+    """Selects the groups of proxies for which a host is translated: one group for each different view of the host
+    (the services, routes and rules that apply to its callers). Not all groups are translated, since a large mesh
+    has very many hosts and callers.
 
-    A view may be different in the namespaces that own one of the host's objects, or to which one is exported by
-    name. All other namespaces have the same view. Groups with a Sidecar are included if the Sidecar may show them
-    the host.
+    A namespace may have its own view of the host if it owns one of the host's objects, or if such an object is
+    exported to it by name. All other namespaces have the same view. A group with a Sidecar is included if the
+    Sidecar may show it the host.
     """
 
     def __init__(self, mesh: Mesh) -> None:

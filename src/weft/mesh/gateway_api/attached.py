@@ -44,7 +44,7 @@ _NAMED = "kubernetes.io/metadata.name"  # label of every namespace, with its nam
 
 
 class Derived(msgspec.Struct, frozen=True):
-    """Everything derived from one parent and the objects attached to it."""
+    """Everything derived from one parent (a Gateway or a Service) and the Gateway API objects attached to it."""
 
     routings: tuple[VirtualService, ...] = ()
     routes: tuple[RouteOutcome, ...] = ()

@@ -69,7 +69,7 @@ class AttachedGateway(msgspec.Struct, frozen=True):
 
 
 class _Place(msgspec.Struct):
-    """A listener while routes are attached to it."""
+    """A listener of a Gateway, with the routes that have been attached to it so far."""
 
     listener: Listener
     kinds: tuple[RouteKind, ...]
@@ -278,8 +278,8 @@ def _hosts(place: _Place, route: StandardRoute) -> tuple[str, ...]:
 
 
 def _excluding(place: _Place, route: StandardRoute, hosts: tuple[str, ...]) -> StandardRoute | None:
-    """The attached route that `route` conflicts with, or None: HTTPRoutes and GRPCRoutes cannot share a hostname of
-    a listener."""
+    """The route of another kind that is attached to the listener (`place`) and has a hostname in common with
+    `route`; None if there is none. HTTPRoutes and GRPCRoutes cannot share a hostname of a listener."""
     if not route.kind.is_http or all(key.kind == route.kind for key in place.attached):
         return None
     for other, theirs in place.attached.values():
@@ -292,8 +292,9 @@ def _excluding(place: _Place, route: StandardRoute, hosts: tuple[str, ...]) -> S
 
 
 def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
-    """The Gateway of the mesh for a listener. If the listener may not use the Secrets that it references, the
-    Gateway has no certificate and closes connections, so that no listener with a wider hostname serves them."""
+    """The Gateway of the mesh for a listener (`place`). If the listener may not use the Secrets that it references,
+    the Gateway gets no certificate and closes connections. It is not left out, because then a listener with a
+    wider hostname would serve these connections."""
     tls, listener = None, place.listener
     if listener.protocol in ("HTTPS", "TLS"):
         ended = ServerTlsMode.MUTUAL if place.roots else ServerTlsMode.SIMPLE

@@ -25,8 +25,9 @@ class Settling:
         self._held = False
 
     def notice(self, values: Iterable[Value]) -> None:
-        """Mark the parents whose result these values affect. The index is searched as it is at the call. So call
-        this before a change, with the values to remove, and after it, with the removed and the added values."""
+        """Mark the parents (Gateways or Services) whose derived objects depend on these values. The index is
+        searched in its state at the time of the call. So call this before a change, with the values to remove,
+        and after it, with the removed and the added values."""
         self._unsettled.update(parent for value in values for parent in self._attached.changed_by(value))
 
     @contextmanager
@@ -40,7 +41,8 @@ class Settling:
     def settle(
         self, services: Services, credential: Callable[[CredentialRef], Credential | None]
     ) -> Iterator[tuple[list[Made], list[Made]]]:
-        """Derive the marked parents again. Yields the removed values and the new values of each parent that changed."""
+        """Derive the objects of the marked parents again. Yields, for each parent, two lists: the values that are no
+        longer derived, and those that are new."""
         if self._held:
             return
         parents, self._unsettled = sorted(self._unsettled), set()
