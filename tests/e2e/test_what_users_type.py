@@ -236,7 +236,7 @@ async def test_a_name_that_is_in_two_namespaces_is_not_guessed(mesh):
         meant = words.partition("hint: choose one: ")[2].partition(",")[0]
         named = meant.partition("/")[2]
         again = command.replace(f"{'deploy/' if 'deploy/' in command else ''}{named}", meant)
-        assert "several" not in await weft(*again.split(), code=None, both=True), again
+        assert "several namespaces" not in await weft(*again.split(), code=None, both=True), again
     assert (await weft("describe", "svc", "frontend", "-n", "shop")).startswith("Service: shop/frontend ")
 
 
