@@ -61,7 +61,7 @@ def test_a_reconnecting_group_gets_every_listener_that_it_may_have_had():
     held = with_brought(EVERYTHING, Brought.HOLDING, RANGES)
     assert held == Telling(held=True, shared=True, ranges=RANGES)
     on = retold(None, ON, RANGES, TOLD)
-    assert with_brought(on, Brought.HOSTS, RANGES).shared
+    assert with_brought(on, Brought.WHOLE_PORTS, RANGES).shared
     assert with_brought(on, Brought.HOLDING, RANGES) is on and with_brought(on, None, RANGES) is on
-    assert with_brought(EVERYTHING, Brought.HOSTS, RANGES) is EVERYTHING
+    assert with_brought(EVERYTHING, Brought.WHOLE_PORTS, RANGES) is EVERYTHING
     assert with_brought(overflowing(None), Brought.HOLDING, RANGES) == overflowing(None)

@@ -83,8 +83,8 @@ class Shape:
 
 
 class _Pose(NamedTuple):
-    """Which document a Recorder imitates: one with every field (`full`) or one with none. Of fields that exclude
-    each other, a full document has only one, which `turn` selects."""
+    """Which document a Recorder imitates: one with every field (`full`) or one with none. A full document has
+    only one of several fields that exclude each other; `turn` selects it."""
 
     full: bool
     turn: int

@@ -83,7 +83,7 @@ class Brought(StrEnum):
     from an earlier control plane or another replica."""
 
     HOLDING = "holding"  # the proxies hold calls, or did
-    HOSTS = "hosts"  # the proxies have hosts without a held call, or listeners of whole ports: they had every service
+    WHOLE_PORTS = "whole ports"  # the proxies have listeners `0.0.0.0_PORT`: they had every service once
 
 
 def with_brought(telling: Telling, brought: Brought | None, ranges: tuple[str, ...]) -> Telling:
@@ -92,7 +92,7 @@ def with_brought(telling: Telling, brought: Brought | None, ranges: tuple[str, .
     held."""
     if brought is Brought.HOLDING and not telling.held and not telling.too_many:
         return msgspec.structs.replace(telling, held=True, shared=True, ranges=ranges)
-    if brought is Brought.HOSTS and telling.held and not telling.shared:
+    if brought is Brought.WHOLE_PORTS and telling.held and not telling.shared:
         return msgspec.structs.replace(telling, shared=True)
     return telling
 

@@ -86,7 +86,7 @@ def _error(message: Any) -> str | None:
 
 
 def _bounded(names: Iterable[str]) -> list[str]:
-    """Return the names, but at most HELD of those that held calls wait for. A client that reconnects requests again
+    """Return the names, but at most HELD names that held calls wait for. A client that reconnects requests again
     every name that its calls have ever waited for. Too many of them do not end its stream, because the client
     needs the other names on that stream."""
     every = list(names)

@@ -414,7 +414,7 @@ async def test_a_reconnecting_proxy_loses_no_listener_though_its_on_demand_state
     third = group("third")
     if joined:
         few.push.join(third)
-    few.push.call(third, (), [ORDERS], CallReason.HAD, soon=False)
+    few.push.want(third, [f"outbound|80||{ORDERS}", "0.0.0.0_80"], with_hosts=True, soon=False)
     few.push.join(third)
     assert clusters(few, third) == {ORDERS} and "0.0.0.0_80" in listener_names(few, third)
     few.push.join(group("fourth"))
@@ -437,7 +437,8 @@ async def test_a_proxy_that_was_on_demand_and_not_keeps_both_kinds_of_listeners_
     elsewhere.push.leave(WEB)
     if joined:
         elsewhere.push.join(WEB)
-    elsewhere.push.call(WEB, ["hold|15001|10.96.0.9"], [LATE, ORDERS, CART, DB], CallReason.HAD, soon=False)
+    clusters_of_web = (f"outbound|80||{host}" for host in (LATE, ORDERS, CART, DB))
+    elsewhere.push.want(WEB, ["hold|15001|10.96.0.9", *clusters_of_web, "0.0.0.0_80"], with_hosts=True, soon=False)
     elsewhere.push.join(WEB)
     assert before <= elsewhere.versions(WEB).keys() and held_by(elsewhere) == {"virtualOutbound", "0.0.0.0_80"}
     other = group("other")

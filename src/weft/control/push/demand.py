@@ -68,19 +68,6 @@ class Demand:
         self.calls.bring(group, brought)
         return telling is not None
 
-    def bring_hosts(self, group: Group, viewpoint: Viewpoint, hosts: Iterable[str]) -> bool:
-        """Record that proxies which hold calls have reconnected and have config for these hosts. If none of their
-        held calls leads to one of the hosts, that host was sent before the proxies were on demand. Then the
-        proxies also have the listeners `0.0.0.0_PORT` of that time, and the group must keep these listeners.
-        Returns whether the group's on-demand state must be decided again."""
-        key = viewpoint.key
-        called, strange = self.calls.of(group), self._mesh.reach(key.scope) & set(hosts) - self.told(viewpoint)
-        if not strange or not called.addresses:
-            return False
-        at = (service.host for address in called.addresses for service in self._mesh.services_at(address))
-        reachable = reached(at, lambda host: self._targets(viewpoint, key.scope, group, host))
-        return not strange <= reachable and self.bring(group, Brought.HOSTS)
-
     def is_due(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> bool:
         """Whether the on-demand state of a viewpoint's groups must be decided again after these hosts have changed."""
         key = viewpoint.key

@@ -145,10 +145,6 @@ class Push:
         if failed:
             self._forget(group)
             raise next(iter(failed.values()))
-        if self.calls.brought(group) is Brought.HOLDING:
-            self._bring_hosts(
-                group, (host for host, call in self.calls.of(group).hosts.items() if call.why is CallReason.HAD)
-            )
         self._bring_listeners(group, self.calls.take_listeners(group))
 
     def leave(self, group: Group) -> None:
@@ -230,25 +226,18 @@ class Push:
         called_before = self.calls.of(group).addresses
         requested = [address for name in held if (address := names.called_at(name))]
         addresses, hosts = [address for address in requested if address not in called_before], tuple(hosts)
-        strange = [host for host in hosts if self._seen(group, host) is None] if why is CallReason.HAD else ()
-        brought = Brought.HOLDING if requested else Brought.HOSTS if strange else None
-        if brought is not None and self._demand.bring(group, brought):
+        if requested and self._demand.bring(group, Brought.HOLDING):
             self._retell(group)
         if not self.calls.add(group, addresses, hosts, why) or self._viewpoints.of(group) is None:
             return
         calls = self.calls.of(group)
         addresses = [address for address in addresses if address in calls.addresses]
         self._demand.call(group, addresses, (host for host in hosts if host in calls.hosts))
-        self._bring_hosts(group, strange)
         if soon:
             self._gather.add_calls(group, addresses)
             self._schedule.add_calls()
         else:
             self._answer_calls(group, addresses)
-
-    def _bring_hosts(self, group: Group, hosts: Iterable[str]) -> None:
-        if self._demand.bring_hosts(group, self._viewpoint(group), hosts):
-            self._retell(group)
 
     def _bring_listeners(self, group: Group, listeners: frozenset[str]) -> None:
         """Record that reconnecting proxies of the group have these listeners, and may have connections on them. A
@@ -257,7 +246,7 @@ class Push:
         if self._viewpoints.of(group) is None:
             self.calls.bring_listeners(group, listeners)
         elif any(self._join.resource(group, LISTENER, name) is None for name in listeners) and self._demand.bring(
-            group, Brought.HOSTS
+            group, Brought.WHOLE_PORTS
         ):
             self._retell(group)
 
