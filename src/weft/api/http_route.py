@@ -56,7 +56,8 @@ def read_http_route(item: Fields, meta: Meta, *, delegated: bool) -> HttpRoute:
 
 
 def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[WeightedDestination, ...]:
-    """Read the `route` list of an http, tls or tcp route: its destinations with their weights."""
+    """Read the `route` list of an http, tls or tcp route: its destinations with their weights. `headers`: whether to
+    read the `headers` of each destination too; true only for http routes."""
     destinations = []
     entries = item.items("route")
     for entry in entries:

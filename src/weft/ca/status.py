@@ -161,7 +161,9 @@ def refuse_unusable(directory: Path) -> None:
 
 
 def certificate_facts(pem: str, role: str) -> CertificateFacts:
-    """Return the fields of a certificate in PEM that `weft ca show` prints. Raises ValueError."""
+    """Return the fields of a certificate that `weft ca show` prints. `pem` is the certificate in PEM; `role` is
+    copied to the result, for example "root" or "intermediate". Raises ValueError if `pem` is not a certificate in
+    PEM."""
     certificate = x509.load_pem_x509_certificate(pem.encode())
     return CertificateFacts(
         role=role,

@@ -61,8 +61,8 @@ class Intake:
         return joined(touches), frozenset(changed)
 
     def read(self, document: Document) -> Parsed:
-        """Parse a document that may be part of the next changes, to find out whether it is valid. Any thread may call
-        this."""
+        """Parse a document without applying it; its problems are in the result. The result is kept until the next
+        call of `documents`, which then does not parse the same document again. Any thread may call this."""
         parsed = self._read.get(id(document))
         if parsed is None:
             parsed = self._read[id(document)] = (document, parse(document, self._domain))

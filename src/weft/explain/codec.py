@@ -39,9 +39,9 @@ _MOST_NAMED = 10  # Envoy rejects a request whose `Connection` header lists this
 
 
 def unreadable(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
-    """Returns the verdict that Envoy's codec rejects the request; None if the request is valid. From a valid HTTP/1
-    request that is not an upgrade (such as to WebSocket), removes the headers that its header `Connection` names;
-    `seen` holds the headers."""
+    """Return the verdict if Envoy's codec rejects the request; None if the request is valid. Changes `seen.headers`:
+    as in Envoy, the headers that `Connection` names are removed from a valid HTTP/1 request. They are kept if the
+    request asks for an upgrade, such as to WebSocket (but not to h2c)."""
     headers = seen.headers
     method, authority, path = (headers.value(name) for name in (":method", ":authority", ":path"))
     if not seen.http2 and method not in _METHODS and not manager.http_protocol_options.allow_custom_methods:

@@ -46,7 +46,8 @@ def whole_number() -> dict[str, Any]:
 
 
 class Shape:
-    """What has been recorded about one value; `schema` returns it as OpenAPI."""
+    """What a Recorder has recorded about one field of a kind while the kind's reader ran: its types, limits,
+    properties or items, and whether it is optional. `schema` returns this as an OpenAPI schema."""
 
     def __init__(self) -> None:
         self.types: dict[str, dict[str, Any]] = {}  # each with its limits, enum or format

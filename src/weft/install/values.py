@@ -206,7 +206,7 @@ def _check(values: Values) -> None:
                 raise ValuesError(f"`{name}` is not a namespace", hint, field=f"gateways.{field}")
     if "kube-system" not in values.injection.excluded_namespaces:
         hint = "while the webhook cannot be reached, pods of kube-system could not start; add kube-system to the list"
-        raise ValuesError("kube-system must be excluded", hint, field="injection.excludedNamespaces")
+        raise ValuesError("kube-system must be excluded from injection", hint, field="injection.excludedNamespaces")
     if values.control.replicas < 2:
         hint = "with one replica, the control plane is down during a node failure, a drain or an upgrade"
         raise ValuesError("the control plane needs two replicas or more", hint, field="control.replicas")

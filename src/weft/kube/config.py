@@ -34,8 +34,9 @@ class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiConnection(msgspec.Struct, frozen=True, kw_only=True):
-    """Address and credentials of an API server. PEM and tokens are text; if both a file and a text are set, the file
-    is read whenever it changes."""
+    """Address and credentials of an API server. Certificates, keys and tokens are given as text (PEM, not base64) or
+    as the path of a file, which is read again whenever it changes. If both are set, the file is used, and the
+    text only until the file can be read."""
 
     server: str  # https://host:port, optionally with a path
     source: str = ""  # for messages: the file these settings were read from

@@ -29,8 +29,9 @@ def put_back(hosts: Iterable[tuple[str, VirtualHost]], accepted: bytes) -> dict[
 
 
 def _routes(host: EnvoyVirtualHost) -> bytes:
-    """Return the serialized routes of a virtual host, without its domains: Envoy does not reject a virtual host because
-    it has lost a domain to another one."""
+    """Return the serialized routes of a virtual host, to compare two versions of it. The domains are left out: if a
+    domain was removed because another virtual host has it too, the virtual host is different but cannot be the
+    cause of a rejection."""
     routes: bytes = EnvoyVirtualHost(routes=host.routes).SerializeToString(deterministic=True)
     return routes
 

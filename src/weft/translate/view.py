@@ -222,8 +222,9 @@ def deciding(view: ServiceView) -> VirtualService | None:
 
 
 def speaking(view: ServiceView) -> tuple[VirtualService, ...]:
-    """Return all VirtualServices whose HTTP routes apply to a host: in the mesh at most one, at a gateway all of them,
-    merged."""
+    """Return the VirtualServices whose HTTP routes apply to the view's host. For a caller in the mesh this is at
+    most one: the first with HTTP routes. For a gateway it is every VirtualService of the view that has HTTP
+    routes; the caller of this function merges their routes."""
     if view.caller.kind is ProxyKind.GATEWAY:
         return tuple(routing for routing in view.routes if routing.http)
     decided = deciding(view)
