@@ -127,7 +127,7 @@ def test_a_pod_gets_the_certificate_of_its_account_and_an_agent_that_is_replaced
     # The socket's directory is removed at once with the pod.
     uid = json.loads(node.kubectl("-n", NAMESPACE, "get", "pod", "web", "-o", "json"))["metadata"]["uid"]
     node.kubectl("-n", NAMESPACE, "delete", "pod", "web", "--timeout=60s")
-    assert f"{NAMESPACE}/web: gone" in logs(node, agent(node), namespace=SYSTEM)
+    assert f"{NAMESPACE}/web: removed its sockets" in logs(node, agent(node), namespace=SYSTEM)
     volumes = Path(f"/proc/{node.holder.pid()}/root/var/lib/kubelet/pods", uid, "volumes/kubernetes.io~csi")
     until(lambda: not volumes.exists() or not list(volumes.iterdir()), timeout=60)
 

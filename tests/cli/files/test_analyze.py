@@ -213,7 +213,7 @@ def test_a_cluster_is_analyzed_and_files_replace_its_objects(api_server, weft, t
     kube = ("--kubeconfig", api_server.kubeconfig)
     alone = weft("analyze", "-n", shop, *kube)
     assert alone.returncode == 1
-    assert alone.stdout.startswith(f"Pod {shop}/web-0: warning [WFT0804]: it has no proxy")
+    assert alone.stdout.startswith(f"Pod {shop}/web-0: warning [WFT0804]: the pod has no proxy")
     assert f", namespace {shop}: " in alone.stderr
     assert f"Pod {shop}/web-0" in weft("analyze", "-A", *kube).stdout
     assert f"Pod {shop}/web-0" not in weft("analyze", *kube).stdout  # the context's own namespace
