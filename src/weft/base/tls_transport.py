@@ -91,10 +91,6 @@ class TlsTransport(asyncio.Transport):
     def can_write_eof(self) -> bool:
         return False
 
-    def write_eof(self) -> None:
-        # asyncio's contract for a transport whose can_write_eof() is False.
-        raise NotImplementedError("TLS connections cannot be half closed")
-
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._plain.set_write_buffer_limits(high, low)
 
