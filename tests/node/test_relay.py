@@ -356,7 +356,7 @@ async def test_an_envoy_gets_the_current_config_if_the_control_plane_does_not_re
     monkeypatch.setattr("weft.node.relay.ANSWER_SECONDS", 0.2)
     monkeypatch.setattr("weft.node.relay._LOOK_SECONDS", 0.02)
     async with caller(machine) as (envoy, _):
-        machine.relay._copy._hear = lambda group, number: None
+        machine.relay._copy._note_reply = lambda group, number: None
         await machine.add("web-0")
         await until(lambda: machine.relay.streams() and machine.control.wanted)
         assert machine.control.wanted == [("web", ("outbound|80||a",), True)]

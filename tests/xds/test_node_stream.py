@@ -254,14 +254,14 @@ def on_demand(rig):
 
 def test_clusters_that_a_proxy_has_and_its_agent_lacks_are_in_the_reply(rig):
     on_demand(rig)
-    heard = []
-    rig.copy.heard = heard.append
+    replied = []
+    rig.copy.replied = replied.append
     number = rig.copy.had("web", ["outbound|80||a", "outbound|81||a", "outbound|80||gone", "PassthroughCluster"])
-    assert number and not rig.copy.is_answered("web", number) and heard == []
+    assert number and not rig.copy.is_answered("web", number) and replied == []
     (sent,) = rig.settle()
     assert rig.control.wanted == [("web", ("outbound|81||a", "outbound|80||gone"), True)]
-    assert heard == ["web"] and rig.copy.is_answered("web", number)
-    assert [(each.group, each.heard) for each in sent.groups] == [("web", number)]
+    assert replied == ["web"] and rig.copy.is_answered("web", number)
+    assert [(each.group, each.replied) for each in sent.groups] == [("web", number)]
     # A cluster that is missing after the reply does not exist, so the next proxy need not wait.
     assert rig.copy.had("web", ["outbound|80||gone"]) == 0
     assert rig.settle() == []
@@ -327,19 +327,19 @@ def test_a_request_for_a_group_that_is_not_joined_is_answered_when_it_joins(rig)
     rig.control.placed = {**rig.control.placed, "later-0": "later"}
     rig.control.put("later", CLUSTER, a="1")
     rig.add("later-0")
-    updates = {each.group: each.heard for sent in rig.settle() for each in sent.groups}
+    updates = {each.group: each.replied for sent in rig.settle() for each in sent.groups}
     assert updates["later"] == 7
     assert rig.control.wanted == [("later", ("outbound|80||a",), False)]
 
 
 def test_no_request_waits_for_a_group_that_was_dropped(rig):
     on_demand(rig)
-    heard = []
-    rig.copy.heard = heard.append
+    replied = []
+    rig.copy.replied = replied.append
     number = rig.copy.had("web", ["outbound|80||a"])
     rig.disconnect()
     rig.remove("web-0")
-    assert heard == ["web"] and rig.copy.is_answered("web", number)
+    assert replied == ["web"] and rig.copy.is_answered("web", number)
 
 
 def test_called_clusters_of_a_group_that_is_held_already_are_in_the_agents_first_update(rig):
@@ -404,5 +404,5 @@ def test_a_request_is_answered_though_more_clusters_are_wanted_after_it(rig):
     rig.control.placed = {**rig.control.placed, "later-0": "later"}
     rig.control.put("later", CLUSTER, a="1")
     rig.add("later-0")
-    updates = {each.group: each.heard for sent in rig.settle() for each in sent.groups}
+    updates = {each.group: each.replied for sent in rig.settle() for each in sent.groups}
     assert updates["later"] == 7

@@ -45,7 +45,7 @@ class Relay:
     connection attempt (`weft.xds.upstream`)."""
 
     def __init__(self, private: Path, node: str, line: Callable[[], Awaitable[Line]]) -> None:
-        self._copy = Copy(moved=self._moved, heard=self._heard)
+        self._copy = Copy(moved=self._moved, replied=self._replied)
         self._server = XdsServer(self._copy.snapshots, self, most_streams=MOST_STREAMS)
         self.upstream = ControlPlaneStream(self._copy, node, line, streams=self._server.streams)
         self._pods: Entrances[KubeletPod] = Entrances(private, self._server)  # by UID
@@ -94,7 +94,7 @@ class Relay:
         """Return the status of each stream of this node's Envoys."""
         return self._server.streams()
 
-    def _heard(self, group: str) -> None:
+    def _replied(self, group: str) -> None:
         for waiting in self._unanswered.pop(group, ()):
             waiting.set()
 

@@ -78,7 +78,7 @@ class Copy:
     """The config of all groups with a pod on this node, and the reports to the control plane that are not sent yet.
 
     Callbacks: `changed()` is called when there is something to report, `moved(pod)` when a pod's group has changed, and
-    `heard(group)` when the control plane has replied to a request that `had` made for the group.
+    `replied(group)` when the control plane has replied to a request that `had` made for the group.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class Copy:
         *,
         changed: Callable[[], None] = lambda: None,
         moved: Callable[[str], None] = lambda pod: None,
-        heard: Callable[[str], None] = lambda group: None,
+        replied: Callable[[str], None] = lambda group: None,
     ) -> None:
         self.snapshots = _Reporting(self._accepted)
         self.changed = changed
         self.moved = moved
-        self.heard = heard
+        self.replied = replied
         self.pods: set[str] = set()
         self._told: set[str] = set()  # pods that the control plane was notified of on this stream
         self._removed: set[str] = set()  # pods of `_told` that were removed since; a pod may have been added again
@@ -329,12 +329,12 @@ class Copy:
             mirror.changed_at = dict.fromkeys(mirror.tables, update.revision)
             self._acceptances.update(((name, type_url), None) for type_url in mirror.tables)
         self.snapshots.update(name, changes)
-        self._hear(name, max(update.heard, self._asked_by_hello.get(name, 0) if is_first else 0))
+        self._note_reply(name, max(update.replied, self._asked_by_hello.get(name, 0) if is_first else 0))
 
-    def _hear(self, group: str, number: int) -> None:
+    def _note_reply(self, group: str, number: int) -> None:
         if not self.is_answered(group, number):
             self._answered[group] = number
-            self.heard(group)
+            self.replied(group)
 
     def _body(self, type_url: str, entry: frames.Entry) -> Body:
         key = (type_url, entry.name, entry.version)
@@ -363,7 +363,7 @@ class Copy:
                 self.snapshots.drop(name)
                 self._answered.pop(name, None)
                 if self._asked.pop(name, None) is not None:
-                    self.heard(name)
+                    self.replied(name)
 
     # Reports to the control plane
 

@@ -59,7 +59,7 @@ class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
     whole: tuple[str, ...] = ()  # types that are complete in this update
     kept: dict[str, list[str]] = {}  # quarantined names missing from complete types: the agent keeps what it has
     like: str = ""  # with `fresh`: this update is the difference from this group, which the agent has
-    heard: int = 0  # number of the last `WantedFrame` for this group that this update replies to
+    replied: int = 0  # number of the last `WantedFrame` for this group that this update replies to
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True):

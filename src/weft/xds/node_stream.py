@@ -309,7 +309,7 @@ class NodeStream:
                 removals[type_url] = going
         # From here on, later entries can refer to this group's bodies without sending them.
         joined.revision = self._snapshots.push
-        joined.heard = joined.asked
+        joined.replied = joined.asked
         return GroupUpdate(
             joined.name,
             joined.revision,
@@ -319,7 +319,7 @@ class NodeStream:
             tuple(whole),
             {type_url: names for type_url, names in kept.items() if names},
             like.name if like is not None else "",
-            joined.heard,
+            joined.replied,
         )
 
     def _like(self, joined: _Joined) -> _Joined | None:
@@ -439,7 +439,7 @@ class _Joined:
         self.wake = wake
         self._snapshots = snapshots
         self.state = snapshots.attach(group, self)
-        self.asked = self.heard = 0  # the agent's last request number, and the last one replied to
+        self.asked = self.replied = 0  # the agent's last request number, and the last one replied to
         self.large: dict[
             tuple[str, str], Resource
         ] = {}  # (type, name) → a large body that the agent has, as the base of patches
@@ -462,7 +462,7 @@ class _Joined:
         if not self.state.ready:
             return False
         revision = self.revision
-        if revision is None or self.heard < self.asked:
+        if revision is None or self.replied < self.asked:
             return True
         return any(table.revision > revision for table in self.state.tables.values())
 
