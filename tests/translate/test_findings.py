@@ -49,6 +49,12 @@ def test_unused_routes_are_reported():
     assert "VirtualService shop/second" in said and "shop/orders already has http routes for this host" in said
 
 
+def test_private_routes_that_override_public_ones_are_not_reported():
+    private = routing(route(), name="private", export_to=(".",))
+    assert _said(routes=(private, routing(route(), name="public"))) == []
+    assert len(_said(routes=(private, routing(route(), name="other", export_to=("shop",))))) == 1
+
+
 def test_reports_why_an_existing_virtual_service_cannot_be_a_delegate():
     root = HttpRoute(delegate=Delegate("leaf", "far"))
     for leaf, why in (

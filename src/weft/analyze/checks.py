@@ -73,8 +73,9 @@ _CHECKS: tuple[Check, ...] = (
           "host.",
           ("IST0101",)),
     Check("WFT0108", WARNING, "Two VirtualServices have http routes for one host",
-          "Sidecars use only the routes of the older VirtualService. Put all routes of the host into one "
-          "VirtualService, or let that one delegate to the others.", ("IST0109",)),
+          "Sidecars use only the routes of one VirtualService: of one with a narrower `exportTo`, otherwise of the "
+          "older one. Put all routes of the host into one VirtualService, or let that one delegate to the others.",
+          ("IST0109",)),
     Check("WFT0109", WARNING, "A delegated route is left out",
           "The route is left out because its delegate does not exist, has hosts of its own, is not exported to the "
           "namespace of the delegating VirtualService, or delegates further; or because the delegate's match is not "

@@ -306,8 +306,7 @@ class Mesh:
         return self._registry.services.names()
 
     def service(self, host: str, scope: Scope) -> Service | None:
-        """The service with this host in a scope: the claim of the scope's own namespace, else the best visible
-        claim."""
+        """The service with this host in a scope: of several claims, the one with the highest precedence (`seen`)."""
         return seen(self._registry, host, scope)
 
     @property

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from weft.mesh.claims import strength
 from weft.mesh.registry import Registry
-from weft.model.scope import Scope
+from weft.model.scope import Audience, Scope, audience
 from weft.model.service import Service
 
 
@@ -64,15 +65,19 @@ class ReachableHosts:
 
 
 def seen(registry: Registry, host: str, scope: Scope) -> Service | None:
-    """The service with this host in a scope: the claim of the scope's own namespace, else the best visible claim."""
-    best: Service | None = None
-    for service in registry.services.to(host):
-        if not scope.ports(service):
-            continue
-        if service.namespace == scope.namespace:
-            return service
-        best = best or service
-    return best
+    """The service with this host in a scope. If several claims are visible: a Service before a ServiceEntry; then one
+    that is private to the scope's namespace, one that is exported to it by name, a public one of the namespace, and
+    the oldest public one."""
+    claims = [service for service in registry.services.to(host) if scope.ports(service)]
+    if len(claims) < 2:
+        return claims[0] if claims else None
+    return min(claims, key=lambda service: _precedence(service, scope.namespace))
+
+
+def _precedence(service: Service, viewer: str) -> tuple[int, Audience, bool]:
+    """Sort key of a claim for the callers of a namespace. Equal claims are sorted already (`strength`)."""
+    near = audience(service.export_to, owner=service.namespace, viewer=viewer)
+    return strength(service)[0], near, service.namespace != viewer
 
 
 def named_by(scope: Scope) -> Set[str]:

@@ -1,7 +1,8 @@
 """Index of VirtualServices: which ones apply to a host, and for which scopes. `mesh.py` owns it.
 
-Rule: an exact host takes precedence over a wildcard, and a longer wildcard over a shorter one. Among equals the
-oldest is first.
+Rule: an exact host takes precedence over a wildcard, and a longer wildcard over a shorter one. For one host, a
+VirtualService that is private to the caller's namespace precedes one that another namespace exports to it by name,
+which precedes a public one. Among equals the oldest is first.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from weft.mesh.claims import Claims, patterns
-from weft.model.scope import Scope, exported
+from weft.model.scope import Audience, Scope, audience, exported
 from weft.model.settings import Settings
 from weft.model.virtual_service import MESH, VirtualService, destination_hosts
 
@@ -44,19 +45,21 @@ class Routings:
     def of(self, host: str, scope: Scope, settings: Settings) -> tuple[VirtualService, ...]:
         """The VirtualServices that apply to a host for sidecars of this scope, the deciding one first."""
         for pattern in patterns(host):
-            routings = tuple(
+            routings = [
                 routing
                 for routing in self._by_host.to(pattern)
                 if _is_for_sidecars(routing, scope, settings)
                 and (routing.attached or scope.sees_routes(routing.namespace, host))
-            )
+            ]
             if routings:
-                return routings
+                return _by_precedence(routings, scope.namespace, settings)
         return ()
 
     def bound_to(self, gateway: str, viewer: str, settings: Settings) -> tuple[VirtualService, ...]:
-        """The VirtualServices bound to a Gateway and exported to a namespace, the oldest first."""
-        return tuple(routing for routing in self._by_gateway.to(gateway) if is_exported(routing, viewer, settings))
+        """The VirtualServices bound to a Gateway and exported to a namespace, the one with the highest precedence
+        first."""
+        routings = [routing for routing in self._by_gateway.to(gateway) if is_exported(routing, viewer, settings)]
+        return _by_precedence(routings, viewer, settings)
 
     def lead_to(self, host: str) -> bool:
         """Whether routes of another host may send a sidecar's call to this host."""
@@ -93,6 +96,17 @@ class Routings:
 
 def is_exported(routing: VirtualService, viewer: str, settings: Settings) -> bool:
     return exported(routing.export_to or settings.virtual_service_export_to, owner=routing.namespace, viewer=viewer)
+
+
+def audience_of(routing: VirtualService, viewer: str, settings: Settings) -> Audience:
+    return audience(routing.export_to or settings.virtual_service_export_to, owner=routing.namespace, viewer=viewer)
+
+
+def _by_precedence(routings: list[VirtualService], viewer: str, settings: Settings) -> tuple[VirtualService, ...]:
+    """Return VirtualServices, which are sorted by `strength`, in the order of their precedence for a namespace."""
+    if len(routings) > 1:
+        routings.sort(key=lambda routing: (routing.attached, audience_of(routing, viewer, settings)))
+    return tuple(routings)
 
 
 def _is_for_sidecars(routing: VirtualService, scope: Scope, settings: Settings) -> bool:

@@ -3,6 +3,8 @@ the Sidecar that applies to the viewing proxies."""
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import msgspec
 
 from weft.model.edge import BoundServer
@@ -89,6 +91,21 @@ def _as_spoken(port: ServicePort, protocol: Protocol) -> ServicePort:
     if Protocol.UDP in (port.protocol, protocol) or protocol in (Protocol.UNDECLARED, port.protocol):
         return port
     return msgspec.structs.replace(port, protocol=protocol)
+
+
+class Audience(IntEnum):
+    """For which namespaces an object is exported, as a caller sees it. The smaller value has precedence."""
+
+    OWN = 0  # only for named namespaces, one of which is the namespace of both the object and the caller
+    NAMED = 1  # for the caller's namespace, by name
+    PUBLIC = 2  # for all namespaces
+
+
+def audience(export_to: tuple[str, ...], *, owner: str, viewer: str) -> Audience:
+    """Return the audience of an object that is exported to the namespace `viewer` and lies in the namespace `owner`."""
+    if not export_to or "*" in export_to:
+        return Audience.PUBLIC
+    return Audience.OWN if owner == viewer else Audience.NAMED
 
 
 def exported(export_to: tuple[str, ...], *, owner: str, viewer: str) -> bool:

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from weft.base.problem import Problem, Severity
 from weft.base.suggest import did_you_mean_name
 from weft.mesh.mesh import Mesh
+from weft.mesh.virtual_services import audience_of
 from weft.model.destination_rule import asks_for_tls, effective
 from weft.model.group import ProxyKind
 from weft.model.names import ObjectKey, Origin, where_of
 from weft.model.peer_authentication import TlsMode
 from weft.model.proxy import TAKEN_PORTS
+from weft.model.scope import Audience
 from weft.model.service import Resolution
 from weft.model.virtual_service import Destination, VirtualService, destinations
 from weft.translate.commands import harmless
@@ -50,9 +52,15 @@ def _of_routes(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
         yield _warning("WFT0109", dropped.routing.origin, what, "", line=dropped.route.line)
     for other in view.routes:
         if other not in taken and other.http and not (other.attached and taken[0].attached):
+            if _is_public(other, mesh) and not _is_public(taken[0], mesh):
+                continue  # an override for one namespace, on purpose: other callers use the public routes
             used = f"{taken[0].namespace}/{taken[0].name}"
             what = f"the http routes for {view.host} are not used: {used} already has http routes for this host"
             yield _warning("WFT0108", other.origin, what, "put the routes of one host into one VirtualService")
+
+
+def _is_public(routing: VirtualService, mesh: Mesh) -> bool:
+    return audience_of(routing, routing.namespace, mesh.settings) is Audience.PUBLIC
 
 
 def _why_not_handed_over(dropped: Dropped, mesh: Mesh) -> str:

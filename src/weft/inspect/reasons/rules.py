@@ -48,8 +48,8 @@ MISSING_CREDENTIAL = DecisionRule(
 )
 MERGED_AT_GATEWAY = DecisionRule(
     "merged-at-gateway",
-    "The routes of all VirtualServices that are bound to the Gateway for one host are merged, the oldest first; a "
-    "route that matches every request comes last.",
+    "The routes of all VirtualServices that are bound to the Gateway for one host are merged. VirtualServices with a "
+    "narrower `exportTo` come first, then the oldest; a route that matches every request comes last.",
     _EDGE,
 )
 UNKNOWN_AT_GATEWAY = DecisionRule("unknown-at-gateway", "A request for a host without a route gets a 404.", _EDGE)
@@ -216,7 +216,8 @@ ROUTE_TO_SERVICE = DecisionRule(
 )
 ONE_VIRTUAL_SERVICE = DecisionRule(
     "one-virtual-service",
-    "Several VirtualServices are for the host: only the oldest is used, and the others are not merged into it.",
+    "Several VirtualServices are for the host, and only one is used: one that is private to the caller's namespace, "
+    "otherwise one that is exported to this namespace by name, otherwise a public one; among equals, the oldest.",
     _RESOURCES,
 )
 EXACT_HOST_FIRST = DecisionRule(
