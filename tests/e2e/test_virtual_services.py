@@ -510,3 +510,40 @@ async def test_the_server_name_decides(mesh):
     for name, expected in zip(names, ("app-v1", "app-v2"), strict=True):
         seen = await mesh.tell("client", "names", host="240.9.9.9", port=9443, count=5, server_name=name)
         assert {pod.rsplit("-", 1)[0] for pod in seen} == {expected}
+
+
+@proves("VirtualService", "spec.tls[].match[].sniHosts")
+@pytest.mark.parametrize("addresses", ([], ["240.9.9.8"]), ids=("no address", "an address"))
+async def test_the_server_name_decides_inside_the_wildcard_of_a_service_entry(mesh, addresses):
+    def to_app(name, subset):
+        destination = {"host": "app", "subset": subset, "port": {"number": 9443}}
+        return istio("VirtualService", name.replace("*", "all"), {
+            "hosts": [name], "tls": [{"match": [{"sniHosts": [name]}], "route": [{"destination": destination}]}],
+        })  # fmt: skip
+
+    await mesh.try_out(
+        istio("ServiceEntry", "partner", {
+            "hosts": ["*.partner.test"], "location": "MESH_EXTERNAL", "addresses": addresses,
+            **({"resolution": "NONE"} if not addresses else {"resolution": "STATIC", "endpoints": [{"address": "240.9.9.7"}]}),
+            "ports": [{"number": 9443, "name": "tls", "protocol": "TLS"}],
+        }),
+        to_app("files.partner.test", "v1"),
+        to_app("*.eu.partner.test", "v2"),
+    )  # fmt: skip
+    for name, expected in (("files.partner.test", "app-v1"), ("a.eu.partner.test", "app-v2")):
+        seen = await mesh.tell("client", "names", host="240.9.9.8", port=9443, count=5, server_name=name)
+        assert {pod.rsplit("-", 1)[0] for pod in seen} == {expected}
+
+
+async def test_http_routes_hold_inside_the_wildcard_of_a_service_entry(mesh):
+    await mesh.try_out(
+        istio("ServiceEntry", "partner", {
+            "hosts": ["*.partner.test"], "location": "MESH_EXTERNAL", "addresses": ["240.9.9.8"], "resolution": "STATIC",
+            "endpoints": [{"address": "240.9.9.7"}], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}],
+        }),
+        istio("VirtualService", "files", {"hosts": ["files.partner.test"], "http": [answer("exact")]}),
+        istio("VirtualService", "eu", {"hosts": ["*.eu.partner.test"], "http": [answer("narrower")]}),
+    )  # fmt: skip
+    for name, expected in (("files.partner.test", "exact"), ("a.eu.partner.test", "narrower")):
+        got = await mesh.get("client", "http://240.9.9.8/", headers={"host": name})
+        assert got["body"] == expected

@@ -2,8 +2,9 @@ from model.builders import put, service
 from weft.mesh.mesh import Mesh
 from weft.model.names import ObjectKey
 from weft.model.scope import Import, Scope
+from weft.model.service import Protocol, Service, ServicePort
 from weft.model.sidecar import EgressListener, Sidecar
-from weft.model.virtual_service import Delegate, Destination, HttpRoute, VirtualService, WeightedDestination
+from weft.model.virtual_service import Delegate, Destination, HttpRoute, L4Route, VirtualService, WeightedDestination
 
 ORDERS = "orders.shop.svc.cluster.local"
 SHOP = Scope("shop")
@@ -85,3 +86,20 @@ def test_a_hidden_service_can_be_called_through_visible_routes():
         ),
     )
     assert mesh.hidden_service("own.far.svc.cluster.local", scope) is None  # exported to nobody here
+
+
+def test_tls_routes_inside_a_wildcard_belong_to_the_nearest_visible_service():
+    def partner(host, **more):
+        return Service(host, host, "shop", (ServicePort(443, "tls", Protocol.TLS),), **more)
+
+    wide, near = partner("*.partner.test"), partner("*.eu.partner.test")
+    leaf = routes("leaf", "a.eu.partner.test", tls=(L4Route(),))
+    mesh = Mesh()
+    put(mesh, wide)
+    assert put(mesh, routes("http", "b.partner.test")).hosts == {"b.partner.test"}
+    assert put(mesh, leaf).hosts == {"a.eu.partner.test", wide.host}
+    assert mesh.tls_routes_inside(wide, SHOP) == (leaf,)
+    assert put(mesh, near).hosts == {near.host, wide.host}
+    assert mesh.tls_routes_inside(wide, SHOP) == () and mesh.tls_routes_inside(near, SHOP) == (leaf,)
+    mesh.apply(ObjectKey("VirtualService", "shop", "leaf"), ())
+    assert mesh.tls_routes_inside(near, SHOP) == ()

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 import msgspec
 
 from weft.mesh.called_ports import inbound_ports, published, targets
+from weft.mesh.claims import patterns
 from weft.mesh.credentials import CredentialIndex
 from weft.mesh.destination_rules import Rules
 from weft.mesh.edges import Edges
@@ -27,7 +28,7 @@ from weft.mesh.service_members import Standing
 from weft.mesh.sidecars import Sidecars
 from weft.mesh.touched import EVERYWHERE, Touched, joined
 from weft.mesh.virtual_ranges import own_addresses
-from weft.mesh.virtual_services import Routings, is_exported
+from weft.mesh.virtual_services import Routings, is_exported, wildcards_around
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.credential import Credential
@@ -192,6 +193,7 @@ class Mesh:
                     for host in (self._led_to(value) if hiding else destination_hosts(value))
                     if hiding or any(service.headless for service in self._registry.services.to(host))
                 }
+                hosts |= {each for each in wildcards_around(value) if self._registry.services.to(each)}
                 # A VirtualService that is only for gateways, often with the host `*`, changes nothing for sidecars.
                 alone = MESH not in value.gateways and bool(value.hosts)
                 return Touched(gateways=True, at_gateways=hosts) if alone else Touched(hosts=hosts)
@@ -255,8 +257,9 @@ class Mesh:
 
     def _touched_by_service(self, service: Service) -> Touched:
         self._reach.moved(service.host)
+        around = {each for each in patterns(service.host)[1:] if self._routings.tls_hosts_inside(each)}
         touched = Touched(
-            hosts=frozenset({service.host}),
+            hosts=frozenset({service.host, *around.intersection(self._registry.services.names())}),
             endpoints=frozenset({service.host}),
             inbound=frozenset({service.namespace}),
         )
@@ -393,6 +396,20 @@ class Mesh:
     def virtual_services(self, host: str, scope: Scope) -> tuple[VirtualService, ...]:
         """The VirtualServices that apply to a host for sidecars of this scope, the deciding one first."""
         return self._routings.of(host, scope, self.settings)
+
+    def tls_routes_inside(self, service: Service, scope: Scope) -> tuple[VirtualService, ...]:
+        """The VirtualServices with `tls` routes for hosts inside the host of a service, which is a wildcard. Hosts that
+        are nearer to the host of another visible service are left out."""
+        if not service.host.startswith("*."):
+            return ()
+        inside = sorted(self._routings.tls_hosts_inside(service.host))
+        nearest = (host for host in inside if self._nearest_service(host, scope) is service)
+        deciding = (next(iter(self.virtual_services(host, scope)), None) for host in nearest)
+        return tuple(dict.fromkeys(routing for routing in deciding if routing is not None and routing.tls))
+
+    def _nearest_service(self, host: str, scope: Scope) -> Service | None:
+        services = (self.service(pattern, scope) for pattern in patterns(host))
+        return next((service for service in services if service is not None), None)
 
     def is_led_to(self, host: str) -> bool:
         """Whether routes of other hosts lead to this host."""

@@ -21,6 +21,7 @@ class Routings:
         self._by_gateway: Claims[VirtualService] = Claims()
         self._by_destination: Claims[VirtualService] = Claims()
         self._by_delegate: Claims[VirtualService] = Claims()  # VirtualServices by their delegate
+        self._tls_inside: Claims[VirtualService] = Claims()  # those with `tls` routes, by wildcards around their hosts
 
     def add(self, routing: VirtualService) -> None:
         for host in routing.hosts:
@@ -31,6 +32,8 @@ class Routings:
             self._by_destination.add(host, routing)
         for delegate in _delegates(routing):
             self._by_delegate.add(delegate, routing)
+        for wildcard in wildcards_around(routing):
+            self._tls_inside.add(wildcard, routing)
 
     def remove(self, routing: VirtualService) -> None:
         for host in routing.hosts:
@@ -41,6 +44,8 @@ class Routings:
             self._by_destination.discard(host, routing)
         for delegate in _delegates(routing):
             self._by_delegate.discard(delegate, routing)
+        for wildcard in wildcards_around(routing):
+            self._tls_inside.discard(wildcard, routing)
 
     def of(self, host: str, scope: Scope, settings: Settings) -> tuple[VirtualService, ...]:
         """The VirtualServices that apply to a host for sidecars of this scope, the deciding one first."""
@@ -54,6 +59,15 @@ class Routings:
             if routings:
                 return _by_precedence(routings, scope.namespace, settings)
         return ()
+
+    def tls_hosts_inside(self, wildcard: str) -> set[str]:
+        """The hosts and narrower wildcards inside a wildcard for which a VirtualService has `tls` routes."""
+        return {
+            host
+            for routing in self._tls_inside.to(wildcard)
+            for host in routing.hosts
+            if wildcard in patterns(host)[1:]
+        }
 
     def bound_to(self, gateway: str, viewer: str, settings: Settings) -> tuple[VirtualService, ...]:
         """The VirtualServices bound to a Gateway and exported to a namespace, the one with the highest precedence
@@ -111,6 +125,12 @@ def _by_precedence(routings: list[VirtualService], viewer: str, settings: Settin
 
 def _is_for_sidecars(routing: VirtualService, scope: Scope, settings: Settings) -> bool:
     return MESH in routing.gateways and is_exported(routing, scope.namespace, settings)
+
+
+def wildcards_around(routing: VirtualService) -> set[str]:
+    """The wildcards that cover a host of a VirtualService with `tls` routes. The service of such a wildcard accepts the
+    connections to this host, so it needs these routes."""
+    return {wildcard for host in routing.hosts for wildcard in patterns(host)[1:]} if routing.tls else set()
 
 
 def _delegates(routing: VirtualService) -> set[str]:

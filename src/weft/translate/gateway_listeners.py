@@ -205,7 +205,7 @@ def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[Fi
                     stream_chain = chain("", _closing(view))
                     stream_chain.filter_chain_match.CopyFrom(matching(match.sni_hosts, match.destination_subnets))
                 elif route.route:
-                    stream_route = stream(seen, bound.server.port, route, match)
+                    stream_route = stream(seen, bound.server.port, route, match, routing.origin)
                     stream_chain = filter_chain(stream_route, seen, bound.server.port, view.settings)
                     end = stream_chain.filters[-1]
                     del stream_chain.filters[-1]

@@ -8,7 +8,7 @@ import msgspec
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain, FilterChainMatch
 
 from weft.model.destination_rule import DestinationRule, HashKey, TrafficPolicy
-from weft.model.names import ObjectKey, Origin
+from weft.model.names import ObjectKey, Origin, host_covers
 from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
 from weft.model.virtual_service import Destination, L4Match, L4Route
@@ -35,17 +35,20 @@ def streams(view: ServiceView, port: ServicePort) -> tuple[StreamRoute, ...]:
     """Return the routes of a TCP port in matching order; the last one matches every connection of the port."""
     stream_routes: list[StreamRoute] = []
     taken: set[tuple[str, str]] = set()
-    for routing in view.routes[:1]:
-        speaks_tls = port.protocol in (Protocol.TLS, Protocol.HTTPS)
+    speaks_tls = port.protocol in (Protocol.TLS, Protocol.HTTPS)
+    for routing in (*(view.inside if speaks_tls else ()), *view.routes[:1]):
+        inside = routing in view.inside
         for route in routing.tls if speaks_tls and routing.tls else routing.tcp:
             for match in route.match or (L4Match(),):
+                if inside:
+                    match = _within(match, view.host)
                 if not route.route or not applies(match, view.caller, port.number):
                     continue
                 claimed = _claimed(match)
-                if not taken.isdisjoint(claimed):
+                if (inside and not match.sni_hosts) or not taken.isdisjoint(claimed):
                     continue  # Envoy rejects a listener with two chains for the same match; the first is kept
                 taken |= claimed
-                stream_routes.append(stream(view, port, route, match))
+                stream_routes.append(stream(view, port, route, match, routing.origin))
                 if not match.sni_hosts and not match.destination_subnets:
                     return tuple(stream_routes)
     return (*stream_routes, own_stream(view, port))
@@ -89,7 +92,14 @@ def matching(server_names: tuple[str, ...], ranges: tuple[str, ...]) -> FilterCh
     return result
 
 
-def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match) -> StreamRoute:
+def _within(match: L4Match, wildcard: str) -> L4Match:
+    """Return the match with only those of its SNI hosts that a wildcard covers."""
+    covered = tuple(name for name in match.sni_hosts if host_covers(wildcard, name))
+    return msgspec.structs.replace(match, sni_hosts=covered)
+
+
+def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match, origin: Origin | None) -> StreamRoute:
+    """Return a route of a VirtualService as a route for connections. `origin`: where the VirtualService is written."""
     parts = taking_part(route.route)
     closed = ((names.BLACK_HOLE, route.failing),) if route.failing else ()
     return StreamRoute(
@@ -100,7 +110,7 @@ def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match)
         first=parts[0].destination,
         server_names=match.sni_hosts,
         ranges=match.destination_subnets,
-        sources=_sources(view, parts[0].destination, port.number, view.routes[0].origin),
+        sources=_sources(view, parts[0].destination, port.number, origin),
         is_taken_for_http=any(_offers_http(view, part.destination, port.number) for part in parts),
     )
 

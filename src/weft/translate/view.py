@@ -80,6 +80,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     behind: tuple[ServicePort, ...] = ()  # hidden ports that routes of other hosts lead to; they only have clusters
     rule: DestinationRule | None = None
     routes: tuple[VirtualService, ...] = ()  # the VirtualServices of the host, the deciding one first
+    inside: tuple[VirtualService, ...] = ()  # only for a wildcard: those with `tls` routes for hosts that it covers
     delegates: tuple[VirtualService, ...] = ()  # the VirtualServices to which these routes delegate
     meshed: tuple[int, ...] = ()  # ports at which all endpoints have a proxy of the mesh
     secured: tuple[int, ...] = ()  # only if callers use addresses: ports at which all endpoints accept mutual TLS
@@ -169,7 +170,8 @@ def _seen(
         for route in routing.http
         if (delegate := mesh.delegate(routing, route)) is not None
     )
-    routing = (*routes, *delegates)
+    inside = mesh.tls_routes_inside(service, scope) if service and group.kind is ProxyKind.SIDECAR else ()
+    routing = (*routes, *inside, *delegates)
     targets = tuple(
         _target(mesh, group, scope, name)
         for name in sorted({destination.host for each in routing for _, destination in destinations(each)} - {host})
@@ -199,6 +201,7 @@ def _seen(
         ports=scope.ports(service) if service else (),
         rule=rule,
         routes=routes,
+        inside=inside,
         delegates=delegates,
         meshed=standing.meshed,
         secured=mesh.secured_ports(service) if service and (service.headless or passes_on(rule)) else (),
