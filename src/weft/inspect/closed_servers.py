@@ -83,8 +83,8 @@ def unsent(mesh: Mesh, group: Group, rule: DestinationRule, port: int, subset: s
         return ""
     if group.kind is not ProxyKind.GATEWAY and not rule.workload_selector:
         return (
-            f"its DestinationRule names Secret {tls.credential} but has no workloadSelector, without which sidecars "
-            "use no Secret"
+            f"its DestinationRule names Secret {tls.credential}, but only gateways can use Secrets: weft sends none to "
+            "a sidecar"
         )
     place = f"{group.namespace}/{tls.credential}"
     own = mesh.credential(CredentialRef(tls.credential, group.namespace))
