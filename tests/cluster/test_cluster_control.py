@@ -339,7 +339,7 @@ async def test_a_ca_plugged_in_later_is_reported_and_used_after_a_restart(client
         making.plug_in(tmp_path, certificate=making.ca("root", key), key=key)
         await eventually(lambda: about(control.plane, str(tmp_path)))
         [problem] = about(control.plane, str(tmp_path))
-        assert "until that restarts, the root that weft made signs" in str(problem)
+        assert "the root that weft made signs until the control plane restarts" in str(problem)
         assert f"kubectl -n {root} rollout restart deployment/weft-control" in problem.hint
         assert control.authority.bundle() == before
 

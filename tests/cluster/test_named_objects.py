@@ -61,7 +61,7 @@ async def test_a_failed_computation_of_names_is_logged_and_the_next_one_runs(cap
     objects = NamedObjects(told, wanted, lambda changes: None, lambda problems: None)
     async with running(objects):
         objects.look()
-        await eventually(lambda: "cannot compute which objects are named" in caplog.text)
+        await eventually(lambda: "cannot compute which objects to watch" in caplog.text)
         names.append(("shop", "a"))
         objects.look()
         await eventually(lambda: told.wanted == [(("shop", "a"),)])

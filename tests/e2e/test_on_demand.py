@@ -439,7 +439,7 @@ async def test_every_resource_of_a_proxy_has_a_reason_and_describe_pod_shows_the
         of_holds = {name for name in told if name.startswith("hold|") or name in LISTENERS}
         assert of_holds and all(told[name][0].rules[0].name == "held-calls" for name in of_holds)
     lines = list(pod_lines(describe_pod(mesh.control.mesh, stage, (), "client")))
-    assert any(line.startswith("On demand: it has ") and "of 6 services" in line for line in lines), lines
+    assert any(line.startswith("On demand: the proxy has ") and "of 6 services" in line for line in lines), lines
 
 
 async def test_replicas_have_the_same_config_whichever_of_them_called(mesh):

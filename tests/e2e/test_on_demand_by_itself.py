@@ -111,7 +111,7 @@ async def test_connections_stay_open_while_on_demand_is_turned_on_and_off(mesh):
     assert hosts(mesh, "fresh") == {"web"} and size(mesh, "fresh") * 10 < size(mesh, "client")
     (said,) = [line for line in lines(mesh, "fresh") if line.startswith("On demand")]
     assert said == (
-        f"On demand: it has 1 of {FEW + 2} services, and gets each other one at the first call "
+        f"On demand: the proxy has 1 of {FEW + 2} services, and gets each of the others at its first call "
         f"({FEW + 2} services could be called from here, more than {FEW}; weft.dev/on-demand: auto)"
     )
 

@@ -349,7 +349,7 @@ def test_a_gateway_that_routes_to_itself_does_not_loop_forever():
         (
             "http://shop.example/",
             "from outside to port 80: the server of Gateway edge/aaa there is TCP, and no VirtualService has `tcp` "
-            "routes for it; that of Gateway edge/public for HTTP is left out",
+            "routes for it; the server of Gateway edge/public for HTTP is left out",
             "the server is closed: no VirtualService has `tcp` routes for it",
         ),
         (

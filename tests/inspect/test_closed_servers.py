@@ -59,7 +59,7 @@ def test_a_server_without_its_secret_or_routes_is_closed():
     stage, group = stage_of()
     tcp, https = closed(stage.mesh, group)
     assert (tcp.port, tcp.why) == (80, "no VirtualService has `tcp` routes for it")
-    assert tcp.what.endswith("; that of Gateway edge/public for HTTP is left out")
+    assert tcp.what.endswith("; the server of Gateway edge/public for HTTP is left out")
     assert (https.hosts, https.why) == (("shop.example",), "there is no Secret edge/shop")
     stage, group = stage_of("zzz", pair("shop", Authority().issue("shop.example")))
     assert closed(stage.mesh, group) == ()

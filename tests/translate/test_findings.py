@@ -40,7 +40,7 @@ def test_missing_ports_and_subsets_are_reported():
     assert "no port 81" in _said(route(to(port=81)))[0]
     assert "no subset 'v9'" in _said(route(to(subset="v9")))[0]
     target = RouteTarget("stock", ports=(80,), subsets=("v1",))
-    assert "names v1" in _said(route(to("stock", subset="v9")), targets=(target,))[0]
+    assert "its DestinationRule has v1" in _said(route(to("stock", subset="v9")), targets=(target,))[0]
 
 
 def test_unused_routes_are_reported():
@@ -74,12 +74,14 @@ def test_each_finding_is_a_warning():
 
 def test_a_command_unknown_to_envoy_is_reported():
     headers = Headers(response=HeaderChanges(add=(("x-a", "%FOO%"),)))
-    assert "header x-a is sent as the text '%FOO%'" in _said(route(headers=headers))[0]
+    assert (
+        "header x-a has the value '%FOO%' with a command that Envoy does not know" in _said(route(headers=headers))[0]
+    )
 
 
 def test_a_tcp_host_that_takes_its_whole_port_is_reported():
     like = {"port": 5672, "protocol": Protocol.TCP, "resolution": Resolution.DNS}
-    assert "takes every connection to port 5672" in _said(like=like)[0]
+    assert "gets every connection to port 5672" in _said(like=like)[0]
     assert _said(like=like | {"addresses": ("240.0.0.1",)}) == []
     assert _said(like=like | {"resolution": Resolution.STATIC}) == []
     assert _said(like=like | {"protocol": Protocol.TLS}) == []

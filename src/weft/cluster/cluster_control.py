@@ -136,7 +136,7 @@ class ClusterControl:
     def lack(self) -> str:
         """Return why this replica is not ready; "" if it is ready."""
         if self._leaving:
-            return "it is shutting down"
+            return "the control plane is shutting down"
         if not self._loaded:
             return "the objects of the cluster are not loaded yet"
         return self._injection.lack()
@@ -242,7 +242,9 @@ class ClusterControl:
         if asked and asked != current:
             where = Where(object=f"ConfigMap {self._settings.namespace}/{self._names.mesh_config}", field="trustDomain")
             what = f"it is {asked} now, but certificates still have {current}"
-            hint = f"with a plugged-in CA: {restart}; a root that weft made keeps {current} for ever: set it back"
+            hint = (
+                f"a root that weft made keeps {current} for ever: set {current} again; with a plugged-in CA: {restart}"
+            )
             problems.append(Problem(where, what, hint))
         plugged = self._settings.plugged
         if plugged is not None and is_plugged_in(plugged) != self._is_plugged:
@@ -252,14 +254,16 @@ class ClusterControl:
                 )
             else:
                 what = (
-                    "it was added after the control plane started; until that restarts, the root that weft made signs"
+                    "it was added after the control plane started; the root that weft made signs until the control "
+                    "plane restarts"
                 )
             hint = f"pods that trust only one of both roots cannot call each other; if that is intended: {restart}"
             problems.append(Problem(Where(object=f"the CA in {plugged}"), what, hint))
         return problems
 
     async def _lead(self, kept: RootSecret | None) -> None:
-        """Run everything that writes to the cluster, as long as this replica holds the Lease."""
+        """Run everything that writes to the cluster, as long as this replica holds the Lease. `kept`: the Secret of the
+        root, which the leader rotates and restores; None with a plugged-in CA."""
         roots = PublishedRoots(self._client, self.authority, self._names)
         gateways = GatewayDeployments(
             self._client,

@@ -85,8 +85,8 @@ def _shown(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], Crede
 
 
 def _taken_along(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], CredentialRef]]:
-    """Yield the Secrets for TLS origination of a gateway, each with its sort key. They are named by the
-    DestinationRules of the hosts that the gateway's routes lead to."""
+    """Yield the Secrets for TLS origination of a gateway, each with its sort key. DestinationRules of the hosts that
+    the gateway's routes lead to name these Secrets."""
     scope = mesh.scope(group)
     for host in sorted(mesh.edge(scope).destinations):
         rule = mesh.destination_rule(host, mesh.service(host, scope), group)

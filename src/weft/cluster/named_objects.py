@@ -65,7 +65,7 @@ class NamedObjects:
             try:
                 self._objects.want(self._wanted())
             except Exception:  # a defect in weft: the current watches continue
-                log.exception("cannot compute which objects are named")
+                log.exception("cannot compute which objects to watch")
 
     async def _take_all(self) -> None:
         while True:

@@ -73,7 +73,8 @@ class _Configuration(msgspec.Struct, frozen=True):
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """The content of a ConfigMap: roots by digest, and the control planes that claim them."""
+    """The content of a ConfigMap with roots. `roots`: digest -> certificate. `claims`: annotation of a control plane ->
+    the digests of the roots that it claims."""
 
     roots: dict[str, str] = {}
     claims: dict[str, str] = {}
@@ -217,7 +218,7 @@ def _held(config_map: _ConfigMap) -> _Held:
 
 
 def _roots(bundle: str) -> dict[str, str]:
-    """Split a PEM bundle into certificates, by digest. Text between certificates is ignored."""
+    """Split a PEM bundle into certificates: digest -> certificate. Text between certificates is ignored."""
     blocks = _BLOCK.finditer(bundle)
     return {sha256("".join(block[1].split()).encode()).hexdigest()[:32]: f"{block[0].rstrip()}\n" for block in blocks}
 

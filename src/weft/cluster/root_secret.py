@@ -169,7 +169,7 @@ class RootSecret:
             )
             if secrets.items:
                 return secrets.items[0]
-        log.error("the root of %s is lost; a new one is made, and pods need new certificates", self._trust_domain)
+        log.error("the root of %s is lost; a new root is made, and pods need new certificates", self._trust_domain)
         return None
 
     async def _make(self) -> _Secret:
@@ -188,7 +188,7 @@ class RootSecret:
         if state.trust_domain != self._trust_domain:
             raise AuthorityError(
                 f"its root is for the trust domain {state.trust_domain!a}, not {self._trust_domain!a}",
-                "set the trust domain that it was made for",
+                "set the trust domain that the root was made for",
                 file=_where(self._namespace),
             )
         self._version = secret.metadata.resource_version
@@ -248,7 +248,7 @@ def _state_of(secret: _Secret, namespace: str) -> State:
     if text is None:
         raise AuthorityError(
             f"has no `{STATE}`: it was not made by weft",
-            "to use the CA in it, put its files into a Secret named cacerts; then move this one away",
+            "to use the CA in this Secret, put its files into a Secret named cacerts; then delete this Secret",
             file=_where(namespace),
         )
     try:

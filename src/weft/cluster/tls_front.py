@@ -203,8 +203,9 @@ class Front:
 
 
 class _Side(asyncio.Protocol):
-    """One side of a forwarded connection. Bytes that it receives are written to `other`. If `other` is not set yet,
-    reading waits for `start`."""
+    """One side of a forwarded connection: the client's, or the one to the gRPC server. Bytes that a side receives are
+    written to the side `other`. A side that is connected before `other` is set does not read until `start` is
+    called."""
 
     def __init__(self, sides: set[_Side]) -> None:
         self.other: _Side | None = None

@@ -80,7 +80,7 @@ class Analysis:
         self._timer = None
         objects = [values for _, values in self._mesh.values()]
         if len(objects) > MOST_OBJECTS:
-            log.info("the mesh has more than %d objects: references between them are not checked", MOST_OBJECTS)
+            log.info("the mesh is not analyzed, because it has more than %d objects", MOST_OBJECTS)
             self._problems.put(TOPIC, ())
             return
         # A rejected object still counts as the target of references, unless a valid version is in force.

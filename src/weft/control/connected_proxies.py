@@ -26,7 +26,8 @@ _SENT_AND_ACKED = {"cluster": "CDS", "listener": "LDS", "route": "RDS", "endpoin
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A proxy that is connected to this control plane, directly or through a node agent."""
+    """A proxy that is connected to this control plane, directly or through a node agent. `stream`: the id of its xDS
+    stream; 0 for a proxy behind an agent."""
 
     sync: ProxySync
     node_id: str
@@ -77,8 +78,8 @@ class Diagnosis:
         return next((matching[-1] for fits in names if (matching := [each for each in proxies if fits(each)])), None)
 
     def watches(self, known: Known) -> Mapping[str, tuple[str, ...]]:
-        """Return, for each type, the names that the proxy subscribes to. The names of a type are empty for a
-        wildcard subscription, and for a proxy behind an agent, which does not report the names."""
+        """Return, for each type, the names that the proxy subscribes to. The tuple of a type is empty for a wildcard
+        subscription. It is always empty for a proxy behind an agent, because agents do not report these names."""
         return {**dict.fromkeys(known.sync.resources, ()), **self._server.watches(known.stream)}
 
     def resources(self, group: Group, type_url: str) -> Mapping[str, Resource]:

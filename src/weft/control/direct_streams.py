@@ -31,16 +31,20 @@ class Direct:
         self._pods: dict[int, str] = {}  # stream → UID of its pod
 
     def join(self, stream_id: int, node: NodeInfo, claimed: Group, principal: object) -> Group:
-        """Return the group of the caller's pod. Raises StreamRefused if the credentials and the node id do not identify
-        a pod of the mesh."""
+        """Return the group of the caller's pod. `claimed`: the group according to the node metadata that the proxy
+        sends. `principal`: the result of authentication. Raises StreamRefused if the credentials and the node id do not
+        identify a pod of the mesh, if they contradict each other, or if the pod has too many streams."""
         if self._placements is None:
             raise StreamRefused(
-                "this control plane knows no pods: only one on Kubernetes accepts proxies by their credentials"
+                "this control plane knows no pods: only a control plane on Kubernetes accepts proxies by their "
+                "credentials"
             )
         if not isinstance(principal, Principal):
             raise StreamRefused(f"{principal} is not an account of this mesh")
         if principal.only_asks:
-            raise StreamRefused(f"the token of {principal} is not bound to a pod, so it cannot be a proxy of the mesh")
+            raise StreamRefused(
+                f"the token of {principal} is not bound to a pod, so the caller cannot be a proxy of the mesh"
+            )
         if claimed.namespace != principal.namespace:
             raise StreamRefused(f"{node.id} claims to be {claimed}, but has the credentials of {principal}")
         named = pod_of(node.id, node.metadata)
@@ -64,7 +68,7 @@ class Direct:
             raise StreamRefused(f"{node.id} claims to be a {claimed.kind}, but {pod} is a {group.kind}: {hint}")
         self._pods[stream_id] = uid
         self._unfollow[stream_id] = self._placements.follow(
-            uid, lambda: self._restart(stream_id, "the labels of its pod have changed, or the pod was deleted")
+            uid, lambda: self._restart(stream_id, "the labels of the proxy's pod have changed, or the pod was deleted")
         )
         return msgspec.structs.replace(group, kind=claimed.kind) if claimed.kind is ProxyKind.GRPC else group
 

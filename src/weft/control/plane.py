@@ -73,8 +73,9 @@ class ControlPlane:
         replica: str = "",
         memory: Memory | None = None,
     ) -> None:
-        """`placements`: the known pods and their nodes; without them, authenticated streams are rejected. `replica`:
-        the name of this control plane. `memory`: where the history is persisted; None: nowhere."""
+        """`admit`: completes each value before it is added to the mesh; None for no change. `placements`: the known
+        pods and their nodes; without them, authenticated streams are rejected. `replica`: the name of this control
+        plane. `memory`: where the history is persisted; None: nowhere."""
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._memory = memory
@@ -329,7 +330,8 @@ class ControlPlane:
             self._idle[group] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget, group)
 
     def taken(self, group: Group, type_url: str) -> None:
-        """Called when a proxy of the group has accepted resources of a type."""
+        """Continue the searches for rejected objects (`quarantine.py`), after a proxy of the group has accepted
+        resources of a type."""
         self._quarantine.accepted(group, type_url)
 
     def acked(self, stream_id: int, type_url: str, nonce: str) -> None:
@@ -354,8 +356,8 @@ class ControlPlane:
         )
 
     def expect(self, group: Group, addresses: Iterable[str]) -> None:
-        """Send a group the services at these addresses: its workloads have resolved the addresses by DNS, and so are
-        about to call them."""
+        """Send a group the services at these addresses. It is called when workloads of the group have resolved the
+        addresses by DNS, and so are about to call them. It does nothing for a group that is not on demand."""
         if self._push.is_on_demand(group):
             services = (service for address in addresses for service in self.mesh.services_at(address))
             self._push.call(group, hosts={service.host for service in services}, why=CallReason.LOOKED_UP)

@@ -36,10 +36,10 @@ class Placements(Protocol):
         unsubscribes."""
 
     def uid_of(self, namespace: str, pod: str) -> str | None:
-        """Return the UID of the current pod of this name, with or without a proxy."""
+        """Return the UID of the current pod of this name, with or without a proxy; None if there is no such pod."""
 
     def group_of(self, pod_uid: str) -> Group | None:
-        """Return the group of a pod, with or without a proxy."""
+        """Return the group of a pod, with or without a proxy; None if there is no such pod."""
 
     def follow(self, pod_uid: str, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed`, in the event loop, when the result of `group_of(pod_uid)` changes. Returns the function that
@@ -64,14 +64,17 @@ class RelayedGroups(Protocol):
 
 
 class Relays:
-    """The `weft.xds.node_stream.NodeObserver` of the control plane."""
+    """Implements `weft.xds.node_stream.NodeObserver` for the control plane: admits agents, and returns the pods of a
+    node with their groups."""
 
     def __init__(self, groups: RelayedGroups, placements: Placements | None) -> None:
         self._groups, self._placements = groups, placements
 
     def admit(self, node: str, principal: object) -> str:
         if self._placements is None:
-            raise StreamRefused("this control plane knows no nodes: only one on Kubernetes accepts node agents")
+            raise StreamRefused(
+                "this control plane knows no nodes: only a control plane on Kubernetes accepts node agents"
+            )
         if not isinstance(principal, Principal) or not principal.is_agent:
             raise StreamRefused(f"{principal} is not an agent of this mesh")
         if not principal.pod_uid:
@@ -106,7 +109,7 @@ class Relays:
         try:
             self._groups.want(_known(group), names, had)
         except Exception:  # a defect in weft: the agent keeps its stream
-            log.exception("cannot push to %s the clusters that it requests", group)
+            log.exception("cannot push the clusters that held calls of %s wait for", group)
 
     def taken(self, group: Hashable, type_url: str) -> None:
         self._groups.taken(_known(group), type_url)

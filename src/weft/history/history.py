@@ -105,7 +105,7 @@ class History:
         self._begun = 0.0
 
     def note(self, key: ObjectKey, before: tuple[Value, ...], after: tuple[Value, ...]) -> None:
-        """Record that an object has changed. `seal` makes a moment of all changes since it was last called."""
+        """Record that an object has changed. The change becomes part of a moment when `seal` is called next."""
         if not self._begun:
             return  # loading the first objects is not a change
         first = self._gathering.get(key)
@@ -169,24 +169,28 @@ class History:
     def number_at(self, at: float) -> int:
         """Return the number of the last moment at or before time `at`. Raises Forgotten."""
         if at < self._begun:
-            raise Forgotten("the control plane was not running yet", "weft history shows when it was started")
+            raise Forgotten(
+                "the control plane was not running yet at that time", "weft history shows when it was started"
+            )
         before = [record.number for record in self._records if record.at <= at]
         return before[-1] if before else self.oldest
 
     def number(self, number: int) -> int:
         """Return the number of the moment that `number` names, after checking that it is recorded. A negative number
-        counts changes back from the end and skips moments that changed only endpoints: -1 is the moment before
-        the last change. Raises Forgotten."""
+        counts changes back from the end, without moments that changed only endpoints: -1 is the moment before the last
+        change, -2 the moment before the second last. Raises Forgotten."""
         wanted = number
         if number < 0:
             numbers = [record.number for record in self._records if not record.of_endpoints]
             if -number > len(numbers):
                 reason = f"only {len(numbers)} changes are recorded" if numbers else "nothing has changed yet"
-                raise Forgotten(f"moment {number} is not recorded: {reason}", "list them with: weft history")
+                raise Forgotten(
+                    f"moment {number} is not recorded: {reason}", "list the recorded moments with: weft history"
+                )
             wanted = numbers[number] - 1
         if not self.oldest <= wanted <= self._number:
             what = f"moment {number} is not recorded: the history has moments {self.oldest} to {self._number}"
-            raise Forgotten(what, "list them with: weft history")
+            raise Forgotten(what, "list the recorded moments with: weft history")
         return wanted
 
     def number_of(self, digest: str) -> int:
@@ -196,7 +200,7 @@ class History:
                 return record.number
         if self._first.startswith(digest):
             return self.oldest
-        raise Forgotten(f"no recorded moment has the digest {digest}", "list them with: weft history")
+        raise Forgotten(f"no recorded moment has the digest {digest}", "list the recorded moments with: weft history")
 
     def past(self) -> Past:
         """Return a copy of the history, which other threads may read."""
@@ -230,8 +234,9 @@ class History:
 
 
 class Past(msgspec.Struct, frozen=True):
-    """An immutable copy of the history, which another thread may read. Moments up to `restored` are from earlier runs,
-    whose pods are not recorded. For these moments the current pods are used, if their workload existed at that time."""
+    """An immutable copy of the history, which another thread may read. Moments up to the number `restored` are from
+    earlier runs (-1: there are none). Pods of earlier runs are not recorded: for these moments the current pods are
+    used, if their workload existed at that time."""
 
     objects: tuple[tuple[ObjectKey, tuple[Value, ...]], ...]
     moments: tuple[Moment, ...]

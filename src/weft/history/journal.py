@@ -55,7 +55,9 @@ class SaidMoment(msgspec.Struct, frozen=True, tag="moment"):
 
 
 class Beginning(msgspec.Struct, frozen=True, tag="beginning"):
-    """A line of the journal with all objects that the mesh had when a control plane started."""
+    """A line of the journal with all objects that the mesh had when a control plane started, at the time `at`.
+    `number`: the last moment before the start. `first`: when the first control plane of the journal started. `digest`:
+    the digest of all objects before the first stored moment."""
 
     at: float
     number: int  # number of the last moment before the start
@@ -207,10 +209,10 @@ def _short(content: Said) -> Said:
 
 
 def _mended(lines: list[Line | None], now: Mapping[ObjectKey, Said], digest: str) -> list[Line]:
-    """Replace each gap of unreadable lines (None) by one moment with the changes that these lines must have
-    contained, as far as the lines before and after the gap show them. `now` are the current objects, and `digest`
-    is their digest. If the last moment has the same digest, `now` is known to be the state after that moment, and
-    shows lost changes too."""
+    """Return `lines` with each gap of unreadable lines (None) replaced by one moment. That moment contains the changes
+    of the lost lines, as far as the lines before and after the gap show them. `now`: the current objects. `digest`:
+    their digest. If the last moment has the same digest, `now` is known to be the state after that moment, and shows
+    lost changes too."""
     mended: list[Line] = []
     objects: dict[ObjectKey, Said | None] = {}
     whole = False  # whether `objects` contains all objects of the mesh

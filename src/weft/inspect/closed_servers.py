@@ -44,8 +44,8 @@ def left_out(mesh: Mesh, group: Group) -> Iterator[LeftOut]:
 
 
 def unanswered(mesh: Mesh, bound: BoundServer, group: Group) -> str:
-    """Why the gateway closes connections to the server, as text. "" if it does not close them. An HTTP server
-    without routes is not closed: it responds with an HTTP status."""
+    """Return the reason why the gateway closes connections to the server, as text; "" if it does not close them. An
+    HTTP server without routes is not closed: it responds with an HTTP status."""
     view = group_view(mesh, group)
     tls = bound.server.tls
     if tls is not None and bound.server.encrypted and (lacking := missing(tls, view)):
@@ -69,22 +69,22 @@ def closed(mesh: Mesh, group: Group) -> tuple[Closed, ...]:
             what = f"the server of Gateway {bound.gateway} there is {_protocol(bound.server)}, and {why}"
             for each in others:
                 if each.by == bound:
-                    what += f"; that of Gateway {each.gateway.key} for {_protocol(each.server)} is left out"
+                    what += f"; the server of Gateway {each.gateway.key} for {_protocol(each.server)} is left out"
             hosts = tuple(each.host for each in bound.hosts)
             servers.append(Closed(bound.listens, hosts, why, what, sources(bound.origin)))
     return tuple(servers)
 
 
 def unsent(mesh: Mesh, group: Group, rule: DestinationRule, port: int, subset: str = "") -> str:
-    """Why calls to a host fail because its DestinationRule (`rule`) names a Secret for TLS: the Secret is missing,
-    incomplete, or must not be used by this group of proxies. "" if there is no such reason."""
+    """Return why calls to a host fail because of the Secret that its DestinationRule (`rule`) names for TLS: the Secret
+    is missing or incomplete, or this group of proxies may not use it. "" if calls do not fail for such a reason."""
     tls = effective(rule, port, next((each for each in rule.subsets if each.name == subset), None)).tls
     if tls is None or not tls.credential:
         return ""
     if group.kind is not ProxyKind.GATEWAY and not rule.workload_selector:
         return (
-            f"its DestinationRule names Secret {tls.credential} but has no workloadSelector, without which sidecars "
-            "use no Secret"
+            f"its DestinationRule names Secret {tls.credential}, but only gateways can use Secrets: weft sends none to "
+            "a sidecar"
         )
     place = f"{group.namespace}/{tls.credential}"
     own = mesh.credential(CredentialRef(tls.credential, group.namespace))
@@ -105,8 +105,8 @@ def _placed(reference: CredentialRef, group: Group) -> CredentialRef:
 
 
 def _elsewhere(mesh: Mesh, wanted: CredentialRef) -> str:
-    """A note that lists the other namespaces with a Secret of the wanted name, since the user often means one of
-    these; "" if there is none."""
+    """A note for the message about a missing Secret, with the other namespaces that have a Secret of the same name,
+    since the user often means one of these; "" if there is none."""
     namespaces = sorted(each.namespace for each in mesh.credentials() if each.name == wanted.name)
     return f" (there is one in {', '.join(namespaces)}; it must be in {wanted.namespace})" if namespaces else ""
 

@@ -56,7 +56,8 @@ class PastMoments(msgspec.Struct, frozen=True):
 
 
 class DiffQuestion(msgspec.Struct, frozen=True):
-    """The two moments to compare, named as in `Question.when`. `after` defaults to now."""
+    """The two moments to compare, named as in `Question.when`. `after` defaults to now. `cases`: declared requests to
+    try at both moments. `recent`: requests from access logs, tried in the same way."""
 
     before: str
     after: str = ""

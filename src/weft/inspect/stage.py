@@ -111,8 +111,8 @@ class Stage:
         return None
 
     def no_port(self, address: str, port: int) -> NoPort | None:
-        """Why a call to this address and port fails: the Service at the address does not have the port. None if it
-        has the port, or if no Service has the address. A ServiceEntry does not count: its addresses may be real
+        """Return why a call to this address and port fails, if the Service at the address does not have the port. None
+        if it has the port, or if no Service has the address. A ServiceEntry does not count: its addresses may be real
         ones, which may have any port."""
         for service in self.mesh.services():
             if address in service.addresses and _is_of_service(service) and service.port(port) is None:

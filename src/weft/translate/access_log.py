@@ -146,7 +146,8 @@ def access_logs(settings: Settings, noted: frozenset[str] = frozenset()) -> tupl
 @lru_cache(maxsize=64)
 def connection_logs(settings: Settings, noted: frozenset[str] = frozenset()) -> tuple[AccessLog, ...]:
     """Return the loggers that write a line for each connection that is not HTTP. Connections that `listener_logs`
-    already logs are left out."""
+    already logs are left out. `noted`: the metadata prefixes under which the guards of these connections may write
+    results, see `authorization.noted`."""
     by_listener = settings.reporter is Reporter.SERVER and settings.listener_logs
     only = (_by_expression(_HANDSHAKE),) if by_listener else ()
     return tuple(_written(log, _ours(settings, NETWORK_FILTER, noted, log), *only) for log in settings.logs)

@@ -258,7 +258,8 @@ def _addition(name: str, value: str, action: HeaderValueOption.HeaderAppendActio
 
 
 def _authority(headers: Headers) -> str:
-    """Return the value of the Host header that these changes set or add, "" if they do not change it. The value becomes
-    a rewrite of the authority; if there are several values, the first one counts."""
+    """Return the value that the configured header changes give to the Host header of requests; "" if they do not change
+    it. The caller sets this value as a rewrite of the authority. If several changes name the Host header, the first one
+    counts."""
     changes = (*headers.request.set, *headers.request.add)
     return next((value for name, value in changes if name.lower() in _AUTHORITY), "")

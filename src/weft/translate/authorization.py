@@ -43,7 +43,8 @@ _MOST_SPELLED_OUT = 4  # a header name with up to this many dashes is denied in 
 
 
 class _Decision(msgspec.Struct, frozen=True):
-    """The config of one RBAC filter: the rules that it enforces, and its shadow rules."""
+    """The config of one RBAC filter: the rules that it enforces, its shadow rules, and the prefix of the metadata keys
+    under which the results of the shadow rules are written."""
 
     rules: RBAC | None = None
     shadow: RBAC | None = None
@@ -98,7 +99,8 @@ def noted(view: GroupView) -> frozenset[str]:
 
 
 def rule_id(policy: AuthorizationPolicy, number: int) -> str:
-    """Return the name that a policy's rule has in Envoy's config, in access logs and in explanations."""
+    """Return the name of the rule at position `number` of a policy, as it appears in Envoy's config, in access logs and
+    in explanations."""
     name = f"ns[{policy.namespace}]-policy[{policy.name}]"
     return f"{name}-refused" if policy.refused else f"{name}-rule[{number}]"
 
@@ -211,8 +213,9 @@ def _disguises(policies: Iterable[AuthorizationPolicy]) -> Mapping[str, RbacPoli
 
 
 def _spellings(header: str) -> Iterable[str]:
-    """Return the spellings of a header's name with underscores instead of dashes: CGI and its successors read `x_role`
-    as `x-role`."""
+    """Return the other spellings of a header's name, with underscores for some or all of its dashes: CGI and its
+    successors read `x_role` as `x-role`. A name with more than 4 dashes has too many such spellings; only the one with
+    all dashes replaced is returned."""
     parts = header.split("-")
     if len(parts) - 1 > _MOST_SPELLED_OUT:
         return [header.replace("-", "_")]

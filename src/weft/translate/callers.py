@@ -77,8 +77,8 @@ def _names(source: Source, view: GroupView) -> tuple[str, ...] | None:
 
 
 def _is_vague(principal: str) -> bool:
-    """Whether a principal with a wildcard could also match identities of other trust domains; the mesh never accepts
-    those."""
+    """Whether a principal with a wildcard may match identities of any trust domain, as `*/sa/web` does. It then does
+    not restrict the handshake. This is safe, because the mesh accepts no identity of a foreign trust domain."""
     return principal.startswith("*") or (principal.endswith("*") and "/" not in principal)
 
 

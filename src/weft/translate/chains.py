@@ -179,8 +179,10 @@ def bytes_to(
     hash_source: bool = False,
     tunnel: Tunnel | None = None,
 ) -> Filter:
-    """Return a TCP proxy filter to one cluster, or to several clusters by weight. With `tunnel`, the bytes are sent
-    inside an HTTP request, of the HTTP version of the cluster."""
+    """Return a TCP proxy filter to one cluster, or to several clusters by weight. `clusters`: names of clusters with
+    their weights. `pool`: sets the idle timeout and the longest duration of connections. `hash_source`: choose the
+    endpoint by a hash of the caller's address. `tunnel`: send the bytes inside an HTTP request, of the HTTP version of
+    the cluster."""
     proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings, noted))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]

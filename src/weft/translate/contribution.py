@@ -12,7 +12,8 @@ from weft.translate.built import Built
 
 class VirtualHost(msgspec.Struct, frozen=True, eq=False):
     """One virtual host, serialized as a RouteConfiguration that contains nothing else. In protobuf, the concatenated
-    bytes of such fragments are a RouteConfiguration with all virtual hosts."""
+    bytes of such fragments are a RouteConfiguration with all virtual hosts. `claims`: `domains` in lower case, as Envoy
+    compares them."""
 
     name: str
     fragment: bytes
@@ -23,8 +24,9 @@ class VirtualHost(msgspec.Struct, frozen=True, eq=False):
 
 class Chain(msgspec.Struct, frozen=True, eq=False):
     """One filter chain of a listener that several services share because they have no address of their own. It is
-    serialized as a Listener that contains nothing else; `listeners.shared_port` joins such chains. If two chains
-    have the same match, the first wins."""
+    serialized as a Listener that contains nothing else; `listeners.shared_port` joins such chains. `matches`: server
+    names or address ranges; () matches every connection to the port. If two chains have the same match, the first
+    wins."""
 
     matches: tuple[str, ...]  # server names or address ranges; (): everything on the port
     fragment: bytes

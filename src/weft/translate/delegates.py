@@ -73,8 +73,8 @@ def _inherited(root: HttpRoute, leaf: HttpRoute, match: tuple[HttpMatch, ...]) -
 
 
 def _joined(roots: tuple[HttpMatch, ...], leaves: tuple[HttpMatch, ...]) -> tuple[HttpMatch, ...] | None:
-    """Return the matches of a delegate's route joined with those of the root route that they are within; None if a
-    match of the delegate is within no match of the root."""
+    """Join the matches of a root route (`roots`) with those of a delegate's route (`leaves`): each leaf with every root
+    that contains it. Return None if a leaf is not within any root."""
     if not roots or not leaves:
         return roots or leaves
     joined: list[HttpMatch] = []

@@ -83,7 +83,10 @@ def _of_headers(view: ServiceView) -> Iterator[Problem]:
                 for changes in (headers.request, headers.response):
                     for name, value in (*changes.set, *changes.add):
                         if harmless(value) != value:
-                            what = f"header {name} is sent as the text {value!r}: it names a command unknown to Envoy"
+                            what = (
+                                f"header {name} has the value {value!r} with a command that Envoy does not know: "
+                                "the command is sent as plain text"
+                            )
                             yield _warning(
                                 "WFT0110", routing.origin, what, "write a percent sign as %%", line=route.line
                             )
@@ -104,7 +107,7 @@ def _of_ports(view: ServiceView) -> Iterator[Problem]:
         elif service.resolution in _BY_NAME and takes_whole_port(view, port) and not view.host.startswith("*"):
             what = (
                 f"port {port.number} of {view.host} is not HTTP or TLS and the host has no address: "
-                f"it takes every connection to port {port.number}"
+                f"this host gets every connection to port {port.number}"
             )
             yield _warning("WFT0306", service.origin, what, "list `addresses`")
 
@@ -165,7 +168,9 @@ def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[s
         return (
             "WFT0107",
             f"destination {host} has no subset {destination.subset!r}: requests sent there fail with 503",
-            f"a DestinationRule for it names {', '.join(subsets)}" if subsets else "no DestinationRule names subsets",
+            f"its DestinationRule has {', '.join(subsets)}"
+            if subsets
+            else "no DestinationRule of the host has subsets",
         )
     return ("", "", "")
 

@@ -225,7 +225,7 @@ def _anywhere(match: L4Match) -> L4Match:
 
 
 def _narrow(server_chain: FilterChain, hosts: tuple[str, ...]) -> None:
-    """Restrict the server names (SNI) of a chain to those of the server's hosts."""
+    """Restrict the server names (SNI) of a filter chain to those that the `hosts` of its server cover."""
     wanted = tuple(server_chain.filter_chain_match.server_names) or ("*",)
     server_names = dict.fromkeys(narrower(host.lower(), name.lower()) for name in wanted for host in hosts)
     server_chain.filter_chain_match.server_names[:] = (

@@ -46,7 +46,7 @@ def _elsewhere() -> Route:
 
 
 def through(view: ServiceView, door: ServedName) -> ServiceView:
-    """Return the view of a host through one of its doors (a gateway's server and port): with only that door's gateways
-    and routes."""
+    """Return the view of a host as one server and port of a gateway (`door`) serves it: with only the gateways and
+    routes of that server and port."""
     caller = msgspec.structs.replace(view.caller, gateways=door.gateways, encrypted=door.encrypted)
     return msgspec.structs.replace(view, caller=caller, routes=door.routes)

@@ -46,7 +46,8 @@ class CertificateText(msgspec.Struct, frozen=True):
 
 
 class _Shown(msgspec.Struct, frozen=True):
-    """The certificates, the trusted CA and the revocation list of one server, with the names of their SDS secrets."""
+    """The certificates, the trusted CA and the revocation list of one server. `pairs` and `roots` contain the name of
+    the SDS secret and its content; `revoked` is the path of a file."""
 
     pairs: tuple[tuple[str, Credential | CertificateFiles], ...] = ()
     roots: tuple[str, Credential | CertificateText | str] | None = None  # CA: a Secret's, inline, or a file

@@ -8,9 +8,8 @@ and marks the packets (DSCP). The pod's iptables rules (`netns/interception.py`)
 the same proxy, where the service's own listener accepts them like new calls. Nothing is sent to the destination before
 the caller's first bytes, and no filter of this module reads those bytes.
 
-Rule: no call is held for ever. The port of the proxy at which a call arrives, which no caller can choose, decides: a
-held call returns at the port of the first listener; if it is held there again, it is sent to the cluster for unknown
-destinations.
+Rule: no call is held for ever. A held call returns to the proxy at another port than a new call, and a caller cannot
+choose this port. If a call that arrives at that port is held again, it is sent to the cluster for unknown destinations.
 """
 
 from __future__ import annotations

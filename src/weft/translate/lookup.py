@@ -20,7 +20,8 @@ from weft.model.service import Service
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The result for a name that exists; it may have no address of the requested family."""
+    """The result for a name that exists. `addresses` may contain no address of the requested family. `names`: the
+    result of a reverse lookup."""
 
     addresses: tuple[str, ...] = ()
     names: tuple[str, ...] = ()  # for a reverse lookup: the names of the address

@@ -45,8 +45,8 @@ def held(address: str) -> tuple[str, ...]:
 
 
 def called_at(cluster: str) -> str:
-    """Return the destination address in the name of a held call's cluster; "" if the name is not that of such a
-    cluster."""
+    """Return the destination address that the name of a held call's cluster contains (see `held`); "" if `cluster` is
+    not the name of such a cluster."""
     try:
         address = str(ip_address(cluster.rpartition("|")[2]))
     except ValueError:
@@ -55,7 +55,8 @@ def called_at(cluster: str) -> str:
 
 
 def called_host(cluster: str) -> str:
-    """Return the host of an outbound cluster; "" if the name is not that of an outbound cluster."""
+    """Return the host of an outbound cluster, given the cluster's name; "" if it is not the name of an outbound
+    cluster."""
     return cluster.rpartition("|")[2] if cluster.startswith("outbound|") else ""
 
 

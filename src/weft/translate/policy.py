@@ -37,9 +37,9 @@ _LIMITS = CircuitBreakers.Thresholds(
 
 
 def by_callers_address(service: Service, chosen: TrafficPolicy, kind: ProxyKind = ProxyKind.SIDECAR) -> bool:
-    """Whether a call to the service goes to the address that the caller chose (its original destination), not to an
-    endpoint that the proxy chooses. At a gateway, a headless service is not called in this way: the original
-    destination would be the gateway itself."""
+    """Whether a call to the service goes to the address that the caller chose (the original destination), instead of to
+    an endpoint that the proxy chooses. At a gateway this is False for a headless service: the original destination
+    would be the gateway itself."""
     passthrough = chosen.load_balancer is not None and chosen.load_balancer.simple is SimpleBalancer.PASSTHROUGH
     headless = service.headless and kind is not ProxyKind.GATEWAY
     return passthrough or headless or service.resolution is Resolution.NONE

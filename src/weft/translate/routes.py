@@ -85,7 +85,8 @@ def routes(view: ServiceView, port: int) -> list[Route]:
 
 
 class Chosen(msgspec.Struct, frozen=True, eq=False):
-    """One configured route with one of its matches, which applies to the caller."""
+    """A configured route together with one of its matches that applies to the caller. `match` is None for a route
+    without matches; `envoys` is the translated match."""
 
     resolved: DelegatedRoute
     match: HttpMatch | None
@@ -93,8 +94,9 @@ class Chosen(msgspec.Struct, frozen=True, eq=False):
 
 
 def chosen(view: ServiceView, port: int) -> list[Chosen]:
-    """Return the configured routes that apply to this caller and port. If several VirtualServices are merged, a route
-    that matches everything is last, whichever object it comes from."""
+    """Return the configured routes that apply to this caller and port, in matching order. If several VirtualServices
+    are merged, only the first route that matches everything is kept, and it comes last, whichever object it comes
+    from."""
     by_object = [_chosen(routing, view, port) for routing in speaking(view)]
     if len(by_object) < 2:
         return by_object[0] if by_object else []
@@ -115,7 +117,8 @@ def _chosen(routing: VirtualService, view: ServiceView, port: int) -> list[Chose
 
 def configuration(name: str, hosts: Sequence[VirtualHost], policy: Outbound) -> Built:
     """Join virtual hosts to a route configuration. If two virtual hosts have the same domain, the first one keeps it:
-    Envoy would reject the whole configuration otherwise."""
+    Envoy would reject the whole configuration otherwise. If none has the domain `*`, a virtual host for unknown hosts
+    is added; `policy` decides what it does, except at a gateway, where it responds 404."""
     fragments: list[bytes] = [_frame(name)]
     taken: set[str] = set().union(*(host.claims for host in hosts))
     if len(taken) == sum(len(host.claims) for host in hosts):
@@ -144,9 +147,10 @@ def _route(each: Chosen, view: ServiceView, port: int) -> Route:
 
 
 def _replayed(route: Route, each: Chosen | None, view: ServiceView, port: int) -> list[Route]:
-    """Return the route, preceded by its copy with retries for idempotent methods if retries are not configured and the
-    service is called with HTTP/1, whose connections the server may close at any time. Connections between proxies
-    need no such retries: HTTP/2 closes them in order."""
+    """Return [route], or a copy of the route that also retries idempotent methods on reset, followed by the route. The
+    copy is added if retries are not configured and the service is called with HTTP/1, whose connections the server may
+    close at any time. Connections between proxies need no such retries: HTTP/2 closes them in order. `each`: the
+    configured route; None if the host has none."""
     if view.caller.kind is ProxyKind.GRPC or not route.HasField("route"):
         return [route]
     if each is None:

@@ -21,7 +21,9 @@ from weft.translate.view import ServiceView, offering_http
 
 
 class StreamRoute(msgspec.Struct, frozen=True):
-    """One route for the connections of a port: what it matches, and its clusters with their weights."""
+    """One route for the connections of a port: the server names and address ranges that it matches, and its clusters
+    with their weights. `first`: the first destination of the route. `is_taken_for_http`: the server would expect HTTP,
+    so the connections must offer the ALPN of TCP."""
 
     clusters: tuple[tuple[str, int], ...]
     first: Destination
@@ -116,8 +118,8 @@ def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match,
 
 
 def _policy(view: ServiceView, destination: Destination, port: int) -> TrafficPolicy:
-    """Return the effective traffic policy of a destination, as far as the view contains it: what the TCP proxy filter
-    needs."""
+    """Return the effective traffic policy of a destination. For a destination on another host, the view has a rule only
+    if it has settings that routes need, so other settings may be missing."""
     rule = _rule(view, destination.host)
     subset = next((entry for entry in rule.subsets if entry.name == destination.subset), None) if rule else None
     return policy.effective(rule, destination_port(view, destination, port), subset)

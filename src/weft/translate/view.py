@@ -57,7 +57,9 @@ class CallerView(msgspec.Struct, frozen=True):
 
 
 class RouteTarget(msgspec.Struct, frozen=True):
-    """A host that is a destination of another host's routes: the properties that those routes depend on."""
+    """A host that is a destination of another host's routes: the properties that those routes depend on. `known`: the
+    routes can reach a service of this host. `chosen`: the host is headless and the proxy chooses the pod.
+    `offering_http`: the ports where mutual TLS offers the ALPN of HTTP."""
 
     host: str
     known: bool = True
@@ -132,8 +134,8 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 def service_view(mesh: Mesh, group: Group, scope: Scope, host: str, *, held: bool = False) -> ServiceView | None:
-    """Return the view of a host for a group; None if the host is not visible to the group. `held`: whether the
-    group's proxies hold calls to addresses without config (on-demand CDS), see `Telling`."""
+    """Return the view of a host for a group; None if the host is not visible to the group. `held`: whether the group's
+    proxies hold, or have held, calls to addresses without config (on-demand CDS); see `model.on_demand.Telling`."""
     if group.kind is ProxyKind.GATEWAY:
         edge = mesh.edge(scope)
         doors = edge.doors.get(host, ())
@@ -225,9 +227,9 @@ def deciding(view: ServiceView) -> VirtualService | None:
 
 
 def speaking(view: ServiceView) -> tuple[VirtualService, ...]:
-    """Return the VirtualServices whose HTTP routes apply to the view's host. For a caller in the mesh this is at
-    most one: the first with HTTP routes. For a gateway it is every VirtualService of the view that has HTTP
-    routes; the caller of this function merges their routes."""
+    """Return the VirtualServices whose HTTP routes apply to the view's host. For a caller in the mesh this is at most
+    one: the first with HTTP routes. For a gateway it is every VirtualService of the view that has HTTP routes; their
+    routes are then merged."""
     if view.caller.kind is ProxyKind.GATEWAY:
         return tuple(routing for routing in view.routes if routing.http)
     decided = deciding(view)
@@ -377,7 +379,8 @@ def _is_foreign_at(rule: DestinationRule | None, port: int) -> bool:
 
 
 def _stands_in_routes(rule: DestinationRule) -> bool:
-    """Whether the rule has settings that go into routes: hash keys, TCP idle timeouts, tunnels."""
+    """Whether the rule has settings that go into routes: hash keys, the TCP idle timeout, the longest duration of TCP
+    connections, tunnels."""
     for level in levels(rule):
         balancer, pool = level.load_balancer, level.connection_pool
         lasts = pool is not None and (pool.tcp_idle_timeout is not None or pool.max_connection_duration is not None)

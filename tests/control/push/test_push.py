@@ -104,7 +104,7 @@ async def test_a_viewpoint_whose_push_fails_does_not_affect_others(rig, monkeypa
     changed = rig.put(service("orders"), AuthorizationPolicy("all", "bad", Action.DENY, rules=(AuthorizationRule(),)))
     assert (LISTENER, "virtualInbound") in changed[group("web", "bad")]
     assert (CLUSTER, f"outbound|80||{ORDERS}") in changed[group("web", "shop")]
-    assert "proxies of bad failed" in caplog.text
+    assert "proxies of namespace bad failed" in caplog.text
 
 
 async def test_a_viewpoint_whose_view_fails_is_dropped(rig, monkeypatch):

@@ -178,5 +178,5 @@ def test_the_listener_that_holds_calls_has_a_reason():
     mesh.apply(origin.key, (Settings(on_demand=OnDemand.OFF, origin=origin),))
     (listener,) = why(mesh, stage, stage.find("orders"), "virtualOutbound.filter_chains")
     assert any(
-        "this stays until its proxies have disconnected" in rule.says for part in listener.parts for rule in part.rules
+        "stay on demand until they have disconnected" in rule.says for part in listener.parts for rule in part.rules
     )

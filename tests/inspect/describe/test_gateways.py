@@ -45,7 +45,10 @@ def test_a_gateway_is_described_by_what_it_serves():
     lines = list(pod_lines(describe_pod(mesh, Stage(mesh), (), "edge-0")))
     assert "Gateway edge/public (public.yaml:1): port 443/HTTPS" in lines
     assert "   Hosts: *.a.com" in lines and "   TLS: SIMPLE" in lines
-    assert "      Presents Secret edge/lost, which does not exist: connections for these hosts are closed" in lines
+    assert (
+        "      Presents Secret edge/lost, which does not exist or has no certificate: connections for these hosts are closed"
+        in lines
+    )
     assert "   VirtualServices: shop/a" in lines
     assert "   Redirects plain HTTP to HTTPS" in lines
     assert "   AuthorizationPolicy edge/deny (deny.yaml:1): DENY, 1 rule" in lines

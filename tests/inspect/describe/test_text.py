@@ -90,7 +90,7 @@ def test_a_pods_text_states_a_missing_proxy_and_missing_services():
         "   Labels: app=bare",
         "   Addresses: 10.0.0.2",
         "   Proxy: none, it was not injected when the pod was created; weft x check-inject shows why",
-        "   Identity: none; it is called in plaintext, and no policy guards it",
+        "   Identity: none; the pod is called in plaintext, and no policy guards it",
         "--------------------",
         "Services: none selects it, so it cannot be called by a service name",
         "--------------------",
@@ -157,29 +157,29 @@ def test_a_routes_text_has_its_settings():
             0,
             OnDemand.AUTO,
             None,
-            "it has 0 of 1 services, and gets each other one at the first call (1 service could",
+            "the proxy has 0 of 1 services, and gets each of the others at its first call (1 service could",
         ),
         (5, OnDemand.AUTO, None, ""),
-        (0, OnDemand.OFF, None, "no, it is sent the one service that it sees (weft.dev/on-demand: false)"),
+        (0, OnDemand.OFF, None, "no, the proxy is sent the one service that it sees (weft.dev/on-demand: false)"),
         (5, OnDemand.OFF, None, ""),
         (
             5,
             OnDemand.AUTO,
             ON,
-            "no longer, it is sent the one service that it sees (1 service could be sent on demand, not more than 5",
+            "no longer, the proxy is sent the one service that it sees (1 service could be sent on demand, not more than 5",
         ),
         (
             0,
             OnDemand.ON,
             Telling(every=False, held=True, ranges=ON.ranges, kept=frozenset({"payments.shop.svc.cluster.local"})),
-            "it has the one service that it sees, and gets a new one at the first call; "
-            "it got 1 of them before it was on demand, and keeps them until it is restarted (weft.dev/on-demand: true)",
+            "the proxy has the one service that it sees, and gets a new one at its first call; "
+            "the proxy got 1 of them before it was on demand, and keeps them until it is restarted (weft.dev/on-demand: true)",
         ),
         (
             0,
             OnDemand.AUTO,
             overflowing(ON),
-            "no longer, it has called more than 5,000 addresses and is sent every service",
+            "no longer, the proxy is sent every service because the pod has called more than 5,000 addresses",
         ),
     ],
 )
@@ -213,6 +213,6 @@ def test_a_pods_text_counts_the_services_that_its_sidecar_shows():
     stage = Stage(mesh, calls=calls)
     (told,) = [line for line in pod_lines(describe_pod(mesh, stage, (), "orders")) if line.startswith("On demand")]
     assert told == (
-        "On demand: no longer, it is sent the one service that its Sidecar shows "
+        "On demand: no longer, the proxy is sent the one service that its Sidecar shows "
         "(no service could be sent on demand, not more than 1; weft.dev/on-demand: auto)"
     )

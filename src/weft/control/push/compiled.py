@@ -127,7 +127,8 @@ class Compiled:
         return self._rejoin_all()
 
     def rest_upon(self, under: Compiled) -> Update:
-        """Replace the shared config `under` this group's config. Returns the resources that differ from before."""
+        """Use `under` as the shared config that lies under this group's config, instead of the previous one. Returns
+        the resources that differ from before."""
         if self._under is under:
             return {}
         before, self._under = self._under, under

@@ -44,9 +44,10 @@ class Inquiries:
         self._cases: dict[Group, deque[_Case]] = {}  # the first case is the current one
 
     def open(self, group: Group, topic: Hashable, lineup: Lineup | None, found: Found) -> None:
-        """Start a search among the suspects of `lineup`. There is no search without a lineup, or with too many
-        suspects (`_MOST`). `found` is called once with the suspects at fault, unless the search is closed before.
-        It is called with no suspects if every suspect is accepted when tried alone."""
+        """Start a search among the suspects of `lineup`. There is no search without a lineup, or with too many suspects
+        (`_MOST`). `topic`: identifies the search, as for `close`; an earlier search for the same topic is ended.
+        `found` is called once with the suspects at fault, unless the search is closed before. It is called with no
+        suspects if every suspect is accepted when tried alone."""
         if lineup is None or not 0 < len(lineup.suspects) <= _MOST:
             return
         self.close(group, topic)

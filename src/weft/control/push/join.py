@@ -26,8 +26,9 @@ class ViewpointUpdate(msgspec.Struct, frozen=True, eq=False):
 
 
 class GroupPieces(msgspec.Struct, frozen=True, eq=False):
-    """Everything that may change in the config of groups themselves. Changes in the config of their viewpoints,
-    which lies under theirs, are not part of it."""
+    """Everything that may change in the config of groups themselves. Changes in the shared config of their viewpoints
+    are not part of it. `moved`: groups that move, with their new viewpoints. `own`: what groups contribute themselves.
+    `hosts`: what hosts contribute. `held`: the clusters whose held calls are released now."""
 
     moved: Mapping[Group, Viewpoint]  # groups that move, with their new viewpoints
     own: Mapping[Group, OwnPiece]

@@ -63,7 +63,8 @@ class Push:
         timing: PushTiming | None = None,
         calls: Calls | None = None,
     ) -> None:
-        """`calls`: what groups have called before, for on-demand CDS."""
+        """`timing`: the delays before a push; None for the defaults. `calls`: what groups have called before, for
+        on-demand CDS."""
         self._schedule = Schedule(timing or PushTiming(), self.flush, self._flush_endpoints, self._flush_calls)
         self._viewpoints = Viewpoints(mesh)
         self._translated = TranslatedHosts()
@@ -316,7 +317,7 @@ def _log(failed: Failed) -> None:
     for viewer, error in failed.items():
         if isinstance(viewer, Viewpoint):
             namespace = viewer.key.scope.namespace
-            log.error("a push to the proxies of %s failed; they keep their config", namespace, exc_info=error)
+            log.error("a push to the proxies of namespace %s failed; they keep their config", namespace, exc_info=error)
         else:
             log.error("a push to %s failed; its proxies keep their config", viewer, exc_info=error)
 

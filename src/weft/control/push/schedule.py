@@ -73,16 +73,16 @@ class Schedule:
             self._turn = asyncio.get_running_loop().call_soon(safely, self._answer_calls)
 
     def begin_endpoints(self) -> None:
-        """Must be called when a push of endpoints begins."""
+        """Clear the timer of the next push of endpoints. Must be called when such a push begins."""
         self._endpoint_timer = None
         self._wake()
 
     def begin_calls(self) -> None:
-        """Must be called when the release of held calls begins."""
+        """Allow the next release of held calls to be scheduled. Must be called when a release begins."""
         self._turn = None
 
     def begin(self) -> None:
-        """Must be called when a push of everything but held calls begins."""
+        """Cancel the timers of the next pushes. Must be called when a push of everything but held calls begins."""
         self.close()
 
     async def done(self) -> None:

@@ -49,7 +49,8 @@ Failed = dict[Viewer, Exception]  # viewers that keep their config because a def
 
 
 class Look(msgspec.Struct, frozen=True, eq=False):
-    """Hosts that must be viewed again from a viewpoint, because they may have changed."""
+    """Hosts that must be viewed again from a viewpoint, because they may have changed. `group`: a group of the
+    viewpoint, for which the hosts are viewed; the views are the same for its other groups."""
 
     viewpoint: Viewpoint
     group: Group  # a group of the viewpoint, for which the hosts are viewed
@@ -57,7 +58,8 @@ class Look(msgspec.Struct, frozen=True, eq=False):
 
 
 class Moves(msgspec.Struct, frozen=True, eq=False):
-    """The result of `Viewpoints.move`."""
+    """The result of `Viewpoints.move`. `rekeyed`: viewpoints that got a new key and keep their groups. `groups`: groups
+    that must move, with their new viewpoints, which may have no groups yet."""
 
     rekeyed: frozenset[Viewpoint]  # viewpoints that have a new key
     groups: dict[Group, Viewpoint]  # groups that must move, with their new viewpoints, which may have no groups yet

@@ -138,17 +138,20 @@ def _uncounted(stage: Stage, host: str, gateway: Instance) -> Iterator[Problem]:
                 to = (
                     f"bound to {', '.join(gateways)}, which {gateway.name} does not serve"
                     if gateways
-                    else "for sidecars"
+                    else "only for sidecars"
                 )
                 hint = (
-                    f"bind it to one of {', '.join(sorted(served))}" if served else "create a Gateway that selects it"
+                    f"bind it to one of {', '.join(sorted(served))}"
+                    if served
+                    else f"create a Gateway that selects {gateway.name}"
                 )
                 yield _clue(where_of(each.origin), f"it has the host {host}, but is {to}", hint)
             elif not any(server.admits(each, host) for server in bound):
                 taking = (name for server in bound if server.gateway in ours for name in server.hosts)
                 hosts = ", ".join(dict.fromkeys(f"{name.namespace}/{name.host}" for name in taking))
-                what = f"it has the host {host}, but no server of {', '.join(ours)} accepts it from {each.namespace}"
-                yield _clue(where_of(each.origin), what, f"their hosts are {hosts}")
+                no_server = f"no server of {', '.join(ours)} accepts this host from namespace {each.namespace}"
+                what = f"it has the host {host}, but {no_server}"
+                yield _clue(where_of(each.origin), what, f"these servers accept {hosts}")
 
 
 def _hint_for_unknown_host(stage: Stage, host: str, namespace: str) -> str:
@@ -200,9 +203,11 @@ def _hidden(stage: Stage, service: Service, request: Request, caller: Instance, 
         return
     sidecar = stage.mesh.sidecar(group)
     entries = ", ".join(host for listener in sidecar.egress for host in listener.hosts) if sidecar else ""
-    hint = f"add {service.namespace}/{service.host} to its `egress`"
+    hint = f"add {service.namespace}/{service.host} to `egress` of the Sidecar"
     yield _clue(
-        where_of(sidecar.origin if sidecar else None), f"{hidden}: its Sidecar shows it only {entries}{then}", hint
+        where_of(sidecar.origin if sidecar else None),
+        f"{hidden}: the caller's Sidecar shows only {entries}{then}",
+        hint,
     )
 
 

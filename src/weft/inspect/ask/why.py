@@ -42,8 +42,9 @@ _FIELD = re.compile(r"[a-z_0-9]+")
 
 
 class ResourcePart(msgspec.Struct, frozen=True):
-    """One part of a resource, the objects that the part comes from, and the rules that were applied. Without
-    objects, the part is a default."""
+    """One part of a resource, the objects that the part comes from, and the rules that were applied. Without objects,
+    the part is a default. `path` and `at` both name the part: `path` by the names of list entries, `at` by their
+    positions."""
 
     path: str
     at: str  # `path` with positions in lists instead of names
@@ -64,7 +65,7 @@ class NoSuchResource(Exception):
     def __init__(self, name: str, proxy: str, known: list[str]) -> None:
         what = f"{proxy} has no resource `{name}`"
         super().__init__(what)
-        listed = "list them with: weft proxy-config all " + proxy
+        listed = "list its resources with: weft proxy-config all " + proxy
         guess = did_you_mean(name, known) if len(known) <= 5_000 else ""
         self.problem = Problem(Where(), what, guess if guess.startswith("did you") else listed)
 
@@ -209,7 +210,7 @@ class _ProxyResources:
             yield Part(path, path, (), (rule,))
 
     def _below(self, parts: list[Part], type_url: str, name: str, below: str) -> list[Part]:
-        """The parts at and below the path `below`; if there are none, the nearest part that contains the path."""
+        """The parts at the path `below` and inside it; if there are none, the nearest part that contains the path."""
         selected = [each for each in parts if each.path.startswith(below) or each.at.startswith(below)]
         if selected:
             return selected

@@ -1,9 +1,9 @@
 """Check the 20 % rule: a proxy should not need more than a fifth of its application's memory. Input: memory of pods,
-measured or from limits and requests. Output: a row per workload, which also estimates the workload's share of one
-proxy for the whole node.
+measured or from limits and requests. Output: a row per workload, with the proxy's share of memory, and an estimate of
+what the workload would need if one proxy served the whole node.
 
-Rule: no invented figures. The memory of a per-node proxy is unknown before such a proxy runs, so it is taken to be
-that of the largest proxy on the node, and labelled an estimate.
+Rule: no invented figures. The memory of a per-node proxy is unknown before such a proxy runs, so it is taken to be that
+of the largest proxy on the node, and labelled an estimate.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from weft.base.problem import Problem, Severity, Where
 RULE = 0.2  # highest share of a proxy, relative to its application's memory
 _LISTED = 5
 AMBIENT = (
-    "ambient instead: one proxy per node, whose memory its pods share; an estimate, not measured: the largest proxy "
-    "on that node, divided by the number of pods there that have one"
+    "ambient: the memory per pod if the pods of a node shared one proxy; an estimate, not measured: the memory of the "
+    "largest proxy on the node, divided by the number of pods there that have a proxy"
 )
 
 
@@ -38,7 +38,9 @@ class PodMemory(msgspec.Struct, frozen=True):
 
 class Cost(msgspec.Struct, frozen=True):
     """The memory figures of one workload, taken from that pod of the workload in which the proxy's memory is largest
-    relative to the application's."""
+    relative to the application's. `share`: the proxy's memory divided by the application's. `sharing`: the number of
+    proxies that one proxy per node would replace, on that of the workload's nodes that has the fewest. `ambient`: the
+    estimated memory of such a per-node proxy, divided by `sharing`."""
 
     workload: str
     namespace: str
@@ -96,7 +98,7 @@ def findings(rows: Iterable[Cost]) -> tuple[Problem, ...]:
     more = f" and {len(over) - _LISTED} more" if len(over) > _LISTED else ""
     share = f"more than {RULE:.0%} of the application's memory"
     what = f"{len(over)} of {len(rows)} workloads have a proxy that needs {share}: {listed}{more}"
-    hint = "a Sidecar with egress.hosts makes a proxy smaller; weft proxy-config clusters POD shows what it has"
+    hint = "a Sidecar with egress.hosts makes a proxy smaller; weft proxy-config clusters POD shows its clusters"
     return (Problem(Where(object="memory"), what, hint, Severity.INFO),)
 
 

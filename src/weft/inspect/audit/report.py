@@ -51,14 +51,16 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 
 class LookedOver(msgspec.Struct, frozen=True):
-    """The part of an audit that a control plane computes for its own mesh."""
+    """The part of an audit that a control plane computes for its own mesh: the section on workloads that accept
+    plaintext, and the findings of `weft analyze`."""
 
     plaintext: Section
     problems: tuple[Problem, ...]
 
 
 class Certificate(msgspec.Struct, frozen=True):
-    """A proxy's certificate, as its Envoy reports it in /certs."""
+    """A proxy's certificate, as its Envoy reports it in /certs. `names`: the subject alternative names; () for a
+    workload certificate, which weft issues and renews itself."""
 
     proxy: str  # POD.NAMESPACE
     not_before: datetime
@@ -136,10 +138,12 @@ def certificates(
         where = Where(object=f"Proxy {each.proxy}")
         if each.names:
             whose, effect = f"its certificate for {', '.join(each.names[:_LISTED])}", "TLS clients reject it"
-            hint = f"renew it at its source, which this shows: weft proxy-config secret {each.proxy} --why"
+            hint = f"renew it at its source; find the source with: weft proxy-config secret {each.proxy} --why"
         else:
-            whose, effect = "its certificate", "its calls are rejected"
-            hint = f"show it: weft proxy-config secret {each.proxy}; the log of its node's agent has the reason"
+            whose, effect = "its certificate", "calls of this proxy are rejected"
+            hint = (
+                f"show it: weft proxy-config secret {each.proxy}; the agent of the proxy's node has logged the reason"
+            )
         if left <= timedelta():
             findings.append(Problem(where, f"{whose} expired at {_time(each.expires)}: {effect}", hint))
         elif left < life * NOT_RENEWED:
@@ -155,8 +159,8 @@ def certificates(
 
 
 def certificates_of(proxy: str, answer: bytes) -> Iterator[Certificate]:
-    """Parse the response of Envoy's /certs (`answer`). The first certificate of each chain is the proxy's own; the
-    others are left out."""
+    """Yield a proxy's own certificates from the response of its Envoy's /certs (`answer`): the first certificate of
+    each chain, each serial number once."""
     parsed = msgspec.json.decode(answer, type=_Certs)
     seen = set()
     for each in parsed.certificates:

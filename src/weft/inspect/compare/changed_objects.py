@@ -119,9 +119,9 @@ def turned_by(before: Stage, after: Stage, case: RequestCase | Question, now: da
 
 def _decisive(was: JudgedRequest, becomes: JudgedRequest) -> Iterable[ObjectSource]:
     """The objects behind the decisions that differ between the old outcome (`was`) and the new one (`becomes`), the
-    likeliest cause first. Objects of new decisions come before objects of decisions that no longer exist, because
-    a policy that allowed the request before is not the reason why it is denied now. Within each of the two,
-    objects of the last decision come first, since the verdict is the last decision."""
+    likeliest cause first. Objects of new decisions come before objects of decisions that no longer exist, because a
+    policy that allowed the request before is not the reason why it is denied now. Within new decisions and within old
+    ones, objects of the last decision come first, since the verdict is the last decision."""
     for one, other in ((becomes, was), (was, becomes)):
         same = set(_steps(other))
         for step, sources in reversed(_steps(one)):

@@ -36,7 +36,9 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 class Turned(msgspec.Struct, frozen=True):
-    """A request whose outcome changed."""
+    """A request whose outcome changed. `before` and `after`: a line per possible outcome. `where`: the place of the
+    test that declares the request. `because`: the changed object that is responsible. `count`: how often the access
+    logs contain the request; 0 for a request that is not from access logs."""
 
     request: str
     before: tuple[str, ...]  # one line per possible outcome

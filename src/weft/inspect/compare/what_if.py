@@ -51,8 +51,8 @@ class RecentTraffic(msgspec.Struct, frozen=True):
 
 
 class Retold(msgspec.Struct, frozen=True):
-    """Groups of proxies that a change switches to on-demand CDS, or away from it. In both cases, running proxies
-    keep the resources that they have."""
+    """Groups of proxies that a change switches to on-demand CDS (`on_demand`), or away from it. In both cases, running
+    proxies keep the resources that they have."""
 
     groups: tuple[str, ...]
     on_demand: bool

@@ -66,8 +66,8 @@ def debug_routes(debug: Debug, access: DebugAccess) -> tuple[web.RouteDef, ...]:
 
 
 async def debug_page(debug: Debug, request: web.Request) -> web.Response:
-    """Return the debug page that an authorized request names. The body of a POST is a question that is too long for
-    a URL; a POST changes nothing either."""
+    """Return the debug page that an authorized request names. A question that is too long for a URL is sent as the body
+    of a POST. A POST changes nothing, like a GET."""
     query = dict(request.query)
     if request.method == "POST":
         query["question"] = (await request.read()).decode(errors="replace")

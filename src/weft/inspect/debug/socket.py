@@ -16,7 +16,7 @@ from weft.inspect.debug.pages import LONGEST_QUESTION, Debug
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """The directory from which a control plane reads its objects."""
+    """The directory from which a control plane reads its objects, and the control plane's process id."""
 
     directory: str
     pid: int

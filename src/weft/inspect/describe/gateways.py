@@ -23,7 +23,9 @@ from weft.model.virtual_service import VirtualService
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """The certificate that a server presents: a Secret, or a file in the gateway's file system."""
+    """The certificate that a server presents: a Secret, or a file in the gateway's file system. `until`: the day of
+    expiry; "" if unknown. `there`: whether there is a Secret with this name that contains a certificate; always True
+    for a file."""
 
     name: str
     hosts: tuple[str, ...] = ()
@@ -105,7 +107,11 @@ def served_lines(servers: tuple[ServedFacts, ...]) -> Iterator[str]:
         for shown in each.shows:
             details = [f"for {', '.join(shown.hosts[:5])}"] if shown.hosts else []
             details += [f"until {shown.until}"] if shown.until else []
-            details = details if shown.there else ["which does not exist: connections for these hosts are closed"]
+            details = (
+                details
+                if shown.there
+                else ["which does not exist or has no certificate: connections for these hosts are closed"]
+            )
             yield f"      Presents {shown.name}{''.join(f', {word}' for word in details)}"
         if each.asks:
             only = f", accepted only for {' or '.join(each.callers)}" if each.callers else ""
@@ -168,9 +174,9 @@ def _spoken_tls(tls: ServerTls) -> Iterator[str]:
 
 
 def _asked(mesh: Mesh, bound: BoundServer, namespace: str) -> str:
-    """The source of the CA certificates with which a server verifies client certificates, as text: a file,
-    ConfigMaps or a Secret, in this order of precedence. If the server has none of these sources, the text begins
-    with "an unknown CA". "" if the server has no TLS."""
+    """The source of the CA certificates with which a server verifies client certificates, as text: a file, ConfigMaps
+    or a Secret, in this order of precedence. If none of them has CA certificates, the text begins with "an unknown CA".
+    "" if the server has no TLS."""
     tls = bound.server.tls
     if tls is None:
         return ""

@@ -51,7 +51,8 @@ class NoSuchService(Exception):
 
 
 class Port(msgspec.Struct, frozen=True):
-    """A port of a service, and the port of a pod on which it is served."""
+    """A port of a service. `target`: the pod port to which the port leads; a name if no pod has a port of that name.
+    `served`: False if there are pods, but none has the target port."""
 
     number: int
     name: str
@@ -61,7 +62,8 @@ class Port(msgspec.Struct, frozen=True):
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """The mTLS mode of a pod at a port. `decided_by`: the PeerAuthentication; None for the default."""
+    """The mTLS mode of a pod at a port. `port`: 0 stands for every other port. `decided_by`: the PeerAuthentication;
+    None for the default. `intercepted`: whether the proxy intercepts calls to the port."""
 
     port: int  # 0: every other port
     mode: TlsMode
@@ -91,8 +93,10 @@ class Proxied(msgspec.Struct, frozen=True):
 
 
 class Calling(msgspec.Struct, frozen=True):
-    """The services for which a proxy has clusters (`hosts`), and the number of services that it could call (`of`).
-    The two differ because of on-demand CDS."""
+    """The services for which a proxy has clusters (`hosts`), and the number of services that it could call (`of`). The
+    two differ because of on-demand CDS. `why`: why services are sent on demand or not. `every`: the proxy is sent all
+    services, called or not. `too_many`: it is sent all of them because it has called too many. `before`: services were
+    sent on demand, and no longer are. `kept`: the number of `hosts` that were sent before on-demand CDS began."""
 
     hosts: tuple[str, ...]
     of: int
@@ -135,7 +139,8 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class ServicePicture(msgspec.Struct, frozen=True):
-    """The description of a service: its facts, pods, other endpoints and problems."""
+    """The description of a service: its facts, its pods (`members`), the addresses of endpoints that are not pods
+    (`written`), and the problems of its objects and pods."""
 
     service: ServiceFacts
     name: str

@@ -26,7 +26,7 @@ def pod_lines(pod: PodFacts) -> Iterator[str]:
         yield f"   Identity: {pod.identity}"
     else:
         yield f"   Proxy: none, {why}"
-        yield "   Identity: none; it is called in plaintext, and no policy guards it"
+        yield "   Identity: none; the pod is called in plaintext, and no policy guards it"
     if not pod.services:
         yield _BAR
         yield "Services: none selects it, so it cannot be called by a service name"
@@ -59,17 +59,20 @@ def pod_lines(pod: PodFacts) -> Iterator[str]:
 
 def _on_demand(calls: Calling, shown: str) -> str:
     if calls.too_many:
-        return f"On demand: no longer, it has called more than {MOST:,} addresses and is sent every service"
+        why = f"because the pod has called more than {MOST:,} addresses"
+        return f"On demand: no longer, the proxy is sent every service {why}"
     if not calls.of:
         return f"On demand: there is no service that {shown} ({calls.why})"
     if calls.every:
         since = "no longer" if calls.before else "no"
-        return f"On demand: {since}, it is sent {_all(calls.of)} that {shown} ({calls.why})"
-    known = f"it has {len(calls.hosts):,} of {calls.of:,} services, and gets each other one at the first call"
+        return f"On demand: {since}, the proxy is sent {_all(calls.of)} that {shown} ({calls.why})"
+    known = (
+        f"the proxy has {len(calls.hosts):,} of {calls.of:,} services, and gets each of the others at its first call"
+    )
     if len(calls.hosts) == calls.of:
-        known = f"it has {_all(calls.of)} that {shown}, and gets a new one at the first call"
+        known = f"the proxy has {_all(calls.of)} that {shown}, and gets a new one at its first call"
     if calls.kept:
-        known += f"; it got {calls.kept:,} of them before it was on demand, and keeps them until it is restarted"
+        known += f"; the proxy got {calls.kept:,} of them before it was on demand, and keeps them until it is restarted"
     return f"On demand: {known} ({calls.why})"
 
 

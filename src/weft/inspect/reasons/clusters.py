@@ -64,8 +64,9 @@ def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
 
 
 def level_rules(level: PolicyLevel | None, passed: PolicyLevel | None) -> tuple[DecisionRule, ...]:
-    """The precedence rules by which the setting at `level` overrides the one at the wider level `passed`. () if
-    `passed` is None: no wider level sets the field."""
+    """The rules by which the setting of a field at `level` replaces the setting at the wider level `passed`. `level` is
+    None if port-level settings without the field replace the wider ones as a whole. () if `passed` is None: no wider
+    level sets the field."""
     if passed is None:
         return ()
     if level in (PolicyLevel.HOST_PORT, PolicyLevel.SUBSET_PORT) or level is None or passed is PolicyLevel.SUBSET:

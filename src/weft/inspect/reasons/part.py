@@ -51,7 +51,7 @@ class Ground:
 
     def outbound(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
         """The object that decides what happens to calls to hosts unknown to the mesh, and the rules by which it
-        decides. Without an object, the default applies."""
+        decides. The first tuple is empty if the default applies."""
         if self.sidecar is not None and self.sidecar.outbound_policy is not None:
             return sources(self.sidecar.origin), (rules.OUTBOUND_BY_SIDECAR, rules.NEAREST_SIDECAR)
         settings = self.mesh.settings
@@ -60,10 +60,15 @@ class Ground:
         return sources(settings.origin), (rules.OUTBOUND_BY_MESH,)
 
     def on_demand(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """The object and the rule by which on-demand CDS is on for the group. On-demand CDS means that the group's
-        proxies hold calls to services for which they have no config yet."""
+        """The object and the rule by which on-demand CDS is on for the group: its proxies hold calls to services for
+        which they have no config yet. The first tuple is empty if no object sets on-demand CDS, so that the number of
+        services decides."""
         judged = self.mesh.on_demand(self.mesh.scope(self.group))
-        stays = "" if judged.on else "; this stays until its proxies have disconnected, so that held calls can proceed"
+        stays = (
+            ""
+            if judged.on
+            else "; the proxies stay on demand until they have disconnected, so that held calls can proceed"
+        )
         rule = msgspec.structs.replace(rules.HELD_CALLS, says=f"{rules.HELD_CALLS.says} {judged}{stays}.")
         by_mesh = judged.setting is not OnDemand.AUTO
         return sources(self.mesh.settings.origin) if by_mesh else (), (rule,)

@@ -319,7 +319,8 @@ NO_LIMITS = DecisionRule(
 )
 RETRY_BUDGET = DecisionRule(
     "retry-budget",
-    "Retries are limited to 20 % of the active requests, and at least 3, unless a DestinationRule sets a budget.",
+    "Retries are limited to 20 % of the active requests, but 3 are always allowed, unless a DestinationRule sets "
+    "a budget.",
     _BALANCING,
 )
 POOL_OF_SIDECAR = DecisionRule(

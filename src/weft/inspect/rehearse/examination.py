@@ -52,8 +52,9 @@ def examine(
     running: Running | None = None,
     laid_over: Iterable[Document] = (),
 ) -> Examined:
-    """Find the problems of a mesh. `running`: the state of a cluster; None for files alone. `laid_over`: files that
-    replace objects of the cluster. Never raises, whatever the documents contain."""
+    """Find the problems of a mesh. `admit`: completes each value, for example with an address for a service that has
+    none. `running`: the state of a cluster; None for files alone. `laid_over`: files that replace objects of the
+    cluster. Never raises, whatever the documents contain."""
     written = {document.key: document for document in documents}
     fresh = {document.key: document for document in laid_over}
     written |= fresh
@@ -115,7 +116,8 @@ def _of_annotations(templates: Iterable[PodTemplate], injection: AssumedInjectio
         if not injection.wants(template):
             for container in template.containers:
                 if container.image == "auto":
-                    what = f"`image: auto` of container {container.name} is for the injector, which skips this pod"
+                    auto = f"container {container.name} has `image: auto`"
+                    what = f"{auto}, but the injector, which would replace it, skips this pod"
                     hint = "label the namespace or the pod for injection"
                     yield found("WFT0814", template.document, (*container.path, "image"), what, hint)
             continue

@@ -46,7 +46,8 @@ class Rehearsed(msgspec.Struct, frozen=True):
 def rehearse(
     documents: Iterable[Document], domain: str = "cluster.local", admit: Admit = as_it_is
 ) -> tuple[Problem, ...]:
-    """Return the problems of a mesh of these documents. Never raises, whatever the documents contain."""
+    """Return the problems of a mesh of these documents. `admit`: completes each value, for example with an address for
+    a service that has none. Never raises, whatever the documents contain."""
     return rehearsed(documents, domain, admit).problems
 
 
@@ -172,8 +173,8 @@ class _Callers:
         return dict.fromkeys([*different, *others, *bounded, *self._asking.get(host, ())])
 
     def _for_ports(self, host: str) -> Iterator[_Scoped]:
-        """One group that sees the host. For a host without routes one group is enough, because the problems are the
-        same for all groups that see it."""
+        """Yield one group that sees the host, with its scope; nothing if no group sees it. For a host without routes
+        one group is enough, because the problems are the same for all groups that see it."""
         own = [each for place in sorted(self._services.get(host, ())) for each in self._free.get(place, ())[:1]]
         for group, scope in [*own, *self._every[:_MOST_ASKED]]:
             if self._mesh.service(host, scope) is not None:
