@@ -153,10 +153,6 @@ def test_reads_rewrites_and_mirrors():
             )
         ),
         (
-            "{match: [{uri: {regex: a}}], delegate: {name: b}}",
-            "7 a regex cannot be matched where routes are delegated (use exact or prefix)",
-        ),
-        (
             f"{{mirror: {{host: b}}, mirrors: [{{destination: {{host: b}}}}], {TO}}}",
             "7 only one of `mirror`, `mirrors` may be set",
         ),

@@ -362,6 +362,34 @@ async def test_a_delegate_handles_part_of_the_paths(mesh):
         assert (await mesh.get("client", f"http://app{path}"))["body"] == word
 
 
+async def test_a_regex_of_a_delegate_drops_only_the_route_whose_field_the_root_matches_too(mesh):
+    await mesh.try_out(
+        virtual_service(
+            "app",
+            {"match": [{"uri": {"prefix": "/part"}}], "delegate": {"name": "part"}},
+            {"match": [{"headers": {"kind": {"regex": "a+"}}}], "delegate": {"name": "part"}},
+            answer("root"),
+        ),
+        istio(
+            "VirtualService",
+            "part",
+            {"http": [
+                answer("dropped for /part", match=[{"uri": {"regex": "/part/.*"}}]),
+                answer("by method", match=[{"method": {"regex": "PUT|POST"}}]),
+            ]},
+        ),
+    )  # fmt: skip
+    for path, method, headers, word in (
+        ("/part/x", "GET", {}, "root"),
+        ("/part/x", "PUT", {}, "by method"),
+        ("/part/x", "GET", {"kind": "aa"}, "dropped for /part"),
+        ("/else", "POST", {"kind": "aa"}, "by method"),
+        ("/else", "GET", {"kind": "aa"}, "root"),
+    ):
+        got = await mesh.get("client", f"http://app{path}", method=method, headers=headers)
+        assert got["body"] == word, (path, method, headers)
+
+
 @proves("VirtualService", "spec.exportTo")
 async def test_only_a_delegate_exported_to_the_roots_namespace_is_used(mesh):
     """The namespace of the delegating VirtualService counts, not the caller's."""
