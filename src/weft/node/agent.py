@@ -27,10 +27,10 @@ log = logging.getLogger("weft.node.agent")
 
 
 class Agent:
-    """Serves the certificates of all workloads of one machine. `private` is a directory that only root can enter,
-    for the server's own sockets. `lifetime` is the lifetime that is requested for each certificate. `bundle`
-    holds the roots to trust until the CA sends its own. Callbacks: `changed` gets a workload whose status
-    changed, `certified` gets a workload and its new certificate, `trusted` gets the new roots."""
+    """Serves the certificates of all workloads of one machine. `private` is a directory that only root can enter, for
+    the server's own sockets. `lifetime` is the lifetime that is requested for each certificate. `bundle` holds the
+    roots to trust until the CA sends its own. Callbacks: `changed` is called with a workload whose status changed,
+    `certified` with a workload and its new certificate, `trusted` with the new roots."""
 
     def __init__(
         self,
