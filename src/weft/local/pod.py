@@ -61,7 +61,9 @@ class IdentitySource(Typed):
 
 
 class PodEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod gets from its mesh: its network, directory, environment and identities."""
+    """What a pod gets from its mesh: its network, directory, environment and identities. `visible`: paths of the
+    machine that the pod can read, whatever the modes of their parents. `path`: the PATH of its app. `settled`: returns
+    when the proxies have acknowledged the last change."""
 
     bridge: links.Bridge
     namespace_name: str

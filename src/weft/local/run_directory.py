@@ -41,7 +41,8 @@ log = logging.getLogger("weft.local.run_directory")
 
 
 class LockOwner(msgspec.Struct, frozen=True):
-    """The content of the lock file: the process that runs the mesh."""
+    """The content of the lock file: the process that runs the mesh, the mesh's directory of YAML, the time of its start
+    (Unix time), and the first UID of its apps (`users`)."""
 
     pid: int
     directory: str  # the YAML directory, shown to users
