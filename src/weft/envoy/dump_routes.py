@@ -86,8 +86,8 @@ def _attached(route: dict[str, Any]) -> str:
 
 
 def _domains(domains: list[str]) -> str:
-    """Return the domains of a virtual host as text: of the many names of one service only the shortest, without
-    ports."""
+    """Return the domains of a virtual host as text, without ports. A service has many names; only the shortest of them
+    is included."""
     if len(domains) == 1:
         return domains[0]
     short = _without_longer([domain for domain in domains if _is_without_port(domain)])
