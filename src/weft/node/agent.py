@@ -72,9 +72,10 @@ class Agent:
         self._put_roots(workload)
 
     async def add(self, bearer: Bearer, doorway: Doorway, before: Certified | None = None) -> None:
-        """Open the socket of the workload `bearer` at `doorway`, and keep its certificate valid from now on.
-        `before` is a certificate that an earlier agent got for the workload: while it is valid, no new one is
-        requested. If a workload of the same name has a socket already, its socket is replaced. Raises DoorError."""
+        """Open the socket of the workload `bearer` at `doorway`, and keep its certificate valid from now on. `before`
+        is a certificate that an earlier agent got for the workload: while it is valid, no new one is requested. A
+        socket that `open` has opened at the same doorway stays open; any other socket of this workload is replaced.
+        Raises DoorError."""
         workload = bearer.workload
         if workload in self._kept or not self._secrets.is_open(workload, doorway):
             await self.open(workload, doorway)
