@@ -67,8 +67,8 @@ class Counts(msgspec.Struct):
         self.denied += other.denied
 
     def since(self, before: Counts) -> Counts:
-        """Return the increase of the counts since `before`. If a count is lower than in `before`, the proxy has
-        restarted, and all counts are returned."""
+        """Return the increase of the counts since `before`. If there are fewer requests or connections than in
+        `before`, the proxy has restarted, and all counts are returned."""
         if before.requests > self.requests or before.connections > self.connections:
             return self
         return Counts(

@@ -313,8 +313,8 @@ def effective(rule: DestinationRule | None, port: int, subset: Subset | None = N
     own = _at_port(subset.policy, port) or TrafficPolicy()
     at_port = any(number == port for number, _ in subset.policy.ports)
     wider = {field: getattr(policy, field) for field in (WHOLE_LEVEL if at_port else FIELDS)}
-    unsaid = {field: value for field, value in wider.items() if getattr(own, field) is None}
-    return msgspec.structs.replace(own, ports=(), **unsaid)
+    inherited = {field: value for field, value in wider.items() if getattr(own, field) is None}
+    return msgspec.structs.replace(own, ports=(), **inherited)
 
 
 WHOLE_LEVEL = (
@@ -343,8 +343,8 @@ class Decided(msgspec.Struct, frozen=True):
 
 def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subset | None = None) -> Decided:
     """The level that decides one field of the policy that `effective` returns."""
-    heard: list[tuple[PolicyLevel, TrafficPolicy]] = []  # the narrowest first
-    silenced: list[tuple[PolicyLevel, TrafficPolicy]] = []
+    in_force: list[tuple[PolicyLevel, TrafficPolicy]] = []  # the narrowest first
+    ignored: list[tuple[PolicyLevel, TrafficPolicy]] = []
     for written, everywhere, at_port in (
         (subset.policy if subset else None, PolicyLevel.SUBSET, PolicyLevel.SUBSET_PORT),
         (rule.policy if rule else None, PolicyLevel.HOST, PolicyLevel.HOST_PORT),
@@ -354,13 +354,13 @@ def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subs
         entry = next((entry for number, entry in written.ports if number == port), None)
         if field in WHOLE_LEVEL:
             entry = None
-        closed = any(level is PolicyLevel.SUBSET_PORT for level, _ in heard)
-        (silenced if closed else heard).append((everywhere, written) if entry is None else (at_port, entry))
+        closed = any(level is PolicyLevel.SUBSET_PORT for level, _ in in_force)
+        (ignored if closed else in_force).append((everywhere, written) if entry is None else (at_port, entry))
         if entry is not None:
-            silenced.append((everywhere, written))
-    saying = [level for level, policy in heard if getattr(policy, field) is not None]
-    unheard = [*saying[1:], *(level for level, policy in silenced if getattr(policy, field) is not None)]
-    return Decided(saying[0] if saying else None, unheard[0] if unheard else None)
+            ignored.append((everywhere, written))
+    setting = [level for level, policy in in_force if getattr(policy, field) is not None]
+    overridden = [*setting[1:], *(level for level, policy in ignored if getattr(policy, field) is not None)]
+    return Decided(setting[0] if setting else None, overridden[0] if overridden else None)
 
 
 def line_of(level: PolicyLevel, rule: DestinationRule, port: int, subset: Subset | None = None) -> int:

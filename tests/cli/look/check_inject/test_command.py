@@ -198,7 +198,7 @@ def test_a_workload_of_a_cluster_is_found_by_its_name(cluster_cli, webhooks):
             ["istio-sidecar-injector-canary", "canary", "✘"],
         ]
         assert rows[1][3] == "Namespace label istio-injection=enabled matches"
-        assert "istio-sidecar-injector: warning [WFT0815]: it has no caBundle" in done.stderr
+        assert "istio-sidecar-injector: warning [WFT0815]: the configuration has no caBundle" in done.stderr
     for word, words in (("nobody", "there is no pod or workload `nobody`"), ("svc/web", "is not a workload")):
         done = cluster_cli("check-inject", word, "-n", "inject-named")
         assert (done.returncode, done.stdout) == (1, "")
