@@ -107,6 +107,44 @@ async def test_a_near_but_unhealthy_endpoint_is_avoided_until_it_recovers(mesh):
     await eventually(back)
 
 
+async def test_failover_needs_no_max_ejection_percent_and_a_written_one_may_forbid_it(mesh):
+    """The outlierDetection of Istio's page about failover. The service has four endpoints: Envoy's default of 10 % would
+    eject none."""
+    unlimited = {"consecutive5xxErrors": 1, "interval": "0.2s", "baseEjectionTime": "60s"}
+    order = near(failover=[{"from": "eu", "to": "us"}])
+    plain = virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]})
+
+    async def responding():
+        answers = await mesh.requests("client", "http://app/failing", 8, parallel=1)
+        return {answer["body"]["pod"].rpartition("-")[0] for answer in answers}
+
+    for name in ("zone-a", "zone-b"):
+        await mesh.tell(name, "script", path="/failing", forever={"status": 503})
+    await mesh.try_out(rule(outlierDetection={**unlimited, "maxEjectionPercent": 20}, **order), plain)
+    assert await responding() == {"zone-a"}
+    await mesh.try_out(rule(outlierDetection=unlimited, **order), plain)
+    await eventually(responding, lambda pods: pods == {"abroad"})
+    for name in ("zone-a", "zone-b"):
+        await mesh.tell(name, "script", path="/failing")
+
+
+async def test_endpoints_that_all_fail_are_called_on(mesh):
+    unlimited = {"consecutive5xxErrors": 1, "interval": "0.2s", "baseEjectionTime": "60s"}
+    plain = virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]})
+    await mesh.try_out(rule(outlierDetection=unlimited), plain)
+    for name in ZONES:
+        await mesh.tell(name, "script", path="/failing", forever={"status": 503})
+
+    async def responding():
+        answers = await mesh.requests("client", "http://app/failing", 40, parallel=2)
+        assert all(isinstance(answer["body"], dict) for answer in answers), answers  # none is made by the proxy
+        return {answer["body"]["pod"].rpartition("-")[0] for answer in answers}
+
+    await eventually(responding, lambda pods: pods == set(ZONES))
+    for name in ZONES:
+        await mesh.tell(name, "script", path="/failing")
+
+
 @proves("VirtualService", "spec.http[].retries.retryRemoteLocalities")
 async def test_a_retry_may_leave_the_own_zone_where_it_is_written(mesh):
     """No endpoint is ejected, so each request starts in the caller's zone, and only a retry can end elsewhere."""

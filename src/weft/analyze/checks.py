@@ -211,6 +211,11 @@ _CHECKS: tuple[Check, ...] = (
           "because the port is declared as TLS or HTTPS. The server finds a second handshake inside the connection, "
           "so the callers' handshakes fail. Terminate the callers' TLS at the gateway, or configure no TLS for that "
           "port."),
+    Check("WFT0225", INFO, "Outlier detection can eject no endpoint",
+          "`maxEjectionPercent` limits the share of a service's endpoints that may be ejected at the same time, "
+          "rounded down; the default is 10 %. This is none of fewer than ten, so a failing endpoint keeps "
+          "getting calls. Set `maxEjectionPercent` to at least 100 divided by the number of endpoints. If calls "
+          "fail over to another locality, the default is 100 %."),
     # Services
     Check("WFT0301", WARNING, "A service selects no workload",
           "No workload of the service's namespace has the labels of its selector, so calls to the service fail.",

@@ -337,6 +337,18 @@ LEAST_REQUEST = DecisionRule(
 NO_EJECTION = DecisionRule(
     "no-ejection", "Endpoints are never ejected, unless a DestinationRule has an outlierDetection.", _RESOURCES
 )
+ALL_EJECTABLE = DecisionRule(
+    "all-ejectable",
+    "Calls fail over to other localities, so all endpoints may be ejected, unless the outlierDetection sets "
+    "`maxEjectionPercent`. Endpoints are used although ejected if less than half are healthy and no locality can take "
+    "their calls.",
+    _BALANCING,
+)
+TENTH_EJECTABLE = DecisionRule(
+    "tenth-ejectable",
+    "At most 10 % of the endpoints are ejected, rounded down, unless the outlierDetection sets `maxEjectionPercent`.",
+    _BALANCING,
+)
 LOCALITY_BY_RULE = DecisionRule(
     "locality-by-rule",
     "The DestinationRule's localityLbSetting decides which localities are preferred, and the share of each.",
