@@ -64,7 +64,7 @@ def diff(
     given = list(moments)
     if given and files:
         hint = f"without {given[0]}, the files are applied over the mesh as it is now: weft diff -f {files[0]}"
-        fail("files cannot be applied over the past", hint, code=2)
+        fail("files (-f) cannot be applied to a moment of the past", hint, code=2)
     for word in given:
         if not word.startswith("@") and Path(word).exists():
             fail(f"{word} is a file, not a moment", f"to see what the file would change: weft diff -f {word}", code=2)
@@ -72,7 +72,7 @@ def diff(
         fail("nothing to compare is given", "give a change: weft diff -f FILE; or a moment: weft diff @-1", code=2)
     if len(given) > 2 or (given and against is not None):
         fail(
-            "too many things to compare are given",
+            "too many moments are given, or a moment together with --against",
             "give one or two moments, such as weft diff @-3 @-1; --against is only for files (-f)",
             code=2,
         )
@@ -162,13 +162,14 @@ def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tu
 
 
 def _sum_up(name: str, difference: Found, *, records: bool) -> None:
-    """Print a summary of the difference. `name` is what was compared. `records`: whether the mesh could have
-    recorded recent traffic; if it could and there is none, a note is printed."""
+    """Print a summary of the difference. `name` names the mesh or the moments that were compared. `records`: whether
+    it is a running mesh, which could have recorded recent traffic; if none was recorded, a note is printed."""
     from weft.cli.read.recent_traffic import NOT_RECORDED
 
     say(
-        f"{name}: {counted(len(difference['objects']), 'object')} and "
-        f"{counted(len(difference['proxies']), 'group')} of proxies change, {difference['untouched']} do not; "
+        f"{name}: {counted(len(difference['objects']), 'object')} and the config of "
+        f"{counted(len(difference['proxies']), 'group')} of proxies change, "
+        f"that of {difference['untouched']} does not; "
         f"{len(difference['requests'])} of {difference['tried']} requests have another result"
     )
     recent = difference["recent"]
@@ -198,7 +199,7 @@ def _tell(difference: Found) -> None:
         groups = retold["groups"]
         more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
         becomes = (
-            "get config on demand from now on, and keep what they have"
+            "get config on demand from now on, and keep the config that they have"
             if retold["on_demand"]
             else "no longer get config on demand"
         )

@@ -37,10 +37,10 @@ def why(
     context: str | None,
     system: str,
 ) -> None:
-    """Show which objects and rules made a resource of a proxy. Listeners, routes, clusters, endpoints and secrets, down
-    to the single filter chain, virtual host, route, policy and field: each with the object's file and line, or its
-    version on a cluster, and with the default or the rule that decides. KIND is listener, route, cluster,
-    endpoints or secret; it is needed only if resources of several kinds have the name.
+    """Show which objects and rules made a resource of a proxy. The output lists the parts of the resource, down to
+    single filter chains, virtual hosts, routes, policies and fields. Each part is shown with the objects it was made
+    from, by file and line, or by their version on a cluster, and with the default or rule that decides. KIND is
+    listener, route, cluster, endpoints or secret; it is needed only if resources of several kinds have the name.
 
     \b
     Example: weft why frontend 'outbound|80|v1|payments.shop.svc.cluster.local'

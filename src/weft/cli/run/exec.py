@@ -10,7 +10,10 @@ from weft.cli.flags import completions, shared
 
 @click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument(
-    "target", metavar="TARGET", help="A pod, or a workload: one of its ready pods.", shell_complete=completions.pods
+    "target",
+    metavar="TARGET",
+    help="A pod, or a workload, of which one pod is used, preferably a ready one.",
+    shell_complete=completions.pods,
 )
 @click.argument("command", metavar="[COMMAND]", nargs=-1, help="The command, after `--`; default: `sh`.")
 @shared.mesh

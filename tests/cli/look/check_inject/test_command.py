@@ -82,7 +82,7 @@ def test_files_need_neither_a_cluster_nor_a_mesh(alone, tmp_path):
     assert [(row[0], row[1].rpartition("/")[2], *row[3:]) for row in rows] == [
         (
             *("Deployment shop/web", "web.yaml:6", "default", "✔"),
-            "a label of its namespace or its revision label enables injection",
+            "a label of the namespace, or the pod's revision label, enables injection",
         ),
         (
             *("Pod default/old", "web.yaml:14", "default", "✘"),
@@ -91,7 +91,7 @@ def test_files_need_neither_a_cluster_nor_a_mesh(alone, tmp_path):
     ]
     assert done.stderr == (
         "namespace default is not in the files: it is assumed to have no labels\n"
-        "hint: give its Namespace too, or use a cluster: --kubernetes\n"
+        "hint: give the file of the Namespace too, or use a cluster: --kubernetes\n"
     )
 
 
@@ -120,8 +120,8 @@ def test_a_running_pod_that_differs_from_a_new_one_is_reported(capsys):
     bare = {"spec": {"containers": [{"name": "app"}]}, "status": {"phase": "Running"}}
     meshed = {**bare, "spec": {"containers": [{"name": "istio-proxy"}]}}
     for pod, verdicts, said in (
-        (bare, [yes], "has no proxy: it was created before"),
-        (meshed, [no], "has a proxy: it was created while"),
+        (bare, [yes], "has no proxy, but a new pod would get one"),
+        (meshed, [no], "has a proxy, but a new pod would get none"),
         (meshed, [yes, yes], "several webhooks inject this pod: a, a"),
     ):
         check_inject._tell(pod, verdicts)
