@@ -77,7 +77,7 @@ def test_among_objects_in_force_the_deciding_one_is_named():
     assert told == [
         (
             "Sidecar shop/c",
-            "Sidecar b is for all of the namespace too and comes first by its name: this one is not used",
+            "Sidecar b is for the whole namespace too and comes first by its name: this Sidecar is not used",
         )
     ]
 

@@ -44,10 +44,12 @@ _CHECKS: tuple[Check, ...] = (
     # Parsing
     Check("WFT0001", ERROR, "An object or a file is rejected",
           "The object or file cannot be parsed, or one of its values is invalid. The object's last valid version "
-          "stays in effect; an AuthorizationPolicy or RequestAuthentication that was never valid denies all callers.",
+          "stays in effect. An object that was never valid has no effect, with four exceptions: an "
+          "AuthorizationPolicy or RequestAuthentication denies all requests to the workloads that it selects, a "
+          "PeerAuthentication is STRICT, and calls for which a DestinationRule configures TLS fail.",
           ("IST0106", "IST0122")),
     Check("WFT0002", WARNING, "A field is ignored, deprecated, or means something else than it seems",
-          "The rest of the object is in effect; the message names the field and what is done instead.",
+          "The message names the field and what weft does instead; the rest of the object is in effect.",
           ("IST0133", "IST0002")),
     Check("WFT0003", WARNING, "weft ignores a kind that changes how a mesh behaves",
           "An EnvoyFilter, a WasmPlugin or a ProxyConfig has no effect. Use Istio's typed resources instead, or keep "

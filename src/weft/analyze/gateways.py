@@ -55,8 +55,8 @@ def of_gateways(facts: Facts) -> Iterator[Problem]:
                 if shared:
                     owner = hosts[(shared[0], name)]
                     what = (
-                        f"Gateway {owner.namespace}/{owner.name} has {name} at port {server.port.number} of "
-                        f"{_whose(shared, left)} already, and takes precedence"
+                        f"Gateway {owner.namespace}/{owner.name} serves {name} at port {server.port.number} of "
+                        f"{_whose(shared, left)} too and takes precedence"
                     )
                     field = f"spec.servers[{index}].hosts[{place}]"
                     yield finding("WFT0702", gateway.origin, field, what, "define each host and port in one Gateway")

@@ -29,7 +29,7 @@ def of_routes(facts: Facts) -> Iterator[Problem]:
             yield from _of_kinds(routing, facts)
         yield from _of_gateways(routing, facts)
         if not routing.hosts and (routing.namespace, routing.name) not in delegates:
-            what = "a VirtualService without hosts is a delegate, and no other delegates to this one: it is never used"
+            what = "the VirtualService has no hosts, and no other VirtualService delegates to it: it is never used"
             yield finding(
                 "WFT0121",
                 routing.origin,
@@ -48,10 +48,10 @@ def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
             continue
         domain = facts.settings.domain
         outside = not host.endswith(f".{domain}")
-        what = f"no Service or ServiceEntry has the host {host}: its " + (
-            f"{streams} routes are never used"
+        what = f"no Service or ServiceEntry has the host {host}: " + (
+            f"its {streams} routes are never used"
             if streams
-            else "routes apply only to callers that resolve the name anyway"
+            else "its routes apply only to requests of callers that resolve the name anyway"
         )
         hint = meant_host(host, facts.by_host, domain)
         if not hint:
@@ -75,9 +75,9 @@ def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    """Findings about http, tls or tcp routes of hosts none of whose ports carries that protocol. A port without a
-    declared protocol may carry any. If a Sidecar declares another protocol for its workloads' calls to the port,
-    that protocol counts as well."""
+    """Findings about http, tls or tcp routes for hosts that have no port with this protocol, and about matches for a
+    port with another protocol. A port without a declared protocol may carry any. If a Sidecar declares another
+    protocol for its workloads' calls to the port, that protocol counts as well."""
     services = [service for host in routing.hosts for service in facts.services_of(host)]
     ports: dict[int, set[Protocol]] = {}
     for port in (each for service in services for each in service.ports if each.protocol is not Protocol.UDP):
@@ -98,8 +98,8 @@ def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
         if meant and not any(_carries(protocol, kind) for protocol in meant):
             carried = ", ".join(sorted(protocol.value for protocol in meant))
             what = (
-                f"port {match.port} of {routing.hosts[0]} carries {carried}, and this match is in {kind} routes: "
-                "it never applies"
+                f"port {match.port} of {routing.hosts[0]} carries {carried}, and this match is in the {kind} routes: "
+                "the match never applies"
             )
             yield finding("WFT0120", routing.origin, f"{field}.port", what, hint, line=line)
 

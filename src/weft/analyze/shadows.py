@@ -1,5 +1,5 @@
-"""Findings about routes and matches of a VirtualService that are never used, because one above matches every request
-that they match. Routes below a route without a match are reported by the parser."""
+"""Findings about routes and matches of a VirtualService that are never used, because a route or match above them
+already matches every request that they match. Routes below a route without a match are reported by the parser."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def of_telemetries(facts: Facts) -> Iterator[Problem]:
         first = effective.setdefault((telemetry.namespace, selector), telemetry)
         if first is not telemetry:
             why = ahead(first, telemetry)
-            what = f"Telemetry {first.name} is for the same workloads and {why}: this one has no effect"
+            what = f"Telemetry {first.name} is for the same workloads and {why}: this Telemetry has no effect"
             yield finding("WFT0604", telemetry.origin, "", what, "merge both into one Telemetry")
 
 

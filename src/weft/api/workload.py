@@ -134,7 +134,8 @@ def _refuse_beside_gateway(spec: Fields, inject: str) -> None:
     for name in _OF_COMMANDS:
         spec.refused(name, f"a gateway is only a proxy: `{name}` has no effect", f"leave out `{name}`, or `gateway`")
     if inject == "false":
-        spec.error("gateway", f"a gateway is a proxy, and `{_INJECT}` is false", f"remove `gateway`, or `{_INJECT}`")
+        what = f"a gateway is itself a proxy, so `{_INJECT}` cannot be false"
+        spec.error("gateway", what, f"remove `gateway`, or `{_INJECT}`")
 
 
 def _publish(gateway: Fields) -> tuple[PublishedPort, ...]:

@@ -318,7 +318,7 @@ class Mesh:
         return self._registry.virtual.ranges
 
     def services_at(self, address: str, port: int | None = None) -> Sequence[Service]:
-        """The services that have this virtual address and this port; None: any port."""
+        """The services with this virtual address that have this port; if `port` is None, all that have the address."""
         return self._registry.virtual.at(address, port)
 
     def addresses_of(self, host: str) -> Iterator[str]:
@@ -383,8 +383,8 @@ class Mesh:
         return modes
 
     def _turned_off(self, namespace: str) -> Off | None:
-        """Return a function (labels, port) → whether mTLS is disabled for the namespace's workloads with these
-        labels; None if it is disabled for no workload."""
+        """Return a function of (labels, port) that returns whether mTLS is disabled at this port of the namespace's
+        workloads with these labels; None if it is certainly disabled nowhere in the namespace."""
         if not self._policies.by_labels(PeerAuthentication, namespace):
             everyone = self.peer_modes(namespace, ()).mode
             return None if everyone is not TlsMode.DISABLE else lambda labels, number: True

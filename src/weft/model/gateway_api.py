@@ -29,17 +29,20 @@ class RouteKind(StrEnum):
 
 
 class ParentRef(msgspec.Struct, frozen=True, order=True):
-    """A parentRef: the object that a route attaches to."""
+    """A parentRef: the object that a route attaches to. `kind`: Gateway or Service. `section`: the name of a listener;
+    "" for all. `port`: 0 for all ports. `host`: the full host of a Service. `group`: as the parentRef states it; None
+    if it states none. `index`: the position among the route's parents. `namespaced`: whether the parentRef states a
+    namespace."""
 
-    kind: str  # Gateway or Service
+    kind: str
     namespace: str
     name: str
-    section: str = ""  # the name of a listener
+    section: str = ""
     port: int = 0
-    host: str = ""  # the full host of a Service
-    group: str | None = None  # as the object states it
-    index: int = 0  # among the route's parents
-    namespaced: bool = False  # whether the object states the namespace
+    host: str = ""
+    group: str | None = None
+    index: int = 0
+    namespaced: bool = False
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -165,9 +168,10 @@ class CertificateRef(msgspec.Struct, frozen=True):
 
 
 class CallersCheck(msgspec.Struct, frozen=True):
-    """The CAs that must have issued the client certificates of HTTPS listeners."""
+    """The CAs that must have issued the client certificates of HTTPS listeners. `port`: the port of these listeners;
+    0 for all listeners without a check for their own port."""
 
-    port: int  # port of the listeners; 0: all listeners without a check for their port
+    port: int
     authorities: tuple[CertificateRef, ...]
 
 
@@ -216,18 +220,21 @@ class StandardGateway(msgspec.Struct, frozen=True):
 
 
 class BackendTls(msgspec.Struct, frozen=True):
-    """A BackendTLSPolicy for one Service."""
+    """A BackendTLSPolicy for one Service (`service`: its name, `host`: its host). `section`: the name of a port of the
+    Service; "" for all ports. `system`: whether to trust the system's CA certificates instead of those in the
+    ConfigMaps `bundles`. `other_kinds`: kinds that the policy references instead of ConfigMaps, which is not
+    supported."""
 
     name: str
     namespace: str
     service: str
-    host: str  # of the service
+    host: str
     server_name: str
-    section: str = ""  # name of a port of the Service; "": all ports
+    section: str = ""
     subject_alt_names: tuple[str, ...] = ()
-    system: bool = False  # trust the system's CA certificates, else those in the ConfigMaps
+    system: bool = False
     bundles: tuple[str, ...] = ()
-    other_kinds: tuple[str, ...] = ()  # kinds that are referenced instead of ConfigMaps and not supported
+    other_kinds: tuple[str, ...] = ()
     created: str = ""
     origin: Origin | None = None
 

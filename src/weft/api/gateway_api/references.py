@@ -16,7 +16,7 @@ MOST_WEIGHT = 1_000_000  # the limit of the Gateway API
 def read_parents(spec: Fields, meta: Meta) -> tuple[ParentRef, ...]:
     references = (_parent(item, meta, index) for index, item in enumerate(spec.items("parentRefs")))
     found = tuple(parent for parent in references if parent is not None)
-    spec.refused("useDefaultGateways", "weft has no default Gateways", "name a Gateway in `parentRefs`")
+    spec.refused("useDefaultGateways", "weft does not support default Gateways", "name a Gateway in `parentRefs`")
     if not spec.raw("parentRefs"):
         what, hint = "the route has no parent, and no effect", "name a Gateway or a Service in `parentRefs`"
         spec.warning("parentRefs", what, hint)
@@ -35,7 +35,8 @@ def _parent(item: Fields, meta: Meta, index: int) -> ParentRef | None:
     if kind == "Service" and group in ("", GROUP):  # the group is often omitted; no other group has a Service
         if group:
             what = (
-                f'without `group: ""` this is a Service of {GROUP}, which does not exist: on a cluster it does not bind'
+                f'without `group: ""` the parent is a Service of {GROUP}, which does not exist: on a cluster, the '
+                "route is not attached to the Service"
             )
             item.warning("kind", what, 'write group: ""')
         if section:

@@ -44,7 +44,9 @@ _NAMED = "kubernetes.io/metadata.name"  # label of every namespace, with its nam
 
 
 class Derived(msgspec.Struct, frozen=True):
-    """Everything derived from one parent (a Gateway or a Service) and the Gateway API objects attached to it."""
+    """Everything derived from one parent (a Gateway or a Service) and the Gateway API objects attached to it: the
+    VirtualServices (`routings`), Gateways and DestinationRules (`rules`) of the mesh, and the status conditions of the
+    routes, of the Gateway (`gateway`; None for a Service) and of the BackendTLSPolicies (`policies`)."""
 
     routings: tuple[VirtualService, ...] = ()
     routes: tuple[RouteOutcome, ...] = ()
@@ -194,7 +196,7 @@ class Attached:
         if not self._is_ours(gateway):
             if gateway.class_name in self._classes:
                 return Derived()  # another controller's Gateway; that controller writes the status of its routes
-            why = f"has the class `{gateway.class_name}`, for which there is no GatewayClass; weft's is `{OWN_CLASS}`"
+            why = f"has the class `{gateway.class_name}`, which does not exist; weft's own class is `{OWN_CLASS}`"
             return Derived(routes=tuple(_orphaned(parent, routes, why)))
         grants = tuple(each for _, each in sorted(self._grants.items()))
         resolved_routes = {route.key: resolved(route, services, grants) for route in routes}

@@ -42,9 +42,10 @@ Precedence = tuple[object, ...]
 
 
 class ResolvedRoute(msgspec.Struct, frozen=True):
-    """A route's rules for the mesh, its ResolvedRefs condition and the backends that cannot be used."""
+    """A route's rules for the mesh (`http`: one route for each match, with its precedence; `streams`: TCP and TLS
+    routes), its ResolvedRefs condition (`told`) and the backends that cannot be used (`flaws`)."""
 
-    http: tuple[tuple[Precedence, HttpRoute], ...] = ()  # one route for each match
+    http: tuple[tuple[Precedence, HttpRoute], ...] = ()
     streams: tuple[L4Route, ...] = ()
     told: StatusCondition = RESOLVED
     flaws: tuple[BackendFlaw, ...] = ()
@@ -101,7 +102,8 @@ def precedence(kind: RouteKind, match: HttpMatch) -> Precedence:
 
 
 def _call(match: HttpMatch) -> tuple[int, int]:
-    """How many characters of a gRPC call's service and of its method are matched."""
+    """Return (service, method): how many characters of a gRPC call's service name, and of its method name, the match
+    compares."""
     value = match.uri.value if match.uri is not None else "/"
     service, _, method = value[1:].partition("/")
     if match.uri is not None and match.uri.kind is MatchKind.REGEX and service == "[^":
@@ -137,7 +139,8 @@ def _destination(backend: Backend) -> Destination:
 
 
 class _Permission(msgspec.Struct, frozen=True):
-    """The objects in other namespaces that a route may reference, by ReferenceGrants."""
+    """Decides which objects of other namespaces a route may reference: those that a ReferenceGrant in `grants` allows;
+    all objects if `grants` is None."""
 
     route: StandardRoute
     grants: tuple[ReferenceGrant, ...] | None
