@@ -14,6 +14,7 @@ from rich.text import Text
 
 from weft.base.problem import Problem, Severity
 from weft.cli.print.fit_terminal import ColumnsThatFit, FirstThatFits, Fitted, shortened
+from weft.cli.print.output import from_here
 from weft.local.status import EdgeStatus, MeshStatus, PodPhase, PodStatus, PodSync, WorkloadStatus
 
 # A workload is shown with the worst phase of its pods.
@@ -175,7 +176,7 @@ def problem_list(problems: Sequence[Problem], *, most: int | None = None) -> Gro
 
 def problem_text(problem: Problem) -> Text:
     style = "red" if problem.severity is Severity.ERROR else "yellow"
-    place = f"{problem.where}: " if str(problem.where) else ""
+    place = from_here(f"{problem.where}: ") if str(problem.where) else ""
     text = Text.assemble((place, "bold"), (f"{problem.level}: ", style), _one_line(problem.what))
     return text.append(f" (hint: {_one_line(problem.hint)})", "dim") if problem.hint else text
 
