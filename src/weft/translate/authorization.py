@@ -149,7 +149,8 @@ def _question(
     policies: list[AuthorizationPolicy], provider: str, prefix: str, settings: Settings, *, http: bool, published: int
 ) -> _Decision:
     """Return the shadow rules that mark in the metadata which requests an external authorizer must decide. The mark
-    names the authorizer and the rule, because the response of an authorizer that denies names neither."""
+    names the authorizer and the rule, because the response of an authorizer that denies names neither. `http`: whether
+    the rules are for an HTTP filter. `published`: as for `http_filters`."""
     rules = _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]")
     return _Decision(shadow=rules, prefix=prefix)
 
@@ -157,9 +158,9 @@ def _question(
 def _unanswered(
     policies: list[AuthorizationPolicy], provider: str, settings: Settings, *, http: bool, published: int
 ) -> _Decision:
-    """Return rules that deny all requests about which the external authorizer `provider` would have to decide. They
-    are used if there is no such authorizer, or if it can decide only about HTTP requests and this is a TCP
-    connection."""
+    """Return rules that deny all requests about which the external authorizer `provider` would have to decide. They are
+    used if there is no such authorizer, or if it can decide only about HTTP requests and this is a TCP connection.
+    `http`: whether the rules are for an HTTP filter. `published`: as for `http_filters`."""
     return _Decision(
         _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]-not-available")
     )
@@ -173,7 +174,8 @@ def _named(rules: RBAC, more: str) -> RBAC:
 
 
 def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http: bool, published: int) -> RBAC:
-    """Translate policies, all with the same action, to one set of RBAC rules."""
+    """Translate policies, all with the same action, to one set of RBAC rules. `http`: whether the rules are for an HTTP
+    filter, not a network filter. `published`: as for `http_filters`."""
     result = RBAC()
     for policy in policies:
         if policy.action is not Action.ALLOW:

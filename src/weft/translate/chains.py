@@ -60,7 +60,8 @@ class End(Enum):
 
 
 def http_by_route(prefix: str, route_name: str, settings: Settings) -> Filter:
-    """Return the connection manager of an outbound listener; the control plane sends its routes (RDS)."""
+    """Return the connection manager of an outbound listener; the control plane sends its routes (RDS). `prefix`:
+    Envoy's stat prefix. `route_name`: the name of the route configuration."""
     return _routed(manager(prefix, settings, End.OUTBOUND), route_name, ())
 
 
@@ -74,7 +75,7 @@ def http_at_gateway(
     grpc_web: bool = False,
 ) -> Filter:
     """Return the connection manager of a gateway: its guards, then the router; the control plane sends its routes
-    (RDS). `noted`: as for `manager`."""
+    (RDS). `prefix`, `noted`: as for `manager`. `grpc_web`: convert gRPC-Web to gRPC on all routes."""
     return _routed(manager(prefix, settings, End.GATEWAY, noted), route_name, guards, grpc_web=grpc_web)
 
 
@@ -89,7 +90,9 @@ def http_to_workload(
     certified: bool = False,
     grpc_web: bool = False,
 ) -> Filter:
-    """Return the connection manager of an inbound listener: its guards, then one inline route to the workload.
+    """Return the connection manager of an inbound listener: its guards, then one inline route to the workload
+    (`cluster`). `host_name`: the name of its virtual host. `prefix`, `noted`: as for `manager`. `grpc_web`: convert
+    gRPC-Web to gRPC.
 
     A request on a connection that the workload has just closed is retried if its method is idempotent (`retries.py`).
     If the caller has a certificate (`certified`), its identity is appended to `x-forwarded-client-cert`; for any other
@@ -117,8 +120,8 @@ def http_to_workload(
 
 def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = frozenset()) -> HttpConnectionManager:
     """Return a connection manager with the settings that all connection managers share, and those for its kind of
-    client (`end`). `noted`: the metadata prefixes under which its guards write their decisions; the access log prints
-    them."""
+    client (`end`). `prefix`: Envoy's stat prefix. `noted`: the metadata prefixes under which its guards write their
+    decisions; the access log prints them."""
     result = HttpConnectionManager(
         stat_prefix=prefix,
         access_log=access_logs(settings, noted),
@@ -209,7 +212,8 @@ def chain(name: str, *filters: Filter) -> FilterChain:
 
 def going_round(name: str, port: int, settings: Settings) -> FilterChain:
     """Return a filter chain that closes connections to the listener's own port. A listener that forwards to the
-    original destination would send such connections to itself for ever."""
+    original destination would send such connections to itself for ever. `name`: the name of the listener; the chain is
+    called `NAME-blackhole`."""
     result = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     result.filter_chain_match.destination_port.value = port
     return result

@@ -137,10 +137,10 @@ def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Ups
 
 
 def _meets_proxies(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> bool:
-    """Whether all endpoints of a port have a proxy that handles the port's HTTP. Always False for a headless service
-    that the caller's proxy calls by address, because the address may be that of any workload. Also False if a
-    DestinationRule configures TLS: the application terminates that TLS, and its proxy cannot read the HTTP
-    inside."""
+    """Whether all endpoints of a port have a proxy that handles the port's HTTP. `chosen`: the effective traffic
+    policy. Always False for a headless service that the caller's proxy calls by address, because the address may be
+    that of any workload. Also False if a DestinationRule configures TLS: the application terminates that TLS, and its
+    proxy cannot read the HTTP inside."""
     by_address = view.service is None or (view.service.headless and view.caller.kind is not ProxyKind.GATEWAY)
     return port.number in view.meshed and not by_address and not is_foreign(chosen.tls)
 
@@ -235,7 +235,8 @@ def _members(view: ServiceView, port: ServicePort, subset: Subset | None) -> tup
 def _assign(
     cluster: Cluster, members: tuple[Endpoint, ...], view: ServiceView, chosen: TrafficPolicy, settings: Settings
 ) -> None:
-    """Put the endpoints into the cluster itself instead of EDS, those near the caller first."""
+    """Put the endpoints (`members`) into the cluster itself, because EDS is not used for this cluster. The effective
+    traffic policy (`chosen`) decides their order: endpoints near the caller may come first."""
     localities = near(chosen, members, view.caller.whereabouts, settings.locality)
     cluster.load_assignment.CopyFrom(assignment(cluster.name, localities))
 
@@ -248,7 +249,8 @@ def _secure(
     chosen: TrafficPolicy,
     settings: Settings,
 ) -> None:
-    """Configure the TLS that the DestinationRule declares; by default mutual TLS to every endpoint that accepts it."""
+    """Configure the TLS of the cluster of a port and subset: as the effective traffic policy (`chosen`) declares; by
+    default mutual TLS to every endpoint that accepts it."""
     service, written = view.service, chosen.tls
     assert service is not None  # noqa: S101 (the caller has looked)
     if written is None and (service.external or not settings.auto_mtls):

@@ -40,7 +40,8 @@ def assignments(
 ) -> tuple[Built, ...]:
     """Return the load assignments of a service port and of each subset. There is none where the proxy needs no
     endpoints, such as where Envoy calls the original destination; gRPC's xDS client cannot do that, and gets the
-    endpoints. `mesh`: the mesh-wide locality settings, which apply where the rule has none."""
+    endpoints. `mesh`: the mesh-wide locality settings, which apply where the rule has none. `caller`: the caller's
+    locality; None if the order of endpoints does not depend on it."""
     # A UDP port may have the same number as a TCP port, so its load assignment would have the name of the TCP port's.
     if service.resolution is not Resolution.STATIC or port.protocol is Protocol.UDP:
         return ()
@@ -73,7 +74,7 @@ def near(
     chosen: TrafficPolicy, endpoints: tuple[Endpoint, ...], caller: Whereabouts | None, mesh: LocalitySetting
 ) -> tuple[LocalityGroup, ...]:
     """Return the endpoints grouped by locality, with the priorities that the effective policy `chosen` gives them for
-    this caller."""
+    this caller. `caller`: its locality; None if all localities are equal. `mesh`: the mesh-wide locality settings."""
     return places(endpoints, caller or Whereabouts(), setting_for(chosen, mesh))
 
 

@@ -107,7 +107,7 @@ def missing(tls: ServerTls, view: GroupView) -> tuple[str, ...]:
 
 
 def credential_name(reference: CredentialRef, namespace: str) -> str:
-    """Return the name of the SDS secret for a Kubernetes Secret, as proxies of `namespace` request it."""
+    """Return the name of the SDS secret for the Kubernetes Secret `reference`, as proxies of `namespace` request it."""
     if reference.namespace in ("", namespace):
         return f"kubernetes://{reference.name}"
     return f"kubernetes-gateway://{reference.namespace}/{reference.name}"

@@ -57,8 +57,8 @@ _UNKNOWN = Carried((Protocol.UNDECLARED,))
 
 
 class _Entrance(msgspec.Struct, frozen=True):
-    """One inbound port with its protocols and TLS mode. The number 0 stands for all ports that have no `_Entrance`
-    of their own."""
+    """One inbound port with its protocols (`carried`) and TLS mode. `port`: how the port is declared; None if it is not
+    declared. The number 0 stands for all ports that have no `_Entrance` of their own."""
 
     number: int
     carried: Carried
@@ -112,8 +112,8 @@ def _entrances(view: GroupView) -> tuple[_Entrance, ...]:
 
 
 def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sockets) -> list[FilterChain]:
-    """Return the filter chains of a port. Plaintext is accepted unless the mode is STRICT, mutual TLS unless the mode
-    is DISABLE. Any other TLS is passed to the application where the port may carry more than HTTP."""
+    """Return the filter chains of a port (`entrance`). Plaintext is accepted unless the mode is STRICT, mutual TLS
+    unless the mode is DISABLE. Any other TLS is passed to the application where the port may carry more than HTTP."""
     ends = _Ends(entrance, view.inbound_settings, guards)
     filter_chains: list[FilterChain] = []
     if entrance.mode is not TlsMode.DISABLE:
@@ -135,9 +135,9 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
 
 
 def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[FilterChain]:
-    """Yield the chains for mutual TLS, whose ALPN declares the protocol inside. In STRICT mode, TLS without such an
-    ALPN is handled by the first service's chain, so that a second service on the port does not change the chains of
-    the first."""
+    """Yield the chains of a port (`entrance`) for mutual TLS, whose ALPN declares the protocol inside. In STRICT mode,
+    TLS without such an ALPN is handled by the first service's chain, so that a second service on the port does not
+    change the chains of the first. `ends`: builds the filters of the chains."""
     carried, strict = entrance.carried, entrance.mode is TlsMode.STRICT
     of_http: tuple[str, ...] = () if strict else tls.OF_THE_MESH
     of_bytes = of_http
@@ -224,15 +224,16 @@ def _reads_tls(entrance: _Entrance) -> bool:
 
 
 def _reads_http(entrance: _Entrance) -> bool:
-    """Whether plaintext connections to a port need the HTTP inspector. Mutual TLS does not: its ALPN names the
-    protocol."""
+    """Whether plaintext connections to a port (`entrance`) need the HTTP inspector. Mutual TLS does not: its ALPN names
+    the protocol."""
     return entrance.carried.detected and entrance.mode is not TlsMode.STRICT
 
 
 def _looking(
     inspector: ListenerFilter, entrances: Iterable[_Entrance], reads: Callable[[_Entrance], bool]
 ) -> tuple[ListenerFilter, ...]:
-    """Return the inspector, disabled for the ports that do not need it (`reads`); empty if no port needs it."""
+    """Return the inspector, disabled for those ports in `entrances` that do not need it; empty if no port needs it.
+    `reads`: returns whether a port needs the inspector."""
     *named, others = entrances
     if reads(others):
         unread = [entrance.number for entrance in named if not reads(entrance)]

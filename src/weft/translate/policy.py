@@ -40,14 +40,15 @@ _LIMITS = CircuitBreakers.Thresholds(
 def by_callers_address(service: Service, chosen: TrafficPolicy, kind: ProxyKind = ProxyKind.SIDECAR) -> bool:
     """Whether a call to the service goes to the address that the caller chose (the original destination), instead of to
     an endpoint that the proxy chooses. At a gateway this is False for a headless service: the original destination
-    would be the gateway itself."""
+    would be the gateway itself. `chosen`: the effective traffic policy of the called port."""
     passthrough = chosen.load_balancer is not None and chosen.load_balancer.simple is SimpleBalancer.PASSTHROUGH
     headless = service.headless and kind is not ProxyKind.GATEWAY
     return passthrough or headless or service.resolution is Resolution.NONE
 
 
 def is_closed(chosen: TrafficPolicy) -> bool:
-    """Whether no endpoint may be called, because the DestinationRule was rejected."""
+    """Whether no endpoint may be called with the effective traffic policy `chosen`, because the DestinationRule was
+    rejected."""
     return chosen.tls is not None and chosen.tls.mode is ClientTlsMode.CLOSED
 
 

@@ -26,8 +26,9 @@ def rbac_policy(
     rule: AuthorizationRule, action: Action, settings: Settings, *, http: bool, published: int = 0
 ) -> RbacPolicy | None:
     """Translate a rule; None if it is an ALLOW rule that needs HTTP and the port is not HTTP. `published`: the port of
-    a gateway that callers reach through a Unix socket. On such a socket the connection has no IP address and no port
-    of the gateway: the caller's address comes from the PROXY header, and `published` is the destination port."""
+    a gateway that callers reach through a Unix socket. On such a socket the connection has no IP address and no port of
+    the gateway: the caller's address comes from the PROXY header, and `published` is the destination port. `action`:
+    that of the policy."""
     if not http and action is Action.ALLOW and rule.needs_http:
         return None
     builder = _Builder(action, settings, http=http, published=published)

@@ -229,8 +229,8 @@ def _refused(view: GroupView) -> list[str]:
 
 
 def _nobody(refused: list[str]) -> HttpFilter:
-    """Return a filter that denies every request. The names of the rejected objects appear in the response details of
-    the access log."""
+    """Return a filter that denies every request. The names of the rejected objects (`refused`) appear in the response
+    details of the access log."""
     return HttpFilter(name=REFUSE, typed_config=packed(RBAC(rules=_denied(refused))))
 
 

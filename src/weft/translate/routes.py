@@ -85,8 +85,8 @@ def routes(view: ServiceView, port: int) -> list[Route]:
 
 
 class Chosen(msgspec.Struct, frozen=True, eq=False):
-    """A configured route together with one of its matches that applies to the caller. `match` is None for a route
-    without matches; `envoys` is the translated match."""
+    """A configured route (`resolved`, with delegates expanded) together with one of its matches that applies to the
+    caller. `match` is None for a route without matches; `envoys` is the translated match."""
 
     resolved: DelegatedRoute
     match: HttpMatch | None

@@ -101,7 +101,8 @@ def _within(match: L4Match, wildcard: str) -> L4Match:
 
 
 def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match, origin: Origin | None) -> StreamRoute:
-    """Return a route of a VirtualService as a route for connections. `origin`: where the VirtualService is written."""
+    """Return one match of a VirtualService's `tcp` or `tls` route as a route for connections. `origin`: where the
+    VirtualService is written."""
     parts = taking_part(route.route)
     closed = ((names.BLACK_HOLE, route.failing),) if route.failing else ()
     return StreamRoute(
@@ -146,7 +147,7 @@ def _claimed(match: L4Match) -> set[tuple[str, str]]:
 
 def _sources(view: ServiceView, first: Destination, port: int, routed: Origin | None = None) -> tuple[ObjectKey, ...]:
     """Return the objects that affect a filter chain, and no others: a change of this list replaces the chain and drains
-    its connections. `routed`: the origin of the route."""
+    its connections. `first`: the first destination of the route. `routed`: the origin of the route."""
     rule = _rule(view, first.host)
     tunneling = rule.origins if rule and _policy(view, first, port).tunnel else ()
     return keys(view.service.origin if view.service else None, routed, *tunneling)

@@ -88,7 +88,7 @@ def upstream(
     names: tuple[str, ...], server_name: str, protocols: tuple[str, ...], settings: Settings
 ) -> TransportSocket:
     """Return the caller's socket for mutual TLS between two proxies. The server must have one of the identities
-    `names`, or the call fails."""
+    `names`, or the call fails. `server_name`: the SNI. `protocols`: the ALPN names to offer."""
     own = UpstreamTlsContext(sni=server_name)
     allowed = own.common_tls_context.combined_validation_context.default_validation_context
     allowed.match_typed_subject_alt_names.extend(map(name_matcher, names))
@@ -134,8 +134,8 @@ def trust_domains(settings: Settings) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def offering(protocols: tuple[str, ...]) -> Filter:
-    """Return a filter, placed before the terminal filter, by which connections of the chain offer these ALPN names to
-    any cluster, instead of the cluster's own."""
+    """Return a filter, placed before the terminal filter, by which connections of the chain offer these ALPN names
+    (`protocols`) to any cluster, instead of the cluster's own."""
     value = FilterStateValue(object_key="envoy.network.application_protocols")
     value.format_string.text_format_source.inline_string = ",".join(protocols)
     value.shared_with_upstream = FilterStateValue.ONCE

@@ -45,8 +45,10 @@ _FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
 
 
 class CallerView(msgspec.Struct, frozen=True):
-    """The properties of a caller that the config depends on. All other properties are left out, so that most groups
-    share one view, whatever their namespace and labels."""
+    """The properties of a caller that the config of a host depends on. `namespace` and `labels` are set only if a route
+    or a short name depends on them, so that most groups share one view. `gateways`: the gateways through which the
+    caller calls. `encrypted`: at a gateway, whether the client uses TLS, which the gateway terminates. `whereabouts`:
+    the caller's locality; None without locality load balancing."""
 
     kind: ProxyKind
     namespace: str = ""  # only if short names exist for the caller, or some route matches on it
@@ -73,7 +75,11 @@ class RouteTarget(msgspec.Struct, frozen=True):
 
 
 class ServiceView(msgspec.Struct, frozen=True):
-    """One host as one group sees it. If `service` is None, only a VirtualService defines the host."""
+    """One host as one group sees it. If `service` is None, only a VirtualService defines the host. `ports`: the ports
+    that the group sees. `behind`: hidden ports, to which only routes of other hosts lead. `rule`: the effective
+    DestinationRule. `routes`: the VirtualServices of the host, the deciding one first. `inside`: for a wildcard host,
+    the VirtualServices with `tls` routes for hosts that it covers. `meshed` and `secured`: the ports at which all
+    endpoints have a proxy, or accept mutual TLS."""
 
     host: str
     caller: CallerView
@@ -99,7 +105,8 @@ class ServiceView(msgspec.Struct, frozen=True):
 
 
 class ServerView(msgspec.Struct, frozen=True):
-    """A server of a Gateway, and the TCP or TLS routes of its connections if it is not HTTP."""
+    """A server of a Gateway, bound to a port of the proxies (`bound`), and the TCP or TLS routes of its connections
+    (`streams`; None for an HTTP server)."""
 
     bound: BoundServer
     streams: ServiceView | None = None
@@ -107,7 +114,8 @@ class ServerView(msgspec.Struct, frozen=True):
 
 class GroupView(msgspec.Struct, frozen=True):
     """The inputs of that part of a group's config that depends on no service: its own listeners, guards and
-    certificates."""
+    certificates. `settings` apply to outbound calls, `called` to inbound calls; None if they are equal. `telling`:
+    whether the group gets all services at once or on demand."""
 
     kind: ProxyKind
     inbound: tuple[InboundPort, ...]
