@@ -186,8 +186,8 @@ def _at(world: World, place: EndpointShare) -> ExplainedWorkload | None:
 
 
 def _how(cluster: Cluster, endpoints: tuple[EndpointShare, ...], assignment: ClusterLoadAssignment) -> str:
-    """A note on how the endpoint is chosen, in addition to the endpoints' shares: that the cluster uses consistent
-    hashing, and which endpoints are used only for failover. "" if neither applies."""
+    """A note on how one of `endpoints` is chosen, in addition to their shares: that the cluster uses consistent
+    hashing, and which endpoints of the assignment are used only for failover. "" if neither applies."""
     note = ""
     if len(endpoints) > 1 and cluster.lb_policy in (Cluster.RING_HASH, Cluster.MAGLEV):
         note += "; consistent hashing: requests with the same hash key go to the same endpoint"

@@ -58,7 +58,8 @@ def manage(
     walk: Walk, resources: EnvoyResources, manager: HttpConnectionManager, request: Request, seen: GuardInput
 ) -> ForwardedRequest | Verdict:
     """Runs the request through the connection manager. Returns the cluster and route that it is forwarded to, or the
-    verdict of a proxy that responds itself. Modifies the headers of `seen`, as the proxy does."""
+    verdict of a proxy that responds itself. `seen`: the request as the proxy's filters see it; its headers are modified
+    here, as the proxy does."""
     walk.grpc = is_grpc(seen.headers)
     if (refusal := _tidy(walk, manager, seen)) is not None:
         return refusal
@@ -143,8 +144,8 @@ def _turned_away(walk: Walk, why: str, status: int, detail: str) -> Verdict:
 
 
 def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
-    """Returns the verdict 403 if the request asks for an upgrade (such as `websocket`) that the connection manager
-    does not list; else None."""
+    """Returns the verdict 403 if the request (`seen`) asks for an upgrade (such as `websocket`) that the connection
+    manager does not list; else None."""
     wanted = upgrade_of(seen.headers)
     if not wanted or any(each.upgrade_type.lower() == wanted for each in manager.upgrade_configs):
         return None
@@ -220,8 +221,8 @@ def _matched(route: Route) -> str:
 def _filter(
     walk: Walk, resources: EnvoyResources, each: HttpFilter, route: Route | None, request: Request, seen: GuardInput
 ) -> Verdict | None:
-    """The verdict of one HTTP filter (`each`) that stops the request; None if the request continues to the next
-    filter."""
+    """The verdict of one HTTP filter (`each`) that stops the request; None if the request continues to the next filter.
+    `route`: None if no route matches. `seen`: the request as filters see it."""
     own = route.typed_per_filter_config[each.name] if route and each.name in route.typed_per_filter_config else None
     if each.disabled and own is None:
         return None

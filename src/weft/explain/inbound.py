@@ -25,8 +25,8 @@ from weft.explain.world import EnvoyResources, ExplainedWorkload, World
 
 class Arrival(msgspec.Struct, frozen=True):
     """A connection or request that reaches the server's proxy. `headers`: None if the connection is not known to be
-    HTTP. `offer`: the TLS of the caller's proxy; None if that proxy uses no TLS. An application's own TLS is in
-    `connection`."""
+    HTTP. `http2`: the request is HTTP/2. `offer`: the TLS of the caller's proxy; None if that proxy uses no TLS. An
+    application's own TLS is in `connection`."""
 
     connection: IncomingConnection
     headers: RequestHeaders | None
@@ -86,8 +86,8 @@ def _sources(resources: EnvoyResources, filter_chain: FilterChain) -> tuple[Obje
 def _allowing(
     resources: EnvoyResources, filter_chain: FilterChain, seen: GuardInput
 ) -> tuple[tuple[ObjectSource, ...], str]:
-    """The ALLOW policies of the filter chain, one of which must match the connection, and, as text, the conditions
-    of these policies that the connection does not meet."""
+    """Return (policies, unmet): the ALLOW policies of the filter chain, one of which must match the connection
+    (`seen`), and, as text, the conditions of these policies that the connection does not meet."""
     opened = (resources.opened(each.typed_config, RBAC) for each in filter_chain.filters)
     rules = [each.rules for each in opened if each is not None and each.HasField("rules")]
     allowing = [each for each in rules if each.action == rbac_pb2.RBAC.ALLOW]

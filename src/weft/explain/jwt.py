@@ -47,8 +47,8 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: GuardInput) -> TokenDenied | None:
-    """Returns the denial of a request by the jwt_authn filter; None if the request passes. Adds the claims of an
-    accepted token to the metadata of `seen`, and to its headers if so configured."""
+    """Returns the denial of a request (`seen`: as filters see it) by the jwt_authn filter; None if the request passes.
+    Adds the claims of an accepted token to the metadata of `seen`, and to its headers if so configured."""
     headers = seen.headers
     is_preflight = headers.value(":method") == "OPTIONS" and bool(
         headers.joined("origin") and headers.joined("access-control-request-method")

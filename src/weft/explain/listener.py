@@ -21,9 +21,10 @@ _TLS_INSPECTOR, _HTTP_INSPECTOR = "envoy.filters.listener.tls_inspector", "envoy
 
 
 class IncomingConnection(msgspec.Struct, frozen=True):
-    """A connection that arrives at a proxy. `address` and `port`: its destination. `server_name` and `offers`: the SNI
-    and ALPN of its TLS, which comes from the application or from another proxy. `held`: the proxy has held the
-    connection for on-demand configuration and now matches it again."""
+    """A connection that arrives at a proxy. `source`: the address that it comes from. `address` and `port`: its
+    destination. `speaks`: the protocol of its first bytes. `server_name` and `offers`: the SNI and ALPN of its TLS,
+    which comes from the application or from another proxy. `held`: the proxy has held the connection for on-demand
+    configuration and now matches it again."""
 
     source: str
     address: str

@@ -17,7 +17,8 @@ from weft.explain.world import EnvoyResources
 class _Hosts(msgspec.Struct, frozen=True):
     """The virtual hosts of a route configuration by domain, for each kind of match: exact names, suffixes
     (`*.example.com`, without the star), prefixes (`example.*`), and `*` (`rest`; None if there is none). Suffixes and
-    prefixes are sorted, the longest first."""
+    prefixes are sorted, the longest first. `of`: the route configuration, kept because its id() is part of a cache
+    key."""
 
     of: RouteConfiguration  # kept alive, because its id() is part of the cache key
     exact: Mapping[str, VirtualHost]
