@@ -73,9 +73,10 @@ class PastDifference(msgspec.Struct, frozen=True):
 
 
 class Flip(msgspec.Struct, frozen=True):
-    """The moment at which the outcome of a request changed to the current outcome. If `moment` is None, the outcome
-    is unchanged since the time `since`: since the mesh started, since the request's workloads were added, or, if
-    `whole` is False, since the oldest recorded change (earlier changes were dropped)."""
+    """The moment at which the outcome of a request changed to the current outcome. If `moment` is None, the outcome is
+    unchanged since the time `since`: since the mesh started, since the request's workloads were added, or, if `whole`
+    is False, since the oldest recorded change (earlier changes were dropped). `before` and `after`: the outcomes before
+    and after that moment, a line each. `because`: the responsible object, if several objects changed at that moment."""
 
     moment: PastMoment | None = None
     before: tuple[str, ...] = ()

@@ -27,8 +27,8 @@ class TakenRoutes(msgspec.Struct, frozen=True):
 
 
 def taken_routes(mesh: Mesh, explanation: Explanation) -> dict[str, TakenRoutes]:
-    """Return the routes that the request takes, by the name of their VirtualService as in `Problem.where`. A
-    VirtualService is left out if none of its routes is known to be taken."""
+    """Return the routes that the request of `explanation` takes, by the name of their VirtualService as in
+    `Problem.where`. A VirtualService is left out if none of its routes is known to be taken."""
     lines: dict[ObjectKey, set[int]] = {}
     for source in {each for outcome in explanation.outcomes for step in outcome.steps for each in step.sources}:
         lines.setdefault(ObjectKey(source.kind, source.namespace, source.name), set()).add(source.line)

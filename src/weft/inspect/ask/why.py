@@ -210,7 +210,8 @@ class _ProxyResources:
             yield Part(path, path, (), (rule,))
 
     def _below(self, parts: list[Part], type_url: str, name: str, below: str) -> list[Part]:
-        """The parts at the path `below` and inside it; if there are none, the nearest part that contains the path."""
+        """Those of `parts` (all parts of the resource `name`) that are at the path `below` or inside it; if there are
+        none, the nearest part that contains the path. Raises NoSuchPart."""
         selected = [each for each in parts if each.path.startswith(below) or each.at.startswith(below)]
         if selected:
             return selected

@@ -36,8 +36,8 @@ _MESSAGES: dict[str, type[Message]] = {
 
 
 async def as_json(diagnosis: Diagnosis, group: Group, *, include_eds: bool) -> dict[str, Any]:
-    """Return the dump as JSON, with endpoints if `include_eds`. The key `refused` lists the resources that proxies
-    rejected, which are not sent again until they change."""
+    """Return the dump of the config of a group as JSON, with endpoints if `include_eds`. The key `refused` lists the
+    resources that proxies rejected, which are not sent again until they change."""
 
     async def written(type_url: str) -> list[tuple[Resource, dict[str, Any]]]:
         bodies = []
@@ -75,8 +75,8 @@ async def as_json(diagnosis: Diagnosis, group: Group, *, include_eds: bool) -> d
 
 
 def as_messages(diagnosis: Diagnosis, group: Group) -> list[AnyMessage]:
-    """Return the sections of the dump as messages for an xDS stream, without endpoints, as Istio does. The resources
-    are copied as bytes, not parsed."""
+    """Return the sections of the dump of a group's config as messages for an xDS stream, without endpoints, as Istio
+    does. The resources are copied as bytes, not parsed."""
     clusters = config_dump_shared_pb2.ClustersConfigDump()
     for resource in _ordered(diagnosis.resources(group, CLUSTER)):
         _fill(clusters.dynamic_active_clusters.add(version_info=resource.version).cluster, CLUSTER, resource)

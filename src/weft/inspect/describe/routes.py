@@ -86,8 +86,9 @@ def named(value: _Named, *, line: int = 0) -> Where:
 
 
 def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> Iterator[RuleFacts]:
-    """Describe every DestinationRule that covers the service's host. `viewer`: the group of proxies for which the
-    rule in force is determined. That rule comes first, or, if it was merged from several rules, all of these."""
+    """Describe every DestinationRule that covers the service's host. `viewer`: the group of proxies for which the rule
+    in force is determined. `pods`: the pods of the service. The rule in force comes first, or, if it was merged from
+    several rules, all of these."""
     chosen = mesh.destination_rule(service.host, service, viewer)
     covering = [each for each in _all(mesh, DestinationRule) if host_covers(each.host, service.host)]
 
@@ -105,8 +106,9 @@ def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> 
 
 
 def routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> tuple[Routing, ...]:
-    """Describe the VirtualServices for the service's host, and those for other hosts that route to the service.
-    Objects of the Gateway API become one VirtualService per listener and hostname; equal ones are merged here."""
+    """Describe the VirtualServices for the service's host, and those for other hosts that route to the service. Objects
+    of the Gateway API become one VirtualService per listener and hostname; equal ones are merged here. `viewer`: as for
+    `rules`. `pods`: the pods of the service."""
     merged: dict[tuple[Where, bool, str, tuple[RouteFacts, ...]], Routing] = {}
     for each in _routings(mesh, service, viewer, pods):
         first = merged.setdefault((each.where, each.in_force, each.callers, each.routes), each)
@@ -155,8 +157,8 @@ def _routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance])
 
 
 def _by_object(routing: VirtualService, listed: list[RouteFacts]) -> Iterator[tuple[Where, tuple[RouteFacts, ...]]]:
-    """Group the routes of a VirtualService by the object that declares them: yields the place of each object and its
-    routes. A VirtualService that is derived from the Gateway API may come from several objects; any other
+    """Group the routes of a VirtualService (`listed`) by the object that declares them: yields the place of each object
+    and its routes. A VirtualService that is derived from the Gateway API may come from several objects; any other
     VirtualService is one object."""
     if not routing.attached or not routing.http:
         yield named(routing), tuple(listed)

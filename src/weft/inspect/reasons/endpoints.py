@@ -23,8 +23,8 @@ from weft.translate.tls import ENDPOINT_METADATA
 
 
 def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
-    """The reasons for an assignment: the Service and the rules that select endpoints, then for each endpoint its pod
-    or WorkloadEntry."""
+    """The reasons for an assignment: the Service and the rules that select endpoints, then for each endpoint its pod or
+    WorkloadEntry. `ground`: the views of the proxies' group."""
     _, number, subset_name, host = (*assignment.cluster_name.split("|"), "", "", "", "")[:4]
     view = ground.service(host)
     service = view.service if view is not None else None
@@ -59,7 +59,8 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
 
 
 def secret(ground: Ground, name: str) -> Part:
-    """The reason for a secret from the node's agent: the proxy's own certificate, or the roots that it trusts."""
+    """The reason for a secret from the node's agent: the proxy's own certificate, or the roots that it trusts.
+    `ground`: the views of the proxies' group."""
     if name != CERTIFICATE:
         return Part("", "", (), (rules.MESH_ROOTS,))
     key = ObjectKey("ServiceAccount", ground.group.namespace, ground.group.service_account)

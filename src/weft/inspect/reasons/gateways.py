@@ -98,8 +98,8 @@ def _door(view: ServiceView | None, route_name: str) -> ServedName | None:
 
 
 def _secret(ground: Ground, namespace: str, name: str) -> tuple[ObjectSource, ...]:
-    """The Secret that contains the credential `name`. A credential NAME-cacert may be a separate Secret, or part of
-    the Secret NAME."""
+    """The Secret that contains the credential `name`. A credential NAME-cacert may be a separate Secret, or part of the
+    Secret NAME. `ground`: the views of the proxies' group."""
     for secret in dict.fromkeys((name, name.removesuffix(AUTHORITIES))):
         key = ObjectKey("Secret", namespace, secret)
         if values := ground.mesh.get(key):
