@@ -91,7 +91,8 @@ def read_authorization_policy(root: Fields, meta: Meta) -> tuple[AuthorizationPo
 def closed_authorization_policy(values: tuple[Value, ...], meta: Meta) -> tuple[Value, ...]:
     """Return the policy that replaces a rejected policy without an earlier valid version: it denies all requests.
     `values`: what could be parsed of the rejected policy. The result is empty if the rejected policy would not have
-    denied any request (AUDIT, a dry run, or targets that are no gateways)."""
+    denied any request (AUDIT, a dry run, or targets that are no gateways). `meta`: the metadata of the rejected
+    policy."""
     meant = next((value for value in values if isinstance(value, AuthorizationPolicy)), None)
     if meant is None:
         meant = AuthorizationPolicy(meta.name, meta.namespace, created=meta.created, origin=meta.origin)

@@ -111,9 +111,9 @@ def _check_action(item: Fields, *, delegated: bool) -> None:
 
 
 def _responds_itself(item: Fields, words: str) -> None:
-    """Check a route to which the proxy itself responds, instead of forwarding requests: `fault` and `rewrite` are
-    errors; fields that have no effect, but that Istio accepts, get a warning. `words`: the name of the response
-    in messages, such as `a redirect`."""
+    """Check the route `item`, to which the proxy itself responds, instead of forwarding requests: `fault` and `rewrite`
+    are errors; fields that have no effect, but that Istio accepts, get a warning. `words`: the name of the response in
+    messages, such as `a redirect`."""
     for name in ("fault", "rewrite"):
         if item.has(name):
             item.error(name, f"{words} cannot have `{name}`")
