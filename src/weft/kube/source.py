@@ -131,8 +131,8 @@ class _Feed:
         return follower
 
     def leave(self, follower: _Follower) -> None:
-        """Stop watching a kind that was removed or is now watched in another version. The objects of the kind stay
-        in the mesh: the caller removes them, or lets the watch of the other version replace them."""
+        """Stop watching the kind of `follower`, which was removed or is now watched in another version. The objects of
+        the kind stay in the mesh: the caller removes them, or lets the watch of the other version replace them."""
         assert follower.task is not None  # noqa: S101 - `follow` made it
         follower.task.cancel()
         self._followers.discard(follower)
