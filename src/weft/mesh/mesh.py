@@ -513,7 +513,7 @@ class Mesh:
         return iter(self._credentials)
 
     def bound_to(self, gateway: str, viewer: str) -> tuple[VirtualService, ...]:
-        """The VirtualServices bound to a Gateway and exported to a namespace, the oldest first."""
+        """The VirtualServices bound to a Gateway and exported to the namespace `viewer`, the oldest first."""
         return self._routings.bound_to(gateway, viewer, self.settings)
 
     def gateways_of(self, group: Group) -> tuple[Gateway, ...]:

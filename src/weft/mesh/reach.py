@@ -75,7 +75,8 @@ def seen(registry: Registry, host: str, scope: Scope) -> Service | None:
 
 
 def _precedence(service: Service, viewer: str) -> tuple[int, Audience, bool]:
-    """Sort key of a claim for the callers of a namespace. Equal claims are sorted already (`strength`)."""
+    """Sort key of a claim for the callers of the namespace `viewer`, the best claim first. Equal claims are sorted
+    already (`strength`)."""
     near = audience(service.export_to, owner=service.namespace, viewer=viewer)
     return strength(service)[0], near, service.namespace != viewer
 

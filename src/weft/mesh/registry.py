@@ -181,8 +181,8 @@ class Registry:
     # EndpointSlices
 
     def move_slice(self, before: EndpointSlice | None, after: EndpointSlice | None) -> dict[Service, bool]:
-        """Replace an EndpointSlice. Like `move`, returns the services of the old and new slice, each with whether
-        its `Standing` changed."""
+        """Replace an EndpointSlice. `before` is None for a new slice, `after` for a deleted one. Returns, as `move`
+        does, the services of the old and new slice, each with whether its `Standing` changed."""
         places = {(each.namespace, each.service) for each in (before, after) if each is not None}
         standings = {service: self.standing(service) for place in places if (service := self._sliced.get(place))}
         if before is not None:
@@ -213,16 +213,16 @@ class Registry:
         ]
 
     def _is_there(self, each: EndpointSlice, endpoint: SliceEndpoint) -> bool:
-        """Whether an endpoint is usable. An endpoint with a pod name is used only if the pod, and so its identity,
-        is known. It is not used if the pod was deleted or replaced by another of the same name, whatever the
-        slice still lists."""
+        """Whether an endpoint of the slice `each` is usable. An endpoint with a pod name is used only if the pod, and
+        so its identity, is known. It is not used if the pod was deleted or replaced by another of the same name,
+        whatever the slice still lists."""
         if not endpoint.pod:
             return True
         pod = self._instances.get(each.namespace, {}).get(endpoint.pod)
         return pod is not None and (endpoint.address in pod.addresses or not each.managed)
 
     def _behind(self, each: EndpointSlice, endpoint: SliceEndpoint) -> Instance | None:
-        """The pod of an endpoint; None if it is unknown or ambiguous."""
+        """The pod of an endpoint of the slice `each`; None if it is unknown or ambiguous."""
         if endpoint.pod:
             pod = self._instances.get(each.namespace, {}).get(endpoint.pod)
             return pod if pod is not None and endpoint.address in pod.addresses else None

@@ -262,9 +262,10 @@ class _Member(msgspec.Struct, frozen=True):
 def _of_service(
     parent: Parent, routes: list[StandardRoute], resolved_routes: Mapping[ObjectKey, ResolvedRoute], services: Services
 ) -> Derived:
-    """Derive the routes of a Service, for calls between workloads. Producer routes, in the Service's own namespace,
-    apply to all callers. Consumer routes, in another namespace, apply only to callers in that namespace, and
-    replace the producer routes at their ports."""
+    """Derive the routes of the Service `parent`, for calls between workloads. `routes`: the Gateway API routes that
+    name it as a parent. `resolved_routes`: their rules, by route. Producer routes, in the Service's own namespace,
+    apply to all callers. Consumer routes, in another namespace, apply only to callers in that namespace, and replace
+    the producer routes at their ports."""
     namespace = parent[1]
     named = [(route, each) for route in routes for each in route.parents if each.place == parent]
     host = named[0][1].host
@@ -341,7 +342,8 @@ def _at_service(
 
 
 def ordered(http: Iterable[tuple[Precedence, HttpRoute]]) -> tuple[HttpRoute, ...]:
-    """The routes sorted by precedence, which is the order in which they are matched."""
+    """The routes in `http`, which yields pairs of a precedence and a route, sorted by precedence, which is the order in
+    which they are matched."""
     return tuple(route for _, route in sorted(http, key=lambda pair: pair[0]))
 
 
