@@ -38,7 +38,8 @@ class ConsistentHash(msgspec.Struct, frozen=True):
 
 
 class Warmup(msgspec.Struct, frozen=True):
-    """How a new endpoint's share of traffic grows (slow start)."""
+    """How a new endpoint's share of traffic grows (slow start). `minimum_percent`: the share that it begins with.
+    `aggression`: how fast the share grows (Envoy's slow start)."""
 
     duration: timedelta
     minimum_percent: float | None = None
@@ -347,7 +348,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subset | None = None) -> Decided:
-    """The level that decides one field of the policy that `effective` returns."""
+    """The level that decides `field`, one field of the policy that `effective` returns for the port and subset."""
     in_force: list[tuple[PolicyLevel, TrafficPolicy]] = []  # the narrowest first
     ignored: list[tuple[PolicyLevel, TrafficPolicy]] = []
     for written, everywhere, at_port in (
@@ -369,7 +370,7 @@ def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subs
 
 
 def line_of(level: PolicyLevel, rule: DestinationRule, port: int, subset: Subset | None = None) -> int:
-    """The line in the file where a level of a rule begins; 0 if unknown."""
+    """The line in the file where a level of a rule (for this port and subset) begins; 0 if unknown."""
     policy = (
         subset.policy if subset is not None and level in (PolicyLevel.SUBSET, PolicyLevel.SUBSET_PORT) else rule.policy
     )

@@ -32,7 +32,8 @@ class Whereabouts(msgspec.Struct, frozen=True):
 
 
 class LocalityGroup(msgspec.Struct, frozen=True):
-    """Endpoints of one locality with the same priority."""
+    """Endpoints of one locality with the same priority. `weight`: the locality's weight. `priority`: 0 is used
+    first."""
 
     locality: str
     endpoints: tuple[Endpoint, ...]
@@ -92,7 +93,8 @@ def looks_at_labels(rule: DestinationRule | None, mesh: LocalitySetting) -> bool
 def places(
     endpoints: Sequence[Endpoint], caller: Whereabouts, setting: LocalitySetting | None
 ) -> tuple[LocalityGroup, ...]:
-    """All usable endpoints, grouped by locality and priority, in a stable order."""
+    """All usable endpoints, grouped by locality, with the priorities and weights that `setting` gives them for
+    `caller`, in a stable order. `setting`: None if all localities are equal."""
     by_locality: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in endpoints:
         by_locality[endpoint.locality].append(endpoint)
@@ -136,8 +138,8 @@ def _place(locality: str, members: Sequence[Endpoint], priority: int = 0) -> Loc
 def _distributed(
     groups: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting
 ) -> tuple[LocalityGroup, ...]:
-    """The localities weighted by `distribute`: the first entry that matches the caller's locality decides. If no
-    entry matches, all localities are equal."""
+    """The localities of `groups`, weighted by `distribute` of the setting: the first entry that matches the caller's
+    locality decides. If no entry matches, all localities are equal."""
     shares = next((each.to for each in setting.distribute if matches(caller.locality, each.origin)), None)
     if shares is None:
         return tuple(groups)
@@ -151,9 +153,9 @@ def _distributed(
 
 
 def _by_labels(place: LocalityGroup, caller: Whereabouts, wanted: Sequence[str]) -> list[LocalityGroup]:
-    """Split the endpoints of a locality into groups by failoverPriority (`wanted`, label names in order of
-    importance). Labels are compared from the first name on: the more successive labels an endpoint has in common
-    with the caller, the higher the priority of its group."""
+    """Split the endpoints of a locality (`place`) into groups by failoverPriority (`wanted`, label names in order of
+    importance). Labels are compared from the first name on: the more successive labels an endpoint has in common with
+    the caller, the higher the priority of its group."""
     own = {**dict(caller.labels), **_topology(caller.locality)}
     by_priority: dict[int, list[Endpoint]] = defaultdict(list)
     for endpoint in place.endpoints:
