@@ -31,7 +31,7 @@ def run_background(
     directory: Path, *, name: str, patience: float, trust: Trust | None = None, history: Path | None = None
 ) -> None:
     """Start the mesh and return once all pods are ready. After `patience` seconds, fail. The mesh continues to run in
-    both cases."""
+    both cases. `trust`: the CA and the lifetime of certificates. `history`: the directory for the history."""
     record = find(name)
     if record is not None and record.running:
         fail(f"a mesh named `{name}` is running already", f"end it with: weft down {name}\nor give another --name")
@@ -115,7 +115,7 @@ def _is_over(status: MeshStatus) -> bool:
 
 def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
     """Return what is wrong, one line each: failed pods, files not read, missing pods, and in one line all pods that are
-    not ready yet."""
+    not ready yet. `patience`: the seconds that were waited, for the text."""
     failed = [pod for pod in status.pods if pod.phase is PodPhase.FAILED]
     wrong = [f"{pod.name} failed: {pod.message}" for pod in failed]
     if status.objects is None:
