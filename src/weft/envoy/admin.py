@@ -77,7 +77,8 @@ class Admin:
         return status == 200
 
     async def wait_until_ready(self, *, every: float = 0.01) -> None:
-        """Poll until Envoy is ready. There is no time limit: the caller sets one with asyncio.timeout."""
+        """Poll, with `every` seconds in between, until Envoy is ready. There is no time limit: the caller sets one with
+        asyncio.timeout."""
         while not await self.ready():
             await asyncio.sleep(every)
 
