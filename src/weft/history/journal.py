@@ -162,7 +162,8 @@ class Journal:
             log.warning("%s: %s; the file is kept as %s", self._path, why, aside)
 
     def _renew(self, lines: list[Line], now: Mapping[ObjectKey, Said], before: Beginning) -> Restored:
-        """Rewrite the file with as many of the newest moments as the limits allow, and return these moments."""
+        """Rewrite the file with as many of the newest moments as the limits allow, and return these moments. `lines`:
+        the lines of the journal. `now`: the current objects. `before`: the last Beginning."""
         every = [line for line in lines if isinstance(line, SaidMoment)]
         newest = _bounded(every)
         left_out = every[: len(every) - len(newest)]
