@@ -98,14 +98,16 @@ def _of_conflicts(facts: Facts) -> Iterator[Problem]:
 
 
 def _routing(host: str, routed: Mapping[str, set[str]]) -> set[str]:
-    """The namespaces of VirtualServices for a host, or for the hosts that a wildcard covers."""
+    """The namespaces of VirtualServices for a host, or for the hosts that a wildcard covers. `routed`: for each host,
+    the namespaces of its VirtualServices."""
     if not host.startswith("*"):
         return routed.get(host, set())
     return {place for name, places in routed.items() if host_covers(host, name) for place in places}
 
 
 def _against(entry: str, sidecar: Sidecar, facts: Facts, routed: Mapping[str, set[str]]) -> tuple[str, str, str]:
-    """The code, message and hint of the finding about one egress host; empty strings if there is no finding."""
+    """The code, message and hint of the finding about `entry`, an egress host of the Sidecar; empty strings if there is
+    no finding. `routed`: for each host, the namespaces of its VirtualServices."""
     owner, slash, host = entry.partition("/")
     if not slash or owner == "~":
         return "", "", ""

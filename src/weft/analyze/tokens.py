@@ -42,8 +42,9 @@ def of_tokens(facts: Facts) -> Iterator[Problem]:
 def _of_keys(
     authentication: RequestAuthentication, chosen: list[tuple[str, Runner]], facts: Facts
 ) -> Iterator[Problem]:
-    """Findings about `jwksUri`s that the pods of a mesh on one machine cannot fetch, because they cannot call hosts
-    outside the mesh. Only these pods belong to a Workload."""
+    """Findings about `jwksUri`s that the pods of a mesh on one machine cannot fetch, because these pods cannot call
+    hosts outside the mesh. Pods on a cluster, which belong to no Workload, are not checked. `chosen`: the runners
+    (workloads or pods) that the RequestAuthentication selects, each with its namespace."""
     local = any(runner.instance.origin and runner.instance.origin.key.kind == "Workload" for _, runner in chosen)
     for number, rule in enumerate(authentication.rules):
         server = rule.key_server
@@ -63,8 +64,8 @@ def _of_keys(
 def _of_disguises(
     authentication: RequestAuthentication, chosen: list[tuple[str, Runner]], ports: Ports
 ) -> Iterator[Problem]:
-    """Finding about a port where requests can bypass the token check, because its protocol is detected. Envoy
-    detects a request that begins with an empty line as raw TCP, in which no token is checked."""
+    """Finding about a port where requests can bypass the token check, because its protocol is detected. Envoy detects a
+    request that begins with an empty line as raw TCP, in which no token is checked. `chosen`: as for `_of_keys`."""
     for namespace, runner in chosen if authentication.rules else ():
         for port in ports.disguising(namespace, runner):
             if port in ports.tcp.get((namespace, runner.name), ()):
