@@ -20,8 +20,9 @@ class FileEvents:
     """A watch of one directory. Only one thread at a time may use it; only `stopped` may be set by another thread."""
 
     def __init__(self, directory: str, stopped: threading.Event, *, recursive: bool) -> None:
-        """Start the watch. Raises OSError or RuntimeError if the kernel provides no events, for example if all
-        inotify watches are in use."""
+        """Start the watch of `directory`, with `recursive` also of the directories below it. `stopped`: ends a `wait`
+        when it is set. Raises OSError or RuntimeError if the kernel provides no events, for example if all inotify
+        watches are in use."""
         self._turns = watch(
             directory,
             watch_filter=None,
