@@ -23,7 +23,8 @@ _names: WeakKeyDictionary[frozenset[str], ref[frozenset[str]]] = WeakKeyDictiona
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """A response that the client has not acknowledged yet, and the names that it was sent for."""
+    """A response that the client has not acknowledged yet. `upserts`: the names of the resources in it. `removals`: the
+    names of the resources that it removes."""
 
     response: Response
     upserts: tuple[str, ...]
