@@ -190,9 +190,9 @@ def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http:
 
 
 def _disguises(policies: Iterable[AuthorizationPolicy]) -> Mapping[str, RbacPolicy]:
-    """Return RBAC policies that deny requests with spellings that only serve to bypass a policy: dot segments in a path
-    that Envoy's normalization misses; a header name that some servers treat as one that a policy matches; and a
-    header value between spaces, which HTTP/2 transports and servers strip. Empty if no enforced policy matches paths
+    """Return RBAC policies, by name, that deny requests with spellings that only serve to bypass a policy: dot segments
+    in a path that Envoy's normalization misses; a header name that some servers treat as one that a policy matches; and
+    a header value between spaces, which HTTP/2 transports and servers strip. Empty if no enforced policy matches paths
     or headers."""
     enforced = (policy for policy in policies if not policy.dry_run and policy.action is not Action.AUDIT)
     rules = [rule for policy in enforced for rule in policy.rules]

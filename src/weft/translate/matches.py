@@ -62,7 +62,7 @@ def route_match(match: HttpMatch | None) -> RouteMatch:
 
 
 def catches_all(match: RouteMatch) -> bool:
-    """Whether every request matches; routes after a route with such a match need not be sent."""
+    """Whether every request fulfils `match`; routes after a route with such a match need not be sent."""
     everything = match.prefix == "/" or match.safe_regex.regex in ("*", ".*")
     return everything and not match.headers and not match.query_parameters
 

@@ -1,5 +1,5 @@
 """Translates one rule of an AuthorizationPolicy to an RBAC policy: operations become permissions, sources become
-principals, and a condition becomes one or the other.
+principals, and a condition becomes a permission or a principal, depending on its key.
 
 On a port that is not HTTP, there are no hosts, paths, methods, headers or tokens. As in Istio, an ALLOW rule with such
 a condition is left out there. A rule that denies loses the condition, and so denies more.

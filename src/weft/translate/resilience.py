@@ -32,8 +32,8 @@ _ANSWER_WITHIN = timedelta(seconds=20)
 
 def limit_retries(limits: CircuitBreakers.Thresholds, written: RetryBudget | None, most: int | None) -> None:
     """Limit the retries of a cluster: by the retry budget of a rule (`written`); else by its `maxRetries` (`most`; 0
-    counts as not set); else by the default budget. Only one of them is set, because Envoy ignores a number beside a
-    budget."""
+    counts as not set); else by the default budget. Only one of these limits is set, because Envoy ignores a number
+    beside a budget."""
     if written is None and most:
         limits.max_retries.value = most
         return

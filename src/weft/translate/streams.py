@@ -119,8 +119,8 @@ def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match,
 
 
 def _policy(view: ServiceView, destination: Destination, port: int) -> TrafficPolicy:
-    """Return the effective traffic policy of a destination. For a destination on another host, the view has a rule only
-    if it has settings that routes need, so other settings may be missing."""
+    """Return the effective traffic policy of a destination. For a destination on another host, the view contains the
+    DestinationRule only if that rule has settings that routes need; without it, the result is the default policy."""
     rule = _rule(view, destination.host)
     subset = next((entry for entry in rule.subsets if entry.name == destination.subset), None) if rule else None
     return policy.effective(rule, destination_port(view, destination, port), subset)

@@ -76,8 +76,8 @@ def downstream(settings: Settings, callers: tuple[str, ...] | None = None) -> Tr
 
 
 def automatic(cluster: Cluster, socket: TransportSocket) -> None:
-    """Make a cluster use TLS (`socket`) to each endpoint that is marked for it, and plaintext to the others. The
-    cluster does not change when a workload gets or loses a proxy, only its endpoints do."""
+    """Make a cluster use TLS (`socket`) to each endpoint that is marked for it, and plaintext to all other endpoints.
+    The cluster does not change when a workload gets or loses a proxy, only its endpoints do."""
     marked, others = _matches()
     cluster.transport_socket_matches.add().CopyFrom(marked)
     cluster.transport_socket_matches[0].transport_socket.CopyFrom(socket)

@@ -230,7 +230,8 @@ def _seen(
 
 
 def deciding(view: ServiceView) -> VirtualService | None:
-    """Return the VirtualService whose HTTP routes apply to a host in the mesh: the first one with HTTP routes."""
+    """Return the VirtualService whose HTTP routes apply to a host in the mesh: the first one with HTTP routes; None if
+    there is none."""
     return next((routing for routing in view.routes if routing.http), None)
 
 
@@ -367,8 +368,8 @@ def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> RouteTarget:
 
 
 def _by_pod(service: Service | None, group: Group) -> bool:
-    """Whether a sidecar's callers address the pods of a service directly, because it is headless. Gateways and gRPC's
-    own clients always choose a pod themselves."""
+    """Whether the group's workloads call single pods of a service by the pods' addresses: the service is headless and
+    the group's proxies are sidecars. Gateways and gRPC's own clients choose a pod themselves."""
     headless = service is not None and service.headless and service.resolution is Resolution.STATIC
     return headless and group.kind is ProxyKind.SIDECAR
 
