@@ -36,9 +36,10 @@ class IncomingConnection(msgspec.Struct, frozen=True):
 
 
 def outbound(resources: EnvoyResources, connection: IncomingConnection) -> Listener | None:
-    """Returns the listener that handles an outbound connection. `virtualOutbound` accepts every connection and hands
-    it to the listener of its original destination, if there is one. For a connection that the proxy has held for
-    on-demand config (`connection.held`), `virtualOutboundAgain` has this role."""
+    """Returns the listener that handles an outbound connection. `virtualOutbound` accepts every connection and hands it
+    to the listener of its original destination, if there is one. For a connection that the proxy has held for on-demand
+    config (`connection.held`), `virtualOutboundAgain` has this role. None if the proxy does not have the listener with
+    this role."""
     catching = resources.listeners.get(AGAIN if connection.held else OUTBOUND)
     if catching is None or not catching.use_original_dst.value:
         return catching

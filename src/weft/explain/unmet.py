@@ -133,9 +133,9 @@ def _of_principal(principal: Principal, seen: GuardInput) -> Iterable[Miss]:
 
 
 def _left_out(about: Iterable[Miss]) -> list[Miss]:
-    """Return the misses of a negated condition, such as `notMethods`, that fails because the request has an excluded
-    value. `about`: the misses of the inner conditions that match the request; only their subjects are used. Each
-    subject gives one miss, such as `method POST is excluded`."""
+    """Return the unmet conditions (`Miss`: a subject and an accepted value) for a negated condition, such as
+    `notMethods`, that fails because the request has an excluded value. `about`: a Miss for each inner condition that
+    the request meets; only their subjects are used. Each subject gives one miss, such as `method POST is excluded`."""
     return [(f"{subject} is excluded", None) for subject in dict.fromkeys(subject for subject, _ in about)]
 
 
