@@ -95,8 +95,9 @@ class DescribeQuestion(msgspec.Struct, frozen=True):
 
 
 class TlsQuestion(msgspec.Struct, frozen=True):
-    """The host for which the TLS of callers and servers is compared. `namespace`: the namespace of the host's
-    service, if the host name does not contain it."""
+    """The host for which the TLS of callers and servers is compared. `namespace`: the namespace of the host's service,
+    if the host name does not contain it. `port`: 0 for all ports. `caller`: a pod, to check only its calls; "" for all
+    pods with a proxy."""
 
     host: str
     port: int = 0
@@ -105,8 +106,9 @@ class TlsQuestion(msgspec.Struct, frozen=True):
 
 
 class WhyQuestion(msgspec.Struct, frozen=True):
-    """A question why a pod's proxy has a resource. `resource`: the resource's name, or `NAME.PATH` for one part of
-    it; "" for all resources of the kind."""
+    """A question why a pod's proxy has a resource. `resource`: the resource's name, or `NAME.PATH` for one part of it;
+    "" for all resources of the kind. `namespace`: that of the pod, if `proxy` does not contain it. `kind`: the kind of
+    the resource; "" for any."""
 
     proxy: str
     resource: str = ""

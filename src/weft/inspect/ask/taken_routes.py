@@ -42,8 +42,9 @@ def taken_routes(mesh: Mesh, explanation: Explanation) -> dict[str, TakenRoutes]
 
 
 def is_of_another(problem: Problem, taken: Mapping[str, TakenRoutes]) -> bool:
-    """Whether the problem is about a route that the request does not take. False for problems that explain why the
-    request does not take it: an earlier match that no request meets, or a route that a taken route shadows."""
+    """Whether the problem is about a route that the request does not take. `taken`: the routes that it takes, as
+    `taken_routes` returns them. False for problems that may explain why the request does not take the route: a match
+    above the taken route that no request meets, or a route that a taken route shadows."""
     routes = taken.get(problem.where.object)
     about = _about(problem.where, routes.routing) if routes is not None else None
     if routes is None or about is None:

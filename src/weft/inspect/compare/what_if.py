@@ -166,8 +166,8 @@ class _Both:
 
 
 def _agrees(was: JudgedRequest, status: int) -> bool:
-    """Whether the outcome that is predicted from the URL alone agrees with the recorded status. It does not agree
-    if, for example, the request was allowed because of its token, which the log does not contain."""
+    """Whether the outcome that is predicted from the URL alone (`was`) agrees with the recorded status. It does not
+    agree if, for example, the request was allowed because of its token, which the log does not contain."""
     if was.explanation is None:
         return False
     verdicts = [outcome.verdict for outcome in was.explanation.outcomes]
