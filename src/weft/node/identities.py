@@ -150,7 +150,7 @@ class KeptIdentity:
                     await self._wait(max(0.01, min(self._look, self._renewal - now)))
 
     def trust(self, bundle: tuple[str, ...]) -> None:
-        """Set the roots to trust (`bundle`), the signing root first. A certificate that leads to none of them is
+        """Set the roots to trust (`bundle`), the signing root first. A certificate that leads to none of these roots is
         replaced at once. If the signing root has changed, the certificate is replaced soon, so that the old root can be
         removed."""
         before, self._bundle = self._bundle, bundle
@@ -172,7 +172,7 @@ class KeptIdentity:
 
     def _previous_certificate(self) -> Certified | None:
         """Return the previous agent's certificate, on the first call only, if it is valid now and leads to the current
-        roots."""
+        roots; else None."""
         before, self._before = self._before, None
         now = self._clock()
         if before is None or not before.not_before <= now < before.not_after:

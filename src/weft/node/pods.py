@@ -204,8 +204,8 @@ class NodePods:
         self._opened[pod.uid].add(socket)
 
     async def _open_missing_sockets(self, kept: Keepsake) -> None:
-        """Open the sockets that the pod of `kept` does not have yet. If one socket fails, the running pod keeps the
-        others."""
+        """Open the sockets that the pod of `kept` does not have yet. If one socket fails, the running pod keeps its
+        other sockets."""
         pod, (volume, _) = _pod_of(kept), self._served[kept.uid]
         for socket in self._missing_sockets(pod.uid):
             try:
