@@ -214,8 +214,8 @@ class FrontDoor:
 
 
 def _without_conflicts(wanted: Sequence[Publication]) -> tuple[list[Publication], list[Problem]]:
-    """Split `wanted` into publications that can be served and problems for the others. If two publications conflict,
-    the one that comes first in `wanted` is served."""
+    """Return (served, problems): those publications in `wanted` that can be served, and a problem for each other
+    publication. If two publications conflict, the one that comes first in `wanted` is served."""
     chosen: list[Publication] = []
     problems: list[Problem] = []
     for publication in wanted:

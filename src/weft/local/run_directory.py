@@ -132,7 +132,8 @@ def socket_of(name: str) -> Path:
 
 def output_file(name: str, base: Path | None = None) -> Path:
     """Return the file for the output of the mesh `name` in the background. `base`: the directory of the run
-    directories; None for the default. It is beside the mesh's run directory, which exists only while the mesh runs."""
+    directories; None for the default. The file is beside the mesh's run directory, which exists only while the mesh
+    runs."""
     return (base or base_directory()) / f"{name}.log"
 
 
