@@ -191,7 +191,7 @@ class Compiled:
         return self._changed(update)
 
     def _hosts_of(self, route: str) -> dict[str, VirtualHost]:
-        """Return the virtual hosts of a route configuration, in their order there."""
+        """Return the virtual hosts of a route configuration, by host, in their order there."""
         own = self._all_routes(route)
         everywhere = self._all_routes(EVERY_ROUTE) if route.isdigit() else {}
         return {host: hosts[host] for hosts in (own, everywhere) for host in sorted(hosts)}

@@ -75,8 +75,8 @@ class ContributeStep:
         return [self._pieces(of_viewer) for of_viewer in views]
 
     def translate_groups(self, views: Mapping[Group, GroupView], failed: Failed) -> dict[Group, OwnPiece]:
-        """Translate those of `views` that have changed, and return the groups' own contributions. Groups in `failed`
-        are left out, and a group that cannot be translated is added to it."""
+        """Translate those of `views` that have changed, and return what each group contributes to its own config.
+        Groups in `failed` are left out, and a group that cannot be translated is added to it."""
         changed: dict[Group, OwnPiece] = {}
         for group, view in views.items():
             if group not in failed and view != self._translated.group_view(group):
