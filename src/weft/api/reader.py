@@ -239,7 +239,8 @@ class Fields:
         return [fields for fields in entries if fields is not None]
 
     def entries(self, name: str) -> list[tuple[str, Fields]]:
-        """Read a mapping from names to mappings, such as header matches; entries that are not mappings are left out."""
+        """Read a mapping from names to mappings, such as header matches, and return each name with the cursor at its
+        mapping; entries that are not mappings are left out."""
         value = self._value(name)
         if value is None:
             return []

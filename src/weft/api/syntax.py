@@ -79,5 +79,5 @@ def is_header(text: str) -> bool:
 
 
 def words(text: str) -> list[str]:
-    """Split a text into words; used for long lists of names in tables."""
+    """Split a text at whitespace. The module-level tables of names are written as such texts."""
     return text.split()
