@@ -1,8 +1,8 @@
 """Computes what gateway proxies serve: which Gateways select a proxy, on which ports it listens for their servers,
 and which VirtualServices it serves under which hosts.
 
-`mesh.py` owns the index of Gateways; the rest is pure functions. Rule: the oldest Gateway decides. A port has the
-protocol of its first server, and a TLS server name (SNI) belongs to the first server that has it. Later servers are
+`mesh.py` owns the index of Gateways; everything else is pure functions. Rule: the oldest Gateway decides. A port has
+the protocol of its first server, and a TLS server name (SNI) belongs to the first server that has it. Later servers are
 left out, because Envoy would reject the whole listener.
 """
 
@@ -115,9 +115,9 @@ def edge(
 
 
 def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
-    """The Secrets that a server with the TLS settings `tls` needs. Its CA certificates may be in a separate Secret,
-    NAME-cacert. A server that requests no client certificate does not need NAME-cacert, and may not even be allowed to
-    read it."""
+    """The Secrets that a server with the TLS settings `tls` needs. CA certificates for client certificates may be in a
+    separate Secret NAME-cacert, where NAME is the Secret with the server's certificate. A server that requests no
+    client certificate does not need NAME-cacert, and may not even be allowed to read it."""
     if tls is None:
         return ()
     own = (*tls.credentials, *((tls.authorities_credential,) if tls.authorities_credential else ()))
@@ -128,7 +128,8 @@ def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
 
 def vouching(tls: ServerTls) -> tuple[CredentialRef, ...]:
     """The Secrets that are searched for the CA certificates of a server with the TLS settings `tls`, in this order:
-    only the Secret that is configured for them, if there is one; else NAME-cacert, then NAME itself."""
+    only the Secret that is configured for them, if there is one; else NAME-cacert, then NAME itself, where NAME is the
+    Secret with the server's certificate."""
     if tls.authorities_credential is not None:
         return (tls.authorities_credential,)
     first = tls.credentials[:1]
@@ -232,9 +233,9 @@ def _domains(server: BoundServer, known: _ByHost) -> set[str]:
 def _beside(route_name: str, members: Sequence[BoundServer], names: Mapping[str, str]) -> set[str]:
     """Names of other TLS servers that clients may request in a connection to the server with the route configuration
     `route_name` (HTTP/2 connection reuse). `members`: this server. `names`: as for `_owner`. Requests for these names
-    are misdirected (421). Names that this server's wildcards cover are always included. The others, for which the same
+    are misdirected (421). Names that this server's wildcards cover are always included. Other names, for which the same
     certificate may be valid, are included only if there are few names. If an included name is wider than this server's
-    own names, the own names are included too, so that requests for them are still served."""
+    own names, this server's own names are included too, so that requests for its own names are still served."""
     own = {each.host for server in members for each in server.hosts}
     wide = [host for host in own if host.startswith("*")]
     few = len(names) <= _FEW_NAMES

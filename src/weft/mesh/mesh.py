@@ -309,7 +309,8 @@ class Mesh:
         return self._registry.services.names()
 
     def service(self, host: str, scope: Scope) -> Service | None:
-        """The service with this host in a scope: of several claims, the one with the highest precedence (`seen`)."""
+        """The service with this host in a scope, None if there is none: of several claims, the one with the highest
+        precedence (`seen`)."""
         return seen(self._registry, host, scope)
 
     @property
@@ -420,7 +421,8 @@ class Mesh:
         return self._routings.leading_to(host, scope, self.settings)
 
     def hidden_service(self, host: str, scope: Scope) -> Service | None:
-        """The service of a host that visible routes lead to, even if the Sidecar hides it or some of its ports."""
+        """The service of a host that visible routes lead to, even if the Sidecar hides it or some of its ports. None if
+        there is no such service."""
         if scope.imports is None or next(self.leading_to(host, scope), None) is None:
             return None
         return self.service(host, scope) or self.service(host, Scope(scope.namespace))
@@ -439,8 +441,8 @@ class Mesh:
         return self._routings.hosts()
 
     def destination_rule(self, host: str, service: Service | None, group: Group) -> DestinationRule | None:
-        """The DestinationRule for a group's calls to a host. The caller's namespace is searched first, then the
-        service's, then the root namespace."""
+        """The DestinationRule for a group's calls to a host; None if no rule applies. The caller's namespace is
+        searched first, then the service's, then the root namespace."""
         owners = [group.namespace]
         if service is not None:
             owners.append(service.namespace)
