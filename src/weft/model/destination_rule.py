@@ -341,7 +341,8 @@ class PolicyLevel(StrEnum):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """The level that decides a field. `passed`: a wider level that also sets the field and is overridden."""
+    """The level that decides a field; None if no level that is in force sets it. `passed`: a wider level that also sets
+    the field and is overridden."""
 
     level: PolicyLevel | None  # None: no effective level sets the field
     passed: PolicyLevel | None = None
