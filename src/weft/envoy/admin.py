@@ -119,7 +119,7 @@ class Admin:
             ) from error
 
     async def clusters(self) -> dict[str, Any]:
-        """Return every cluster with its hosts, their health and their counters."""
+        """Return the JSON of /clusters: every cluster with its hosts, their health and their counters."""
         return await self._json("/clusters", {"format": "json"})
 
     async def server_info(self) -> dict[str, Any]:
