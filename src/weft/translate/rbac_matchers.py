@@ -92,7 +92,8 @@ def method(value: str, *, wide: bool) -> HeaderMatcher:
 
 
 def path(value: str, *, wide: bool) -> PathMatcher:
-    """Match the path of a request, without query and fragment."""
+    """Match the path of a request, without query and fragment. If wide, also match other spellings of the path that
+    some servers treat as equal."""
     result = PathMatcher()
     if wide and value != "*":
         result.path.CopyFrom(regex(_wide_path(value)))
