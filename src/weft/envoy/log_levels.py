@@ -48,6 +48,7 @@ def started_with(server_info: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def read(answer: bytes) -> dict[str, str]:
-    """Parse Envoy's answer: a heading, then a line ` LOGGER: LEVEL` for each logger."""
+    """Return the level of each logger, from the answer of Envoy's /logging: a heading, then a line ` LOGGER: LEVEL` for
+    each logger."""
     lines = [line.strip().partition(": ") for line in answer.decode(errors="replace").splitlines()]
     return {logger: level for logger, _, level in lines if level}
