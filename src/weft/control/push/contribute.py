@@ -40,8 +40,8 @@ _AssignmentKey = tuple[Service, DestinationRule | None, ProxyKind, Whereabouts |
 
 
 class Pieces(msgspec.Struct, frozen=True, eq=False):
-    """What hosts contribute to the config of one viewer, by host. `touched`: the hosts that were viewed again. A host
-    that the viewer no longer sees has the contribution `NOTHING` and no load assignments."""
+    """What hosts contribute to the config of one viewer, by host. `touched`: the hosts that may have changed for this
+    viewer. A host that the viewer no longer sees has the contribution `NOTHING` and no load assignments."""
 
     viewer: Viewer
     touched: frozenset[str]
