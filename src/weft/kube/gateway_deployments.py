@@ -169,8 +169,8 @@ def objects(
     gateway: StandardGateway, uid: str, *, service_type: str, revision: str = DEFAULT
 ) -> dict[ResourceKind, dict[str, Any]]:
     """Return the manifests that weft creates for a Gateway, by resource, in the order of creation. `uid`: the Gateway's
-    uid, for their ownerReferences. `service_type`: the type of the Service. `revision`: the revision whose injector
-    adds the proxy."""
+    uid, for their ownerReferences. `service_type`: the type of the Service. `revision`: the revision that creates the
+    objects. The injector adds the proxy to the pods."""
     name, label = name_of(gateway), {GATEWAY_NAME: gateway.name}
     metadata: dict[str, Any] = {
         "name": name,
