@@ -130,8 +130,8 @@ def _ended_by_signal() -> asyncio.Event:
 
 
 async def _draw(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None:
-    """Redraw the whole view in place on a terminal, until `ended` is set. `tips`: hints to show once the mesh has
-    settled; None: no hints."""
+    """Redraw the whole view in place on a terminal, until `ended` is set. `tips`: returns things for the user to try,
+    which are shown below the view; None: none."""
     console = Console(highlight=False)
     # Log lines are printed above the view, because Live replaces standard error.
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
