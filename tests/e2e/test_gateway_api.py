@@ -9,7 +9,7 @@ import pytest
 
 from e2e.commands import weft
 from e2e.mesh import tell
-from e2e.objects import http_route, service, standard, text, virtual_service, workload
+from e2e.objects import http_route, istio, service, standard, text, virtual_service, workload
 from eventually import eventually
 from fields import proves
 
@@ -29,7 +29,21 @@ def files(control):
             workload("client", control=control),
             workload("stranger", control=control, namespace="far"),
         ),
+        "egress.yaml": text(
+            {
+                "apiVersion": "weft.dev/v1alpha1",
+                "kind": "Workload",
+                "metadata": {
+                    "name": "egress",
+                    "namespace": "shop",
+                    "labels": {"app": "egress", "gateway.networking.k8s.io/gateway-name": "egress"},
+                },
+                "spec": {"gateway": {}},
+            },
+            service("egress", {"name": "http", "port": 80}, {"name": "tls", "port": 9443}),
+        ),
         "app.yaml": text(
+            workload("partner", control=control, serve="http=8080 namer=9443"),
             workload("app", control=control, serve=served),
             workload("two", control=control, serve=served, version="v2"),
             workload("away", control=control, serve="http=8080", namespace="far", version="v3"),
@@ -611,3 +625,44 @@ async def test_every_command_knows_the_routes(mesh):
     assert "HTTPRoute shop/app" in said, said
     said = await weft(f"weft analyze {mesh.directory}", mesh.directory)
     assert "WFT0902" in said and "Service shop/nobody does not exist (BackendNotFound)" in said, said
+
+
+PARTNER = {"group": "networking.istio.io", "kind": "ServiceEntry", "name": "partner"}
+AS_HOST = {"group": "networking.istio.io", "kind": "Hostname", "name": "api.partner.test"}
+MARK = {"type": "ResponseHeaderModifier", "responseHeaderModifier": {"set": [{"name": "by", "value": "egress"}]}}
+
+
+async def test_calls_to_a_service_entry_go_through_the_egress_gateway(mesh):
+    def attached(kind, name, parent, rules, **more):
+        return standard(kind, name, {"parentRefs": [parent], "rules": rules, **more})
+
+    gateway = {"name": "egress"}
+    await mesh.try_out(
+        istio("ServiceEntry", "partner", {
+            "hosts": ["api.partner.test"], "addresses": ["240.9.9.20"], "resolution": "STATIC",
+            "ports": [
+                {"number": 80, "name": "http", "protocol": "HTTP", "targetPort": 8080},
+                {"number": 9443, "name": "tls", "protocol": "TLS"},
+            ],
+            "workloadSelector": {"labels": {"app": "partner"}},
+        }),
+        standard("Gateway", "egress", {"gatewayClassName": "weft", "listeners": [
+            {"name": "http", "port": 80, "protocol": "HTTP"},
+            {"name": "tls", "port": 9443, "protocol": "TLS", "tls": {"mode": "Passthrough"}, "hostname": "api.partner.test"},
+        ]}),
+        attached("HTTPRoute", "to-gateway", PARTNER, [{"backendRefs": [backend("egress")]}]),
+        attached("HTTPRoute", "from-gateway", {**gateway, "sectionName": "http"},
+                 [{"backendRefs": [{**AS_HOST, "port": 80}], "filters": [MARK]}], hostnames=["api.partner.test"]),
+        attached("TLSRoute", "to-gateway", PARTNER, [{"backendRefs": [backend("egress", 9443)]}],
+                 hostnames=["api.partner.test"]),
+        attached("TLSRoute", "from-gateway", {**gateway, "sectionName": "tls"},
+                 [{"backendRefs": [{**AS_HOST, "port": 9443}]}], hostnames=["api.partner.test"]),
+    )  # fmt: skip
+    answer = await mesh.get("client", "http://240.9.9.20/", headers={"host": "api.partner.test"})
+    assert (answer["status"], answer["headers"].get("by")) == (200, "egress")
+    assert answer["body"]["pod"].startswith("partner-")
+    to_gateway = r"outbound.9443..egress.*upstream_cx_total"
+    before = sum((await mesh.stats("client-0", to_gateway)).values())
+    names = await mesh.tell("client", "names", host="240.9.9.20", port=9443, count=3, server_name="api.partner.test")
+    assert {name.rpartition("-")[0] for name in names} == {"partner"}
+    assert sum((await mesh.stats("client-0", to_gateway)).values()) == before + 3
