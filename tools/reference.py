@@ -30,11 +30,11 @@ DEPRECATED = "acted on, with a warning that it is deprecated"
 _INTRODUCTION = """\
 # What weft reads
 
-Generated from the code by `tools/reference.py`; do not edit. For every kind: the fields that weft acts on, those it
-accepts with a warning because it does not act on them, those it accepts although they have no effect in a mesh, and
-those it rejects. A field that is in none of these lists is unknown. An object with an unknown field is rejected, and
-the message suggests the field that was probably meant. While a new version of an object is rejected, the last valid
-version stays in effect.
+Generated from the code by `tools/reference.py`; do not edit. For every kind, this page lists the fields that weft
+acts on, those that it accepts with a warning because it does not act on them, those that it accepts although they
+have no effect in a mesh, and those that it rejects. A field that is in none of these lists is unknown. An object with
+an unknown field is rejected, and the message suggests the field that was probably meant. While a new version of an
+object is rejected, the last valid version stays in effect.
 
 In the name of a field, `[]` is an item of a list, and `*` any name. In brackets after a field: its allowed values.
 """

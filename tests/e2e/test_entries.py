@@ -281,7 +281,7 @@ async def test_connections_reach_the_service_entry_that_has_their_address_or_add
 
 @proves("ServiceEntry", "spec.workloadSelector.labels")
 @proves("WorkloadEntry", "spec.address", "spec.labels", "spec.ports", "spec.weight")
-async def test_workload_entries_are_endpoints_of_the_service_entries_that_select_their_labels(mesh):
+async def test_a_service_entry_calls_the_workload_entries_that_it_selects_by_address_port_and_weight(mesh):
     port = {"number": 80, "name": "web", "protocol": "HTTP"}
     entries = [
         istio(

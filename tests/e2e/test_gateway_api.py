@@ -168,7 +168,7 @@ async def test_a_parent_ref_with_another_group_than_the_services_has_no_effect(m
 
 
 @proves("HTTPRoute", "spec.parentRefs[].namespace", "spec.rules[].backendRefs[].namespace")
-async def test_a_consumer_route_replaces_the_producer_route_for_callers_of_its_own_namespace(mesh):
+async def test_a_consumer_route_with_its_own_backend_replaces_the_producer_route_in_its_namespace(mesh):
     away = {"backendRefs": [backend("away", namespace="far")]}
     await mesh.try_out(http_route("app", rule(path("/"), to="two")), http_route("app", away, namespace="far"))
     assert await who(mesh) == "two"
@@ -514,7 +514,7 @@ async def callee(mesh):
         ({"type": "RegularExpression", "service": "Echo"}, False),
     ],
 )
-async def test_grpc_services_and_methods_select_the_backend_of_a_call(mesh, method, taken):
+async def test_a_grpc_route_of_a_service_selects_the_backend_by_grpc_service_and_method(mesh, method, taken):
     two = [backend("two", 9090), backend("app", 9090, weight=0)]
     await mesh.try_out(grpc_route({"backendRefs": [backend("app", 9090)]}, {
         "matches": [{"method": method}], "backendRefs": two}))  # fmt: skip

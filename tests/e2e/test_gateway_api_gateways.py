@@ -209,7 +209,7 @@ def listeners(mesh):
     "spec.listeners[].protocol",
 )
 @proves("HTTPRoute", "spec.hostnames")
-async def test_a_gateway_listener_serves_the_hostnames_of_its_http_route(mesh):
+async def test_an_http_route_serves_its_hostnames_on_the_listener_of_its_gateway(mesh):
     await settled(mesh, gateway(), route("app", to("app"), to("two", path="/two"), hosts=["shop.example.com"]))
     await eventually_answers("shop.example.com")
     assert await ask("shop.example.com", "/two/x") == "two"
@@ -486,7 +486,7 @@ async def named(port=TCP):
     "spec.rules[].backendRefs[].namespace",
 )
 @pytest.mark.parametrize("parent", [{"sectionName": "tcp"}, {"port": 9000}])
-async def test_connections_go_to_the_backends_of_a_tcp_route_by_weight(mesh, parent):
+async def test_a_tcp_route_sends_connections_from_its_parent_to_its_backends_by_weight(mesh, parent):
     backends = [{"name": name, "namespace": "shop", "port": 9000} for name in ("two", "app")]
     backends[1]["weight"] = 0
     tcp = route("bytes", {"backendRefs": backends}, kind="TCPRoute", version="v1alpha2", namespace="far", **parent)
@@ -530,7 +530,7 @@ async def test_tcp_routes_with_unknown_parents_or_backend_kinds_forward_nothing(
     "spec.parentRefs[].port", "spec.rules[].backendRefs[].namespace",
 )  # fmt: skip
 @pytest.mark.parametrize("parent", [{"sectionName": "http"}, {"port": 80}])
-async def test_a_gateway_listener_serves_the_hostnames_of_its_grpc_route(mesh, parent):
+async def test_a_grpc_route_serves_its_hostnames_on_the_listener_that_its_parent_ref_names(mesh, parent):
     rule = {"backendRefs": [{"name": "app", "namespace": "shop", "port": 80}]}
     calls = route("calls", rule, hosts=["calls.example.com"], kind="GRPCRoute", namespace="far", **parent)
     both = gateway(listener(**ANYBODY), listener("other", 9000, **ANYBODY))
@@ -712,7 +712,7 @@ async def test_the_share_of_connections_for_a_missing_backend_is_closed(mesh, ki
     "spec.rules[].backendRefs[].namespace",
 )
 @pytest.mark.parametrize("parent", [{"sectionName": "tls"}, {"port": 8443}])
-async def test_a_tls_route_forwards_passed_through_tls_by_server_name(mesh, parent):
+async def test_a_tls_route_sends_passthrough_tls_for_its_hostnames_from_its_parent_to_its_backends(mesh, parent):
     backends = [{"name": name, "namespace": "shop", "port": port} for name, port in (("safe", 443), ("app", 80))]
     backends[1]["weight"] = 0
     where = {"kind": "TLSRoute", "version": "v1alpha2", "namespace": "far", **parent}

@@ -88,7 +88,7 @@ async def test_status_codes_can_be_named_for_retries(mesh):
     "VirtualService",
     "spec.http[].retries.perTryTimeout",
 )
-async def test_a_try_that_exceeds_its_timeout_is_retried(mesh):
+async def test_a_try_that_exceeds_the_per_try_timeout_is_retried(mesh):
     await mesh.try_out(
         virtual_service(
             "app",
@@ -104,7 +104,7 @@ async def test_a_try_that_exceeds_its_timeout_is_retried(mesh):
     "VirtualService",
     "spec.http[].fault.abort.httpStatus",
 )
-async def test_aborts_are_injected_at_the_configured_percentage(mesh):
+async def test_requests_are_aborted_with_the_given_status_at_the_configured_percentage(mesh):
     fault = {"abort": {"httpStatus": 451, "percentage": {"value": 50}}}
     await mesh.try_out(virtual_service("app", {"fault": fault, "route": [to("app")]}))
     before = await mesh.received("app", "/faulty")

@@ -84,7 +84,7 @@ async def by_header(mesh):
     "spec.trafficPolicy.loadBalancer.consistentHash.ringHash.minimumRingSize",
     "spec.trafficPolicy.loadBalancer.consistentHash.maglev.tableSize",
 )
-async def test_with_ring_hash_or_maglev_requests_with_the_same_header_go_to_the_same_pod(mesh):
+async def test_with_a_ring_or_maglev_table_of_the_given_size_a_header_leads_to_the_same_pod(mesh):
     for table, kind, size in (
         ({"minimumRingSize": 64}, "ring_hash", {"minimum_ring_size": "64"}),
         ({"ringHash": {"minimumRingSize": 2048}}, "ring_hash", {"minimum_ring_size": "2048"}),
@@ -141,7 +141,7 @@ async def test_with_use_source_ip_one_caller_reaches_the_same_pod_over_http_and_
     "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[].name",
     "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[].value",
 )
-async def test_a_caller_without_the_hash_cookie_gets_one_and_then_reaches_the_same_pod(mesh):
+async def test_a_caller_without_the_hash_cookie_gets_it_as_configured_and_then_reaches_the_same_pod(mesh):
     attributes = [{"name": "SameSite", "value": "Lax"}, {"name": "Secure"}]
     await mesh.try_out(by(httpCookie={"name": "who", "path": "/", "ttl": "90s", "attributes": attributes}))
     first = await mesh.get("client", "http://pool/")

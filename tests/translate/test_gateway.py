@@ -88,7 +88,7 @@ async def shop():
     "spec.servers[].port.protocol",
     "spec.servers[].hosts",
 )
-async def test_a_gateway_routes_by_host_and_path_and_answers_unknown_ones_with_404(shop):
+async def test_the_selected_gateway_serves_its_http_port_by_host_and_path_and_answers_others_with_404(shop):
     for host, path, app in (
         ("shop.example.com", "/", "web"),
         ("shop.example.com", "/cart/1", "cart"),

@@ -235,7 +235,7 @@ async def test_by_default_only_the_systems_cas_are_trusted(world):
     "spec.trafficPolicy.tls.clientCertificate",
     "spec.trafficPolicy.tls.privateKey",
 )
-async def test_the_client_certificate_is_presented_and_reloaded(world):
+async def test_the_client_certificate_and_its_key_are_used_and_reloaded(world):
     world.show(world.authority.issue(HOST), wants_certificate=True)
     async with world.called(world.tls(MUTUAL)) as port:
         first = await _ask(port)

@@ -367,8 +367,8 @@ LOCALITY_BY_MESH = DecisionRule(
 )
 LOCALITY_FAILOVER = DecisionRule(
     "locality-failover",
-    "With outlierDetection, the caller's own zone is preferred, then other zones of its region, then other regions, "
-    "unless a localityLbSetting sets another order.",
+    "With outlierDetection, endpoints in the caller's own subzone are preferred, then those in its zone, then those in "
+    "its region, then all others, unless a localityLbSetting sets another order.",
     _BALANCING,
 )
 ENDPOINTS_BY_EDS = DecisionRule(
