@@ -1,10 +1,12 @@
 """Writes docs/reference/checks.md: every check of `weft analyze`, from the table in src/weft/analyze/checks.py.
-`python tools/checks.py` writes the page; a test checks that it is up to date."""
+`python -m tools.checks` writes the page; a test checks that it is up to date."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+
+from tools.istio_checks import ELSEWHERE, NOT_APPLICABLE, TITLES
 
 from weft.analyze.checks import AREAS, CHECKS, RETIRED, Check, in_area
 
@@ -21,6 +23,13 @@ An *error* is an object that is rejected. A *warning* is an object that works, b
 *info* is worth knowing; `weft status` does not show infos.
 """
 
+_ISTIO = """\
+## Codes of istioctl analyze
+
+Every message of `istioctl analyze` 1.31, and the check of weft for the same mistake. *Not applicable*: the mistake
+cannot be made with weft.
+"""
+
 
 def page() -> str:
     parts = [_INTRODUCTION]
@@ -28,7 +37,19 @@ def page() -> str:
         parts.append(f"## {title}\n\n" + "\n".join(_entry(check) for check in in_area(area)))
     if RETIRED:
         parts.append("## No longer used\n\n" + ", ".join(sorted(RETIRED)) + "\n")
+    parts.append(_by_istio())
     return "\n".join(parts)
+
+
+def _by_istio() -> str:
+    """Return the table of istioctl's codes with weft's."""
+    rows = []
+    for code, title in TITLES.items():
+        ours = [f"[{each.code}](#{each.code.lower()})" for each in CHECKS.values() if code in each.istio]
+        reason = NOT_APPLICABLE.get(code)
+        note = ", ".join(ours) or ELSEWHERE.get(code) or (f"not applicable: {reason}" if reason else "no check")
+        rows.append(f"| {code} | {title} | {note} |")
+    return "\n".join((_ISTIO, "| istioctl | its name | weft |", "|---|---|---|", *rows, ""))
 
 
 def _entry(check: Check) -> str:

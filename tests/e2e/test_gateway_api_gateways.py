@@ -769,11 +769,11 @@ async def test_passthrough_to_a_backend_with_a_tls_policy_is_tls_in_tls(mesh):
     await settled(mesh, tls, passed, ROOTS, believing(section="http", **BY_ROOTS))
     await eventually_answers("safe.example.com", port=PASSED, name="safe.example.com")
     assert await ask("safe.example.com", port=PASSED, name="safe.example.com") == "safe"
-    assert "TLS in TLS" not in await told()
+    assert "TLS inside TLS" not in await told()
     await settled(mesh, tls, passed, ROOTS, believing(**BY_ROOTS))
     assert await ask("safe.example.com", port=PASSED, name="safe.example.com") in ("SSLError", "SSLEOFError")
     words = await told()
-    assert ":8443 gets TLS in TLS  [Service shop/safe" in words
+    assert ":8443 gets TLS inside TLS  [Service shop/safe" in words
     assert "BackendTLSPolicy shop/safe" in words and "\n→ closed: the caller's TLS handshake fails" in words
     await eventually(lambda: any("[WFT0224]" in each for each in mesh.problems()))
     assert "BackendTLSPolicy shop/safe: spec: warning [WFT0224]: TLS for port 443 of safe." in await told()

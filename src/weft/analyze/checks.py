@@ -53,8 +53,9 @@ _CHECKS: tuple[Check, ...] = (
           "in effect.",
           ("IST0133", "IST0002")),
     Check("WFT0003", WARNING, "weft ignores a kind that changes how a mesh behaves",
-          "An EnvoyFilter, a WasmPlugin or a ProxyConfig has no effect. Use Istio's typed resources instead, or keep "
-          "the control plane that supports these kinds."),
+          "An EnvoyFilter, a WasmPlugin or a ProxyConfig has no effect. Use Istio's typed resources instead, or "
+          "keep the control plane that supports these kinds.",
+          ("IST0151", "IST0152", "IST0153", "IST0154", "IST0155")),
     # Routes
     Check("WFT0101", WARNING, "A VirtualService is for a host that does not exist",
           "No Service or ServiceEntry has the host: the VirtualService's http routes apply only to requests of "
@@ -135,11 +136,17 @@ _CHECKS: tuple[Check, ...] = (
           "`retryOn` repeats a request after 5xx, gateway-error or reset, when the server may already have processed "
           "the request, and the route is not limited to idempotent methods. Retry only idempotent methods, which a "
           "route of their own can match, or only requests that never reached the server."),
+    Check("WFT0127", WARNING, "A VirtualService has routes for a host of another namespace",
+          "The check finds two cases. Either the host belongs to a Service of another namespace, and the "
+          "VirtualService is exported to that namespace, so it changes where the calls of workloads in that namespace "
+          "go. Or another namespace already has routes for the host at the same Gateway, and the routes of both "
+          "namespaces are merged. If the routes are meant only for callers in the VirtualService's own namespace, set "
+          "`exportTo: [\".\"]`; otherwise move the routes to the namespace of the host."),
     # Traffic policy
     Check("WFT0201", WARNING, "A DestinationRule is for a host that does not exist",
-          "No Service or ServiceEntry has the host, so the rule has no effect.", ("IST0101",)),
+          "No Service or ServiceEntry has the host, so the rule has no effect.", ("IST0101", "IST0174")),
     Check("WFT0202", WARNING, "A subset is empty",
-          "No workload of the host has the subset's labels, so calls to the subset fail."),
+          "No workload of the host has the subset's labels, so calls to the subset fail.", ("IST0173",)),
     Check("WFT0203", WARNING, "A DestinationRule is for callers that do not exist",
           "No workload of the rule's namespace has the labels of `workloadSelector`, so the rule has no effect.",
           ("IST0127",)),
@@ -420,7 +427,7 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0704", WARNING, "A server's certificate is missing",
           "The Secret does not exist in the namespace of the gateway's pods, or lacks what the server needs, so "
           "connections to the server's hosts are closed until the Secret is complete. Other hosts are served.",
-          ("IST0101",)),
+          ("IST0101", "IST0161")),
     Check("WFT0705", WARNING, "A server's certificate has expired",
           "Clients reject the certificate."),
     Check("WFT0706", WARNING, "A server's certificate is for other hosts",
@@ -438,6 +445,9 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0710", WARNING, "No Gateway serves a published port",
           "No Gateway that selects the Workload has a server for that port, so connections to the port are closed at "
           "once. In `publish`, `port` is the gateway's own port, and `hostPort` the machine's."),
+    Check("WFT0711", WARNING, "No Service of a gateway has the port of a server",
+          "The gateway's pods listen on the server's port, but no Service that selects these pods has this port, so it "
+          "cannot be called through a Service. Add the port to the Service.", ("IST0162",)),
     # Namespaces, pods and injection
     Check("WFT0801", WARNING, "A namespace has two labels about injection",
           "The label `istio-injection` overrides `istio.io/rev`, which has no effect. Remove `istio-injection` to "
@@ -489,6 +499,20 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0818", WARNING, "A Workload's program or working directory cannot be used",
           "The program or directory does not exist, or the program is not executable, so the Workload's pods restart "
           "again and again."),
+    Check("WFT0819", WARNING, "Ambient mode is selected",
+          "A namespace or workload has the label `istio.io/dataplane-mode: ambient`. weft has no ambient mode: "
+          "without a sidecar, the pods get no identity, and no policy applies to them. Label the namespace for "
+          "injection."),
+    Check("WFT0820", WARNING, "The application's metrics cannot be scraped",
+          "The pod's annotations `prometheus.io/scrape` and `prometheus.io/port` name a port at which the pod's "
+          "proxy accepts only mutual TLS, so scrapes in plaintext are rejected. Set the port to PERMISSIVE in "
+          "`portLevelMtls`, or exclude it from interception with `traffic.sidecar.istio.io/excludeInboundPorts`."),
+    Check("WFT0821", WARNING, "An annotation of a Service is not known",
+          "The name of the annotation has a domain of Istio, and neither Istio nor weft reads it on a Service. "
+          "Often the name is misspelled.", ("IST0108",)),
+    Check("WFT0822", INFO, "An annotation is deprecated",
+          "Istio has deprecated the annotation of a pod or a Service, and weft ignores it. The message names what "
+          "replaces it.", ("IST0135",)),
     # The Gateway API
     Check("WFT0901", WARNING, "A route is not accepted by its parent",
           "The parent (a Gateway or Service) does not exist, has no such listener or port, or does not allow this "

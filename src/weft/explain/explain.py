@@ -199,7 +199,8 @@ class _Outbound:
 
     def pass_on(self, connection: IncomingConnection, cluster: str, sealed: Arrival) -> Verdict:
         """Returns the verdict of a connection that carries the TLS of another proxy and that this proxy forwards to
-        an endpoint of the cluster without terminating that TLS. `sealed`: the connection as it arrived here."""
+        an endpoint of the cluster without terminating that TLS. `connection`: the
+        connection to forward. `sealed`: the same connection as it arrived here, inside the other proxy's TLS."""
         walk = self._walk
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)
         if isinstance(target, NoTarget):
