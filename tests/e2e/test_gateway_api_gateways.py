@@ -444,6 +444,24 @@ async def test_a_gateway_admits_only_callers_with_a_certificate_of_the_configure
         assert listeners(mesh)["shop"][0]["Accepted"] == "NoValidCACertificate"
 
 
+@proves("Gateway.gateway.networking.k8s.io", "spec.listeners[].tls.options")
+@pytest.mark.parametrize("mode", ("MUTUAL", "OPTIONAL_MUTUAL"))
+async def test_an_option_of_a_listener_requests_client_certificates_of_the_ca_in_its_secret(mesh, mode):
+    key = p256()
+    other = Signing(ca("another root", key), key, ())
+    mutual = secret("mutual", "shop.example.com")
+    mutual["type"] = "Opaque"
+    mutual["stringData"]["ca.crt"] = certificate_pem(other.certificate)
+    listener = secure("shop", "mutual", hostname="shop.example.com")
+    listener["tls"]["options"] = {"gateway.istio.io/tls-terminate-mode": mode}
+    called = {"port": HTTPS, "name": "shop.example.com"}
+    await settled(mesh, gateway(listener), mutual, route("app", to("app")))
+    await eventually_answers("shop.example.com", **called, shown=caller_of(other))
+    assert await ask("shop.example.com", **called, shown=caller_of(other)) == "app"
+    assert await ask("shop.example.com", **called, shown=caller_of(SIGNING)) != "app"
+    assert (await ask("shop.example.com", **called) == "app") is (mode == "OPTIONAL_MUTUAL")
+
+
 def caller_of(signing):
     key, now = p256(), time.time()
     made = make_leaf(signing, key.public_key(), "spiffe://example.com/caller", Validity(now - 60, now + 3600))

@@ -188,6 +188,7 @@ class Listener(msgspec.Struct, frozen=True):
     protocol: str  # HTTP, HTTPS, TLS or TCP
     hostname: str = ""  # "": any
     passthrough: bool = False  # TLS is not terminated
+    client_certificates: str = ""  # "MUTUAL" or "OPTIONAL_MUTUAL": verified by the CA in the Secret; "": not requested
     certificates: tuple[CertificateRef, ...] = ()
     namespaces: From = From.SAME
     selector: Labels = ()
