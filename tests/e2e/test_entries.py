@@ -517,3 +517,18 @@ async def test_traffic_to_unknown_hosts_goes_to_the_egress_proxy(mesh):
     answer = await mesh.tell("client", "tcp", host="198.51.100.9", port=7777, send="hello", half_close=True)
     assert answer["received"] == "hello<end of file seen>"
     assert len((await mesh.tell("two", "tcp_seen"))["peers"]) == before + 1
+
+
+async def test_two_service_entries_of_a_namespace_with_one_host_are_merged(mesh):
+    def entry(name, port, pod):
+        return istio("ServiceEntry", name, {
+            "hosts": ["merged.example.com"], "addresses": ["240.9.9.30"], "resolution": "STATIC", "ports": [port],
+            "endpoints": [{"address": mesh.pod(pod).addresses[0]}],
+        })  # fmt: skip
+
+    await mesh.try_out(
+        entry("a", HTTP, "one"), entry("b", {**HTTP, "number": 81, "name": "second", "targetPort": 8080}, "two")
+    )
+    for port, pod in ((8080, "one-0"), (81, "two-0")):
+        answer = await mesh.get("client", f"http://240.9.9.30:{port}/")
+        assert (answer["status"], answer["body"]["pod"]) == (200, pod)

@@ -266,9 +266,10 @@ _CHECKS: tuple[Check, ...] = (
           "mesh, so their calls are rejected. Put a gateway in front of the service, or set the port to PERMISSIVE in "
           "`portLevelMtls`."),
     Check("WFT0312", WARNING, "A host is defined twice",
-          "A ServiceEntry has the host of a Service, or of another ServiceEntry of its namespace. The other object "
-          "takes precedence, so the ports and endpoints of this ServiceEntry are not used. Put the ports and endpoints "
-          "of one host into one object."),
+          "A ServiceEntry has the host of a Service, or of another ServiceEntry of its namespace with which it "
+          "cannot be merged: their `resolution`, `workloadSelector` or `exportTo` differ. The other object takes "
+          "precedence, so the ports and endpoints of this ServiceEntry are not used. Put the ports and endpoints of "
+          "one host into one object."),
     Check("WFT0313", WARNING, "Two ServiceEntries have one address and port",
           "Proxies can distinguish connections to the two ServiceEntries only if the connections carry HTTP or TLS. "
           "One of the ServiceEntries gets all other connections. Give each ServiceEntry its own address."),

@@ -368,7 +368,8 @@ class Mesh:
                 and (endpoint := endpoint_of(instance, port, off)) is not None
             ]
         endpoints.sort(key=lambda endpoint: (endpoint.instance, endpoint.address, endpoint.port))
-        return (*endpoints, *(written_endpoint(service, written, port, off) for written in service.static_endpoints))
+        written = (each for each in service.static_endpoints if each.serves is None or port.name in each.serves)
+        return (*endpoints, *(written_endpoint(service, each, port, off) for each in written))
 
     def standing(self, service: Service) -> Standing:
         return self._registry.standing(service)
