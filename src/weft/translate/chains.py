@@ -28,7 +28,14 @@ from weft.translate.connects import with_connects
 from weft.translate.filters import inbound_filters, outbound_filters
 from weft.translate.matches import route_match
 from weft.translate.protos import duration, from_control_plane, packed
-from weft.translate.resilience import end_alone, limit_windows
+from weft.translate.resilience import (
+    RESETS_OF_APPLICATION,
+    RESETS_OF_PROXIES,
+    RESETS_OUTSIDE,
+    end_alone,
+    limit_resets,
+    limit_windows,
+)
 
 # Protocols that Envoy's HTTP inspector detects. HTTP/1.0 is included, because old load generators support nothing else.
 DETECTED_HTTP = ("http/1.0", "http/1.1", "h2c")
@@ -71,11 +78,14 @@ def http_at_gateway(
     guards: tuple[HttpFilter, ...],
     noted: frozenset[str],
     *,
+    from_proxies: bool = False,
     grpc_web: bool = False,
 ) -> Filter:
     """Return the connection manager of a gateway: its guards, then the router; the control plane sends its routes
-    (RDS)."""
-    return _routed(manager(prefix, settings, End.GATEWAY, noted), route_name, guards, grpc_web=grpc_web)
+    (RDS). `from_proxies`: only proxies of the mesh can connect."""
+    result = manager(prefix, settings, End.GATEWAY, noted)
+    limit_resets(result.http2_protocol_options, RESETS_OF_PROXIES if from_proxies else RESETS_OUTSIDE)
+    return _routed(result, route_name, guards, grpc_web=grpc_web)
 
 
 def http_to_workload(
@@ -87,6 +97,7 @@ def http_to_workload(
     *,
     noted: frozenset[str] = frozenset(),
     certified: bool = False,
+    from_proxies: bool = False,
     grpc_web: bool = False,
 ) -> Filter:
     """Return the connection manager of an inbound listener: its guards, then one inline route to the workload.
@@ -94,8 +105,11 @@ def http_to_workload(
     A request on a connection that the workload has just closed is retried if its method is idempotent (`retries.py`).
     If the caller has a certificate (`certified`), its identity is appended to `x-forwarded-client-cert`; for any other
     caller that header is removed. Outbound proxies remove the header of their applications, too.
+    `from_proxies`: other proxies use this chain, and their connections carry the requests of many callers.
     """
     result = manager(prefix, settings, End.INBOUND, noted)
+    if from_proxies:
+        limit_resets(result.http2_protocol_options, RESETS_OF_PROXIES)
     if certified:
         result.forward_client_cert_details = HttpConnectionManager.APPEND_FORWARD
         details = result.set_current_client_cert_details
@@ -140,7 +154,9 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
     result.use_remote_address.value = False  # neither of two proxies in the mesh is at the edge
     result.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # the application limits idle streams
     limit_windows(result.http2_protocol_options)
-    if end is End.INBOUND:
+    if end is End.OUTBOUND:
+        limit_resets(result.http2_protocol_options, RESETS_OF_APPLICATION)
+    else:
         end_alone(result.http2_protocol_options)  # one connection carries many callers' requests
     return result
 

@@ -184,6 +184,8 @@ class _Ends(msgspec.Struct, frozen=True):
             self.guards.http,
             noted=self.guards.noted,
             certified=certified,
+            # Without mutual TLS, nothing distinguishes a proxy from other clients.
+            from_proxies=certified or self.entrance.mode is TlsMode.DISABLE or not self.settings.auto_mtls,
             grpc_web=Protocol.GRPC_WEB in self.entrance.carried.said,
         )
         return (end,)
