@@ -1,4 +1,5 @@
-"""Lists the files of a directory that may contain objects, and detects which have changed since the last scan.
+"""Lists the files of a directory that may contain objects, each with a signature (inode, size and times), by which the
+caller detects which files have changed since the last scan.
 
 Symbolic links are followed, so the swap of a ConfigMap's `..data` link is noticed. Temporary files of editors are
 ignored.
@@ -110,7 +111,7 @@ def _walk(root: str, below: str, shown: str, seen: DirectoryScan, visited: set[t
                 _walk(root, path, shown, seen, visited, levels - 1)
         elif holds_objects(entry.name):
             if len(seen.files) >= MOST_FILES:
-                _blind(seen, "", shown, f"more than {MOST_FILES} files; the rest is not read")
+                _blind(seen, "", shown, f"the directory has more than {MOST_FILES} files; the rest is not read")
                 return
             seen.files[path] = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 

@@ -80,7 +80,8 @@ def http_at_gateway(
     grpc_web: bool = False,
 ) -> Filter:
     """Return the connection manager of a gateway: its guards, then the router; the control plane sends its routes
-    (RDS). `from_proxies`: only proxies of the mesh can connect."""
+    (RDS). `from_proxies`: only proxies of the mesh can connect. `noted`: as for
+    `manager`."""
     result = manager(prefix, settings, End.GATEWAY, noted)
     limit_resets(result.http2_protocol_options, RESETS_OF_PROXIES if from_proxies else RESETS_OUTSIDE)
     return _routed(result, route_name, guards, grpc_web=grpc_web)
@@ -134,7 +135,8 @@ def http_to_workload(
 
 def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = frozenset()) -> HttpConnectionManager:
     """Return a connection manager with the settings that all connection managers share, and those for its kind of
-    client."""
+    client (`end`). `noted`: the metadata prefixes under which its guards write their decisions; the access log prints
+    them."""
     result = HttpConnectionManager(
         stat_prefix=prefix,
         access_log=access_logs(settings, noted),
@@ -199,9 +201,9 @@ def bytes_to(
     tunnel: Tunnel | None = None,
 ) -> Filter:
     """Return a TCP proxy filter to one cluster, or to several clusters by weight. `clusters`: names of clusters with
-    their weights. `pool`: sets the idle timeout and the longest duration of connections. `hash_source`: choose the
-    endpoint by a hash of the caller's address. `tunnel`: send the bytes inside an HTTP request, of the HTTP version of
-    the cluster."""
+    their weights. `noted`: as for `manager`. `pool`: sets the idle timeout and the longest duration of connections.
+    `hash_source`: choose the endpoint by a hash of the caller's address. `tunnel`: send the bytes inside an HTTP
+    request, of the HTTP version of the cluster."""
     proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings, noted))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]

@@ -45,7 +45,7 @@ def assignments(
     if service.resolution is not Resolution.STATIC or port.protocol is Protocol.UDP:
         return ()
     subsets: tuple[Subset | None, ...] = (None, *(rule.subsets if rule else ()))
-    sources = keys(service.origin, *(rule.origins if rule else ()))
+    sources = keys(*service.origins, *(rule.origins if rule else ()))
     return tuple(
         from_bytes(
             _MESSAGE, name, _assigned(name, near(chosen, subset_endpoints(endpoints, subset), caller, mesh)), sources
