@@ -50,7 +50,7 @@ from typing import Any
 from weft.api.metadata import Meta
 from weft.api.protocol import from_name, istio_protocol
 from weft.api.reader import Fields, describe
-from weft.api.syntax import is_header, is_host, is_range
+from weft.api.syntax import is_header, is_object_name, is_port, is_range
 from weft.model.locality import stated
 from weft.model.names import labels_of
 from weft.model.proxy import ADMIN_PORT, OWN_PORTS, TAKEN_PORTS
@@ -171,22 +171,21 @@ class _Traffic:
     def ports(self, name: str) -> tuple[int, ...]:
         found = []
         for part in self._parts(name):
-            if part.isdecimal() and 1 <= int(part[:6]) <= 65_535:
+            if is_port(part):
                 found.append(int(part))
             else:
                 self._root.error(self._at(name), f"`{part[:40]}` is not a port", "write numbers, separated by commas")
         return tuple(found)
 
     def ranges(self, name: str) -> tuple[str, ...]:
-        found = self._parts(name)
-        for part in found:
-            if not is_range(part):
-                self._root.error(
-                    self._at(name),
-                    f"`{part[:40]}` is not a CIDR range",
-                    "write ranges such as 10.0.0.0/8,192.168.0.0/16",
-                )
-        return found
+        ranges = []
+        for part in self._parts(name):
+            if is_range(part):
+                ranges.append(part)
+            else:
+                what, hint = f"`{part[:40]}` is not a CIDR range", "write ranges such as 10.0.0.0/8,192.168.0.0/16"
+                self._root.error(self._at(name), what, hint)
+        return tuple(ranges)
 
     def _parts(self, name: str) -> tuple[str, ...]:
         return tuple(part.strip() for part in (self.text(name) or "").split(",") if part.strip())
@@ -220,10 +219,8 @@ def _include_ranges(spec: Fields, traffic: _Traffic) -> str:
 
 
 def _service_account(spec: Fields) -> str:
-    name = spec.text("serviceAccount", default="default", most=253)
-    if not is_host(name) or name != name.lower():
-        spec.error("serviceAccount", f"`{name[:80]}` is not a service account", "use lower-case letters, digits and -")
-    return name
+    hint = "use lower-case letters, digits and -"
+    return spec.checked("serviceAccount", is_object_name, "a service account", hint, default="default", most=253)
 
 
 def _working_directory(spec: Fields) -> str:

@@ -224,3 +224,32 @@ def test_validate_and_analyze_report_the_same_for_a_deployment(tmp_path, text):
     runs = [[line for line in each.splitlines() if "does not run a Deployment" in line] for each in said]
     assert runs[0] == runs[1] and len(runs[0]) == (text != DEPLOYMENT)
     assert "does not read" not in said[0] + said[1]
+
+
+ENTRY = """\
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: a, namespace: shop}
+spec:
+  hosts: [a.example]
+  addresses: ["10.0.0.300"]
+  ports: [{number: 80, name: http, protocol: HTTP}]
+"""
+
+
+@pytest.mark.parametrize("command", ["validate", "analyze"])
+@pytest.mark.parametrize(
+    ("text", "line", "what"),
+    [
+        (ENTRY, 6, "`10.0.0.300` is not an IP address or CIDR range"),
+        (ENTRY.replace("10.0.0.300", ""), 6, "`` is not an IP address or CIDR range"),
+        (WEB.replace("ports:", "clusterIP: 10.0.0.300, ports:"), 4, "`10.0.0.300` is not an IP address"),
+        (WEB.replace("ports:", "clusterIPs: [10.0.0.1, x], ports:"), 4, "`x` is not an IP address"),
+    ],
+)
+def test_an_address_that_is_none_is_a_problem_with_its_line(tmp_path, command, text, line, what):
+    (tmp_path / "mesh.yaml").write_text(text)
+    result = CliRunner().invoke(app, [command, str(tmp_path)])
+    assert result.exit_code == 1
+    assert f"mesh.yaml:{line}: " in result.stdout
+    assert what in result.stdout
