@@ -82,15 +82,23 @@ class Mutator:
                 self._collect(name, inner)
 
 
-def as_text(random, bodies):
-    """Return a file of YAML or JSON with these objects, sometimes with a damaged place."""
-    text = "\n---\n".join(json.dumps(body, ensure_ascii=random.random() < 0.5) for body in bodies)
-    content = text.encode(errors="surrogatepass")
+def as_text(bodies, *, ascii_only=False):
+    """Return a YAML file with these objects."""
+    text = "\n---\n".join(json.dumps(body, ensure_ascii=ascii_only) for body in bodies)
+    return text.encode(errors="surrogatepass")
+
+
+def as_file(random, bodies):
+    """Return the name and the content of a file with these objects, in YAML or JSON, sometimes with a damaged place."""
+    name, ascii_only = random.choice(("mesh.yaml", "mesh.yml", "mesh.json")), random.random() < 0.5
+    if name == "mesh.json":
+        bodies = [{"apiVersion": "v1", "kind": "List", "items": bodies}]
+    content = as_text(bodies, ascii_only=ascii_only)
     if random.random() < 0.05:
         at = random.randrange(len(content) + 1)
         junk = random.choice((b"", b"\xff", b"\x00", b"{", b"}", b"[" * 200, b"\n---\n", b": ", b"*x", b"\t", b'"'))
         content = content[:at] + junk + content[at + random.choice((0, 1, 5)) :]
-    return content
+    return name, content
 
 
 def _junk(random):

@@ -16,7 +16,10 @@ from weft.base.problem import Problem, Where
 
 _MISMATCH = re.compile(r"Expected `(.+?)`, got `(.+?)`(?: - at `(?:key in )?\$\.?(.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(.+?)`(?: - at `\$\.?(.*)`)?")
-_WORDS = {"object": "an object", "array": "a list", "str": "a string", "int": "a whole number", "bool": "true or false"}
+_WORDS = {
+    **{"object": "an object", "array": "a list", "str": "a string", "int": "a whole number", "float": "a number"},
+    "bool": "true or false",
+}
 
 
 class _Named(msgspec.Struct, rename="camel"):
