@@ -29,6 +29,7 @@ _MARKER = re.compile(r"^(---|\.\.\.)(?=[ \t\r\n]|$)", re.MULTILINE)
 _WRITTEN = re.compile(
     r"""(?:^|[{,])[ \t]*["']?(kind|name|namespace)["']?[ \t]*:[ \t]*["']?([\w.-]{1,253})""", re.MULTILINE
 )
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _RIGHTLY_THERE = ("apiVersion", "kind", "metadata", "spec", "name", "namespace", "labels", "annotations")
 
 
@@ -61,6 +62,19 @@ def read_documents(content: bytes, file: str, directory: str = "") -> FileReadin
                 break
             reading.yaml(part, line)
     return reading.result()
+
+
+def is_foreign_json(content: bytes, file: str) -> bool:
+    """Return whether a file is JSON of another tool, such as package.json: it has neither `apiVersion` nor `kind`."""
+    if PurePath(file).suffix != ".json" or b'"apiVersion"' in content or content.startswith(_UTF_16):
+        return False
+    if b'"kind"' not in content:
+        return True
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return False  # it may be an object that is only half written
+    return not isinstance(value, dict) or "kind" not in value
 
 
 class _Reading:
@@ -241,5 +255,5 @@ def _meant(name: str, holder: Mapping[str, Any]) -> str:
 
 
 def _decode(content: bytes) -> str:
-    text = content.decode("utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
+    text = content.decode("utf-16" if content.startswith(_UTF_16) else "utf-8-sig")
     return text.replace("\r\n", "\n").replace("\r", "\n")

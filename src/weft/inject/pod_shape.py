@@ -17,7 +17,11 @@ from weft.base.problem import Problem, Where
 _MISMATCH = re.compile(r"Expected `(.+?)`, got `(.+?)`(?: - at `(?:key in )?\$\.?(.*)`)?")
 _MISSING = re.compile(r"Object missing required field `(.+?)`(?: - at `\$\.?(.*)`)?")
 _WORDS = {
-    **{"object": "an object", "array": "a list", "str": "a string", "int": "a whole number", "float": "a number"},
+    "object": "an object",
+    "array": "a list",
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
     "bool": "true or false",
 }
 
