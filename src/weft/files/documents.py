@@ -30,6 +30,8 @@ _WRITTEN = re.compile(
     r"""(?:^|[{,])[ \t]*["']?(kind|name|namespace)["']?[ \t]*:[ \t]*["']?([\w.-]{1,253})""", re.MULTILINE
 )
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+# An escaped half of a surrogate pair that is not followed, or not preceded, by the other half.
+_HALF = re.compile(r"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]")
 _RIGHTLY_THERE = ("apiVersion", "kind", "metadata", "spec", "name", "namespace", "labels", "annotations")
 
 
@@ -113,6 +115,13 @@ class _Reading:
             return
         try:
             value = json.loads(text)
+            if half := _HALF.search(text):
+                json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            line = text.count("\n", 0, half.start() if half else 0) + 1
+            what = "this is not Unicode text: it contains half of a surrogate pair"
+            self.broken_file(TextFlaw(line, what, "write the character itself, or both halves, such as \\ud83d\\ude00"))
+            return
         except (ValueError, RecursionError) as error:
             line = getattr(error, "lineno", 1)
             self.add_flaw(TextFlaw(line, f"this is not JSON: {getattr(error, 'msg', error)}"))
