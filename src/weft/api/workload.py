@@ -10,6 +10,7 @@
     spec:
       command: [python3, payments.py, --version, v2]   # the program and its arguments; no shell
       workingDirectory: .                 # relative to the file; default: the file's directory
+      mounts: [data, ../shared/ca.pem]    # files and directories that the command sees although others may not enter
       env: {PORT: "8080"}                 # or a list of {name, value}, as in Kubernetes
       serviceAccount: payments            # default: default
       ports: [{name: http, port: 8080, protocol: http}]  # protocol default: by the name's prefix
@@ -74,8 +75,9 @@ _KUBERNETES = {
     "port", "number": "port", "httpHeaders": "headers", "containers": "command", "template": "command",
 }  # fmt: skip
 _OF_COMMANDS = (
-    "command", "workingDirectory", "env", "readiness", "restart", "excludeInboundPorts", "excludeOutboundPorts",
-    "excludeOutboundRanges", "includeInboundPorts", "includeOutboundPorts", "includeOutboundRanges",
+    "command", "workingDirectory", "mounts", "env", "readiness", "restart",
+    "excludeInboundPorts", "excludeOutboundPorts", "excludeOutboundRanges",
+    "includeInboundPorts", "includeOutboundPorts", "includeOutboundRanges",
 )  # fmt: skip
 MOST_REPLICAS = 1_000
 
@@ -106,7 +108,8 @@ def read_workload(root: Fields, meta: Meta) -> tuple[Workload, ...]:
             labels=meta.labels if "app" in labels else labels_of({"app": meta.name, **labels}),
             annotations=meta.annotations,
             service_account=_service_account(spec),
-            working_directory=_working_directory(spec),
+            working_directory=_path(spec, spec.text("workingDirectory", default=".", most=4_096)),
+            mounts=_mounts(spec),
             environment=_environment(spec),
             ports=ports,
             replicas=1 if replicas is None else replicas,
@@ -223,9 +226,14 @@ def _service_account(spec: Fields) -> str:
     return spec.checked("serviceAccount", is_object_name, "a service account", hint, default="default", most=253)
 
 
-def _working_directory(spec: Fields) -> str:
-    written = spec.text("workingDirectory", default=".", most=4_096)
+def _path(spec: Fields, written: str) -> str:
     return posixpath.normpath(posixpath.join(spec.report.document.directory, written)) if written else ""
+
+
+def _mounts(spec: Fields) -> tuple[str, ...]:
+    written = [*spec.texts("mounts"), *([spec.text("workingDirectory")] if spec.has("workingDirectory") else ())]
+    paths = dict.fromkeys(_path(spec, each) for each in written if each)
+    return tuple(path for path in paths if path != "/")  # `/` needs no declaration: it is open to all users
 
 
 def _environment(spec: Fields) -> tuple[tuple[str, str], ...]:

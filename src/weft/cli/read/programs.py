@@ -29,6 +29,11 @@ def problem_of(workload: Workload, document: Document) -> Problem | None:
         where = document.where(("spec", "workingDirectory"))
         what, hint = f"the working directory {directory} {there}", f"mkdir -p {shlex.quote(str(directory))}"
         return Problem(where, what, hint, Severity.WARNING, "WFT0818")
+    for index, mount in enumerate(workload.mounts):
+        if not _mode(Path(mount)):
+            hint = "correct the path, or remove it from `mounts`; a relative path starts at the file's directory"
+            what = f"the mount {mount} does not exist"
+            return Problem(document.where(("spec", "mounts", index)), what, hint, Severity.WARNING, "WFT0818")
     what, hint = _against(workload, directory)
     return Problem(document.where(("spec", "command", 0)), what, hint, Severity.WARNING, "WFT0818") if what else None
 
