@@ -92,7 +92,7 @@ class Fields:
             self.error(name, f"`{name}` must be a whole number, not {describe(value)}")
             return None
         if not least <= value <= most:
-            self.error(name, f"`{name}` must be between {least} and {most}, not {value}")
+            self.error(name, f"`{name}` must be between {least} and {most}, not {_written(value)}")
             return None
         return value
 
@@ -100,11 +100,11 @@ class Fields:
         value = self._value(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or _is_nan(value):
             self.error(name, f"`{name}` must be a number, not {describe(value)}")
             return None
         if not least <= value <= most:
-            self.error(name, f"`{name}` must be between {least:g} and {most:g}, not {value:g}")
+            self.error(name, f"`{name}` must be between {least:g} and {most:g}, not {_written(value)}")
             return None
         return float(value)
 
@@ -152,7 +152,7 @@ class Fields:
         if value is None:
             return None
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            self.error(name, f"`{name}` has no unit", f"write {value:g}s or {value:g}ms")
+            self.error(name, f"`{name}` has no unit", f"write {_written(value)}s or {_written(value)}ms")
             return None
         text = self._text((name,), value, 64)
         length = parse_duration(text)
@@ -447,7 +447,7 @@ class Fields:
     def _text(self, below: Path, value: Any, most: int) -> str:
         if not isinstance(value, str):
             quote = not isinstance(value, (list, dict)) and value is not None
-            hint = f'put it in quotes: "{str(value).lower() if isinstance(value, bool) else value}"' if quote else ""
+            hint = f'put it in quotes: "{_written(value)}"' if quote else ""
             self.error(below, f"`{_last(below)}` must be text, not {describe(value)}", hint)
             return ""
         if len(value) > most:
@@ -476,12 +476,26 @@ def root_of(report: DocumentReport) -> Fields:
 def describe(value: Any) -> str:
     """Return a short description of a value, for a message."""
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return _written(value)
     if isinstance(value, (int, float)):
-        return f"the number {value if abs(value) < 1e15 else '(very large)'}"
+        return f"the number {_written(value)}"
     if isinstance(value, str):
         return f'"{value[:40]}…"' if len(value) > 40 else f'"{value}"'
     return "nothing" if value is None else "a list" if isinstance(value, (list, tuple)) else "a mapping"
+
+
+def _written(value: Any) -> str:
+    """Return a number or a boolean as it is written in YAML. Very large numbers are not shown: Python refuses to convert
+    some of them."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)) and not abs(value) < 1e15:
+        return "(NaN)" if _is_nan(value) else "(very large)"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def quoted(names: Iterable[str]) -> str:
