@@ -485,8 +485,8 @@ def describe(value: Any) -> str:
 
 
 def _written(value: Any) -> str:
-    """Return a number or a boolean as it is written in YAML. Very large numbers are not shown: Python refuses to convert
-    some of them."""
+    """Return a number or a boolean as it is written in YAML. Very large numbers are not shown: Python refuses to
+    convert some of them."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)) and not abs(value) < 1e15:

@@ -41,6 +41,7 @@ def read_virtual_service(root: Fields, meta: Meta) -> tuple[VirtualService, ...]
 
 def _hosts(spec: Fields, meta: Meta, *, mesh: bool) -> tuple[str, ...]:
     written: dict[str, str] = {}  # the host as written, by its full name
+    wildcards: list[str] = []
     hint = "write a name, `*.example.com` or an IP address"
     for index, host in spec.numbered_texts("hosts", _is_routed, "a host name", hint):
         if host == "*" and mesh:
@@ -50,12 +51,20 @@ def _hosts(spec: Fields, meta: Meta, *, mesh: bool) -> tuple[str, ...]:
                 "name the hosts, or name a gateway in `gateways`",
             )
         full = meta.host(host.removesuffix("."))
-        double = next((other for other in written if host_covers(other, full) or host_covers(full, other)), "")
+        # Only a wildcard covers other hosts, so most hosts are compared with few others.
+        others = written if full.startswith("*") else (full, *wildcards)
+        double = next((each for each in others if each in written and _overlap(each, full)), "")
         if double:
             other = written[double]
             spec.error(("hosts", index), f"`{host}` and `{other}` are the same host, or one covers the other")
         written.setdefault(full, host)
+        if full.startswith("*"):
+            wildcards.append(full)
     return tuple(written)
+
+
+def _overlap(host: str, other: str) -> bool:
+    return host_covers(host, other) or host_covers(other, host)
 
 
 def _check_delegated(spec: Fields) -> None:
