@@ -94,8 +94,8 @@ def test_snoop_must_be_served_and_then_refused_for_good(copy):
         return 200 if 5 <= number < 9 else 403
 
     seen = trust_steps.snoop_comes_and_goes(FakeMesh(copy, {"snoop": as_promised}))
-    assert seen.startswith("served ")
-    for status, what in ((403, "still refused"), (200, "still served")):
+    assert seen.startswith("allowed ")
+    for status, what in ((403, "still denied"), (200, "still allowed")):
         with pytest.raises(StepFailed, match=what):
             trust_steps.snoop_comes_and_goes(FakeMesh(copy, {"snoop": status}))
 
@@ -104,7 +104,7 @@ def test_every_pod_must_have_had_two_new_certificates_without_one_failure(copy, 
     many = [renewed(1), renewed(2), renewed(3)]
     seen = trust_steps.certificates_rotate(FakeMesh(copy, {"loadgen": 200}, statuses=many))
     assert seen == "2 new certificates for 1 pods in 0 s, 0 of 350 requests failed"
-    with pytest.raises(StepFailed, match="350 of 350 requests failed under 2 new certificates"):
+    with pytest.raises(StepFailed, match="350 of 350 requests failed during 2 new certificates"):
         trust_steps.certificates_rotate(FakeMesh(copy, {"loadgen": 503}, statuses=many))
     monkeypatch.setattr(trust_steps, "_LEAST_REQUESTS", 10**9)
     with pytest.raises(StepFailed, match=r"only \d+ requests"):

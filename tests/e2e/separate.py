@@ -336,7 +336,7 @@ class Separate:
             *("node", "--workloads", self.registrations, "--certificate-ttl", certificate_ttl),
             *("--ca", f"127.0.0.1:{self._ca_port}", "--ca-root", self.ca / "bundle.pem"),
         )
-        await self.agent.until_said("following registrations", since)
+        await self.agent.until_said("watching the registrations", since)
 
     async def add(self, name: str, serve: str = "") -> Pod:
         pod = self.pods[name] = Pod(self, name, len(self.pods) + 2, serve)

@@ -72,7 +72,7 @@ async def test_without_a_rule_every_endpoint_is_called(mesh):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.localityLbSetting.enabled")
-async def test_with_outlier_detection_the_own_zone_is_called_and_others_when_it_is_gone(mesh):
+async def test_with_outlier_detection_the_callers_zone_is_preferred_unless_enabled_is_false(mesh):
     await mesh.try_out(rule())
     assert set(await answering(mesh)) == {"zone-a"}
     assert set(await answering(mesh, "stranger")) == {"abroad"}
@@ -107,8 +107,46 @@ async def test_a_near_but_unhealthy_endpoint_is_avoided_until_it_recovers(mesh):
     await eventually(back)
 
 
+async def test_failover_needs_no_max_ejection_percent_and_a_written_one_may_forbid_it(mesh):
+    """The outlierDetection of Istio's page about failover. The service has four endpoints: Envoy's default of 10 % would
+    eject none."""
+    unlimited = {"consecutive5xxErrors": 1, "interval": "0.2s", "baseEjectionTime": "60s"}
+    order = near(failover=[{"from": "eu", "to": "us"}])
+    plain = virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]})
+
+    async def responding():
+        answers = await mesh.requests("client", "http://app/failing", 8, parallel=1)
+        return {answer["body"]["pod"].rpartition("-")[0] for answer in answers}
+
+    for name in ("zone-a", "zone-b"):
+        await mesh.tell(name, "script", path="/failing", forever={"status": 503})
+    await mesh.try_out(rule(outlierDetection={**unlimited, "maxEjectionPercent": 20}, **order), plain)
+    assert await responding() == {"zone-a"}
+    await mesh.try_out(rule(outlierDetection=unlimited, **order), plain)
+    await eventually(responding, lambda pods: pods == {"abroad"})
+    for name in ("zone-a", "zone-b"):
+        await mesh.tell(name, "script", path="/failing")
+
+
+async def test_endpoints_that_all_fail_are_called_on(mesh):
+    unlimited = {"consecutive5xxErrors": 1, "interval": "0.2s", "baseEjectionTime": "60s"}
+    plain = virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]})
+    await mesh.try_out(rule(outlierDetection=unlimited), plain)
+    for name in ZONES:
+        await mesh.tell(name, "script", path="/failing", forever={"status": 503})
+
+    async def responding():
+        answers = await mesh.requests("client", "http://app/failing", 40, parallel=2)
+        assert all(isinstance(answer["body"], dict) for answer in answers), answers  # none is made by the proxy
+        return {answer["body"]["pod"].rpartition("-")[0] for answer in answers}
+
+    await eventually(responding, lambda pods: pods == set(ZONES))
+    for name in ZONES:
+        await mesh.tell(name, "script", path="/failing")
+
+
 @proves("VirtualService", "spec.http[].retries.retryRemoteLocalities")
-async def test_a_retry_may_leave_the_own_zone_where_it_is_written(mesh):
+async def test_a_retry_leaves_the_callers_zone_only_with_retry_remote_localities(mesh):
     """No endpoint is ejected, so each request starts in the caller's zone, and only a retry can end elsewhere."""
     patient = rule(outlierDetection={**OUTLIER, "consecutive5xxErrors": 1000})
     await mesh.tell("zone-a", "script", path="/astray", forever={"status": 503})
@@ -127,7 +165,7 @@ async def test_a_retry_may_leave_the_own_zone_where_it_is_written(mesh):
     "spec.trafficPolicy.loadBalancer.localityLbSetting.failover[].from",
     "spec.trafficPolicy.loadBalancer.localityLbSetting.failover[].to",
 )
-async def test_failover_leads_to_one_region_first(mesh):
+async def test_calls_fail_over_to_the_configured_region_first(mesh):
     await mesh.try_out(rule("remote"))
     assert set(await answering(mesh, host="remote")) == {"abroad", "far"}
     await mesh.try_out(rule("remote", **near(failover=[{"from": "eu", "to": "ap"}])))
@@ -140,7 +178,7 @@ async def test_failover_leads_to_one_region_first(mesh):
     "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[].from",
     "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[].to",
 )
-async def test_localities_get_their_configured_shares(mesh):
+async def test_calls_are_distributed_to_localities_by_the_configured_shares(mesh):
     shares = {"eu/eu-a/*": 70, "eu/eu-b/*": 20, "us/*": 10}
     await mesh.try_out(destination_rule("app", **near(distribute=[{"from": "eu/*", "to": shares}])))
     seen = await answering(mesh, count=400)
@@ -150,7 +188,7 @@ async def test_localities_get_their_configured_shares(mesh):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.localityLbSetting.failoverPriority")
-async def test_endpoints_with_more_labels_in_common_are_preferred(mesh):
+async def test_endpoints_that_share_more_labels_with_the_caller_are_preferred(mesh):
     await mesh.try_out(rule(**near(failoverPriority=["version"])))
     assert set(await answering(mesh, "stranger")) == {"zone-b"}
     assert set(await answering(mesh)) == set(ZONES)  # no endpoint has the client's value

@@ -217,11 +217,6 @@ class Routings(Chance):
         if any("delegate" in route for route in routes) and not self.one_in(6):
             leaves = [self.http_route(number) for number in range(self.chance.randint(1, 3))]
             leaves = [leaf for leaf in leaves if "delegate" not in leaf] or [{"route": self.destinations()}]
-            for leaf in leaves:
-                matches = [
-                    each for each in leaf.pop("match", ()) if "'regex'" not in str(each)
-                ]  # which cannot be joined
-                leaf |= {"match": matches} if matches else {}
             found.append(document(ISTIO, "VirtualService", {"http": leaves}, "SERVICE-inner"))
         return found
 

@@ -181,5 +181,5 @@ def test_there_is_a_limit_for_directories(tmp_path, monkeypatch):
     for number in range(10):
         (tmp_path / f"d{number}").mkdir()
     (problem,) = problems_of(look(str(tmp_path), "mesh"))
-    assert "more than 5 directories; the rest is not read" in str(problem)
+    assert "the directory has more than 5 directories; the rest is not read" in str(problem)
     assert "list what is not part of the mesh in mesh/.weftignore" in str(problem)

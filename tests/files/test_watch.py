@@ -172,7 +172,7 @@ async def test_a_directory_that_goes_away_keeps_everything_until_it_is_back(mesh
     mesh.write("b.yaml", service("b"))
     await mesh.until({"a": 80, "b": 80})
     shutil.rmtree(mesh.root)
-    await mesh.until(problem="the directory does not exist any more")
+    await mesh.until(problem="the directory cannot be read any more")
     assert mesh.live == {"a": 80, "b": 80}
     mesh.root.mkdir()
     mesh.write("a.yaml", service("a", 81))
@@ -188,7 +188,7 @@ async def test_a_directory_that_is_filled_slowly_after_it_was_away_loses_nothing
     mesh.write("b.yaml", service("b"))
     await mesh.until({"a": 80, "b": 80})  # the watcher knows that `a` is in no file
     shutil.rmtree(mesh.root)
-    await mesh.until(problem="the directory does not exist any more")
+    await mesh.until(problem="the directory cannot be read any more")
     mesh.root.mkdir()
     await mesh.until(problem="")
     mesh.write("a.yaml", service("a", 81))

@@ -27,7 +27,7 @@ def test_a_pod_that_disables_injection_gets_no_sidecar(caplog):
     with caplog.at_level("INFO", "weft.inject"):
         answer = injector().answer(asked(pod(labels={"sidecar.istio.io/inject": "no"})))
     assert (answer.allowed, answer.patch) == (True, ())
-    assert "its label sidecar.istio.io/inject is no" in caplog.text
+    assert "the pod's label sidecar.istio.io/inject is no" in caplog.text
 
 
 @pytest.mark.parametrize("place", ["label", "annotation"])
@@ -37,7 +37,7 @@ def test_a_label_that_is_neither_true_nor_false_gives_no_sidecar_and_a_warning(p
     [warning] = answer.warnings
     assert warning == (
         "Pod shop/web-7d4b9c-x2x1z gets no sidecar: "
-        f"its {place} sidecar.istio.io/inject is flase, which is neither true nor false"
+        f"the pod's {place} sidecar.istio.io/inject is flase, which is neither true nor false"
     )
     for clear in ("false", "Off", "n"):
         assert injector().answer(asked(pod(labels={"sidecar.istio.io/inject": clear}))).warnings == ()

@@ -167,7 +167,7 @@ async def test_an_internal_error_is_a_denial_with_the_error(server, caplog):
     status, body = await post(server, "/inject", review(pod()))
     response = json.loads(body)["response"]
     assert (status, response["allowed"]) == (200, False)
-    assert "internal error of weft at this Pod: ZeroDivisionError: of course" in response["status"]["message"]
+    assert "internal error of weft for this Pod: ZeroDivisionError: of course" in response["status"]["message"]
     assert response["status"]["code"] == 500
     assert "Traceback" in caplog.text
 

@@ -87,7 +87,7 @@ def test_the_reason_for_no_sidecar_is_in_the_notes():
     result = run(hosted)
     assert not result.changed
     assert result.notes == (
-        "DaemonSet shop/web gets no sidecar: it uses hostNetwork, and a redirect there would intercept the traffic"
+        "DaemonSet shop/web gets no sidecar: the pod uses hostNetwork, where a redirect would intercept the traffic"
         " of the whole node",
     )
 

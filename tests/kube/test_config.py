@@ -98,7 +98,8 @@ def test_several_files_are_merged_and_the_first_of_a_name_is_taken(tmp_path, mon
 
 def test_the_home_directory_comes_last(tmp_path):
     with pytest.raises(
-        ConfigError, match=r"\.kube/config: error: no kubeconfig, and this is not a pod \(hint: .*--kubeconfig"
+        ConfigError,
+        match=r"\.kube/config: error: there is no kubeconfig, and weft does not run in a pod \(hint: .*--kubeconfig",
     ):
         load()
     (tmp_path / "home" / ".kube").mkdir(parents=True)
@@ -133,7 +134,7 @@ def test_a_pod_without_a_mounted_service_account_raises_with_a_hint(tmp_path, mo
     with pytest.raises(ConfigError, match="automountServiceAccountToken"):
         in_cluster(tmp_path)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
-    with pytest.raises(ConfigError, match="not a pod"):
+    with pytest.raises(ConfigError, match="does not run in a pod"):
         in_cluster(tmp_path)
 
 

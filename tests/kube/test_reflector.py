@@ -369,7 +369,7 @@ async def _compaction_while_away_leads_to_a_new_list(server, client, told, caplo
         assert far.gone == ["two"]
         assert far.objects["one"].data == {"a": "2"}
         assert sum(event.name == "three" for batch in far.batches for event in batch) == 1, "it has not changed"
-    assert "no longer knows version" in caplog.text
+    assert "no longer has version" in caplog.text
     await told.until(lambda told: set(told.objects) == {"one", "three", "four", "noise"})
 
 

@@ -86,7 +86,7 @@ async def test_a_webhook_with_the_root_of_another_ca_is_a_problem(client, own_ap
         await client.create(MUTATING_WEBHOOKS, webhook(bundle(own_api_server)))
         await endpoint(client, ready=True)
         (problem,) = await unanswered(client, LABELS)
-        assert problem.what.startswith("its caBundle is of another CA than the control plane's")
+        assert problem.what.startswith("the caBundle is of another CA than the control plane's")
     finally:
         await client.delete(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace="default")
     assert await unanswered(client, LABELS) == []

@@ -67,13 +67,13 @@ def test_inbound_counts_start_anew_when_the_ports_change():
     assert late(mesh, {INBOUND: 1}, detection) != []
 
 
-def test_a_port_declared_in_two_ways_is_reported_if_detection_inspects_it():
+def test_a_port_declared_with_several_protocols_is_reported_if_detection_inspects_it():
     mesh, selector = Mesh(), labels_of({"app": "web"})
     put(mesh, instance("web-0", "web"), service("web", target=8080, protocol=Protocol.HTTP))
     put(mesh, service("zulu", target=8080, protocol=Protocol.TCP, selector=selector))
-    assert "(declared in two ways: 8080)" in late(mesh, {INBOUND: 2})[0]
+    assert "(declared with several protocols: 8080)" in late(mesh, {INBOUND: 2})[0]
     put(mesh, service("aaa", target=8080, protocol=Protocol.TCP, selector=selector))
-    assert "in two ways" not in late(mesh, {INBOUND: 2})[0]
+    assert "with several protocols" not in late(mesh, {INBOUND: 2})[0]
 
 
 def test_a_connection_dropped_during_protocol_detection_is_reported_for_undeclared_ports():

@@ -143,7 +143,7 @@ async def test_failures_are_reported_with_start_reason_and_expiry_and_end_with_a
     ends = datetime.fromtimestamp(status.not_after, UTC)
     assert status.trouble(rig.clock.now) == (
         f"renewal of its certificate has failed since {datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M:%S} UTC: "
-        f"nobody answers at ca:15012; it expires at {ends:%Y-%m-%d %H:%M:%S} UTC"
+        f"nobody answers at ca:15012; the certificate expires at {ends:%Y-%m-%d %H:%M:%S} UTC"
     )
     await rig.until(lambda: len(rig.signer.asked) >= 4)
     assert [record.levelname for record in caplog.records] == ["WARNING"]  # one line for all attempts

@@ -119,7 +119,7 @@ def test_a_read_only_user_gets_the_name_of_the_missing_permission(mesh, namespac
     mesh.kubectl("config", "set-context", "--current", "--user=looker", f"--kubeconfig={config}")
     with pytest.raises(AssertionError) as refused:
         mesh.weft("pc", "clusters", "deploy/web", "-n", namespace, "--kubeconfig", str(config))
-    assert "you may not reach into pod web-" in str(refused.value)
+    assert "you may not connect to the Envoy of pod web-" in str(refused.value)
     assert "create pods/portforward" in str(refused.value)
 
 

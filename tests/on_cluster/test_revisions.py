@@ -154,7 +154,7 @@ def test_the_whole_installation_can_be_removed_and_installed_again(mesh):
         assert not re.search(r"istio|weft", names), names
     registry = mesh.cluster.holder.run("find", "/var/lib/kubelet/plugins_registry", "/run/weft", "-type", "s,f").stdout
     assert registry == ""
-    assert "weft is not on this cluster" in mesh.weft("uninstall", "--purge", "--yes", check=False)
+    assert "weft is not installed on this cluster" in mesh.weft("uninstall", "--purge", "--yes", check=False)
     mesh.install()
     mesh.apply(peer(namespace, "again"))
     mesh.wait(namespace, "pod/again")

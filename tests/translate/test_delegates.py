@@ -39,6 +39,13 @@ def test_names_are_joined_and_absent_fields_inherited():
         (_under(PREFIX, "/a"), _under(PREFIX, "/b"), False),
         (_under(EXACT, "/a"), _under(PREFIX, "/a"), False),
         (_under(PREFIX, "/a"), _under(REGEX, "/a.*"), False),
+        (_under(REGEX, "/a.*"), _under(REGEX, "/a.*"), False),
+        (_under(REGEX, "/a.*"), HttpMatch(method=StringMatch(REGEX, "GET|PUT")), True),
+        (
+            HttpMatch(headers=(("x", StringMatch(MatchKind.PRESENT)),)),
+            HttpMatch(headers=(("x", StringMatch(REGEX, "2")),)),
+            False,
+        ),
         (_under(PREFIX, "/a"), HttpMatch(method=StringMatch(EXACT, "GET")), True),
         (HttpMatch(port=80), HttpMatch(port=81), False),
         (HttpMatch(source_namespace="a"), HttpMatch(source_namespace="b"), False),
@@ -58,6 +65,13 @@ def test_names_are_joined_and_absent_fields_inherited():
 def test_a_delegate_only_narrows(root, leaf, kept):
     resolved, dropped = _joined(root, leaf)
     assert (len(resolved), len(dropped)) == ((1, 0) if kept else (0, 1))
+
+
+def test_a_regex_that_cannot_be_joined_is_reported_with_both_objects_and_the_field():
+    _, (dropped,) = _joined(_under(PREFIX, "/a"), _under(REGEX, "/a.*"))
+    assert dropped.why == (
+        "shop/orders and its delegate shop/leaf both match uri, one of them with a regex, which cannot be joined"
+    )
 
 
 def test_both_matches_hold_together():

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from weft.analyze.templates import PLACES
 from weft.mesh.claims import strength
 from weft.mesh.gateway_api.attached import OWN_CLASS, Derived, all_derived
 from weft.mesh.gateways import age as gateway_age
@@ -41,12 +42,15 @@ Kind = TypeVar("Kind")
 
 class Runner(msgspec.Struct, frozen=True):
     """A running program with its labels and ports: a Workload, or an instance (such as a Kubernetes pod) that
-    belongs to no Workload."""
+    belongs to no Workload. `ports`: the name ("" without one) and number of each port; None if no ports are
+    declared. `instance`: the program as the mesh sees it, or would see it. `publish`: the ports that a gateway of the
+    local engine publishes on the machine."""
 
     name: str
     labels: Labels
     ports: tuple[tuple[str, int], ...] | None  # names (or "") and numbers; None: not declared
     instance: Instance  # as the mesh has it, or would have it
+    count: int | None = None  # pods; None: not known, as for the template of a Deployment
     publish: tuple[PublishedPort, ...] = ()  # published ports of a gateway of the local engine, as in its `publish`
 
 
@@ -206,9 +210,18 @@ def _runners(workloads: tuple[Workload, ...], instances: tuple[Instance, ...]) -
     for workload in workloads:
         ports = tuple((port.name, port.number) for port in workload.ports)
         by_namespace[workload.namespace].append(
-            Runner(workload.name, workload.labels, ports or None, pod_of(workload, workload.name, ()), workload.publish)
+            Runner(
+                workload.name,
+                workload.labels,
+                ports or None,
+                pod_of(workload, workload.name, ()),
+                workload.replicas,
+                workload.publish,
+            )
         )
     for instance in instances:
         if (instance.namespace, instance.workload) not in known:
-            by_namespace[instance.namespace].append(Runner(instance.name, instance.labels, None, instance))
+            is_template = instance.origin is not None and instance.origin.key.kind in PLACES.keys() - {"Pod"}
+            count = None if is_template else 1
+            by_namespace[instance.namespace].append(Runner(instance.name, instance.labels, None, instance, count))
     return {namespace: tuple(runners) for namespace, runners in by_namespace.items()}

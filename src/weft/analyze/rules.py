@@ -12,7 +12,9 @@ from weft.mesh.claims import strength
 from weft.model.destination_rule import DestinationRule, levels
 from weft.model.locality import matches
 from weft.model.names import Labels
-from weft.model.service import Service
+from weft.model.service import Resolution, Service
+
+_DEFAULT_EJECTION = 10  # percent; Envoy's default of `max_ejection_percent`
 
 
 def of_rules(facts: Facts) -> Iterator[Problem]:
@@ -30,6 +32,7 @@ def of_rules(facts: Facts) -> Iterator[Problem]:
             yield from _of_subsets(rule, services, facts)
             yield from _of_ports(rule, services)
             yield from _of_places(rule, services, facts)
+            yield from _of_ejection(rule, services, facts)
         selector = rule.workload_selector
         if selector and facts.runs and not facts.selected(rule.namespace, selector):
             hint = meant_labels(selector, (runner.labels for runner in facts.runners.get(rule.namespace, ())))
@@ -40,14 +43,15 @@ def of_rules(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_merging(rule: DestinationRule, older: list[DestinationRule]) -> Iterator[Problem]:
-    """Findings about settings of a rule that an older rule for the same host overrides. Rules for one host are
-    merged; where both set the same field, the older one takes precedence."""
+    """Findings about the traffic policy and the subsets of a rule that are not used, because of the rules in `older`
+    for the same host. Rules for one host are merged: only the oldest traffic policy is used, as a whole, and of
+    subsets with the same name only the oldest."""
     hint = "merge both into one rule"
     decided = next((each for each in older if each.policy is not None), None)
     if decided is not None and rule.policy is not None:
         what = (
             f"DestinationRule {decided.name} is for {rule.host} too and {ahead(decided, rule)}: "
-            "its trafficPolicy is used instead of this one"
+            "its trafficPolicy is used instead of this rule's"
         )
         yield finding("WFT0204", rule.origin, "spec.trafficPolicy", what, hint)
     for index, subset in enumerate(rule.subsets):
@@ -105,8 +109,39 @@ def _of_places(rule: DestinationRule, services: tuple[Service, ...], facts: Fact
             if there and len(lost) == len(each.to):
                 what = f"no endpoint of {rule.host} is in {', '.join(lost)}: calls from {each.origin} fail"
                 yield finding(
-                    "WFT0216", rule.origin, field, what, f"its endpoints are in {', '.join(sorted(there)) or 'none'}"
+                    "WFT0216", rule.origin, field, what, f"the host's endpoints are in {', '.join(sorted(there))}"
                 )
+
+
+def _of_ejection(rule: DestinationRule, services: tuple[Service, ...], facts: Facts) -> Iterator[Problem]:
+    """Findings about outlier detection that can eject no endpoint, because the service has too few."""
+    fails_over = len({place for service in services for place in _places_behind(service, facts)}) > 1
+    counts = [_endpoints_behind(service, facts) for service in services]
+    count = min((each for each in counts if each), default=0)
+    if not count or None in counts:
+        return
+    for level in levels(rule):
+        detection = level.outlier_detection
+        share = detection.max_ejection_percent if detection is not None else None
+        if detection is None or share == 0 or (share is None and fails_over):
+            continue  # 0 is on purpose
+        percent = _DEFAULT_EJECTION if share is None else share
+        if count * percent < 100:
+            default = " (the default)" if share is None else ""
+            what = (
+                f"at most {percent} %{default} of the endpoints of {rule.host} may be ejected, and it has {count}: no "
+                "endpoint is ever ejected"
+            )
+            hint = f"set `maxEjectionPercent` to at least {-(-100 // count)}"
+            yield finding("WFT0225", rule.origin, "spec.trafficPolicy.outlierDetection", what, hint)
+
+
+def _endpoints_behind(service: Service, facts: Facts) -> int | None:
+    """The number of endpoints of a service; None if it is not known."""
+    if not service.selector:
+        return len(service.static_endpoints) if service.resolution is Resolution.STATIC else None
+    counts = [runner.count for runner in facts.selected(service.namespace, service.selector)]
+    return sum(each for each in counts if each is not None) if None not in counts else None
 
 
 def _places_behind(service: Service, facts: Facts) -> tuple[str, ...]:

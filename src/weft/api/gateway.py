@@ -39,7 +39,7 @@ def _server(server: Fields) -> GatewayServer:
     bind = server.checked("bind", lambda text: text.startswith("unix://") or is_address(text), "an IP address")
     server.refused(
         "defaultEndpoint",
-        "`defaultEndpoint` has no effect, not in Istio either",
+        "`defaultEndpoint` has no effect, as in Istio",
         "bind a VirtualService to the Gateway",
     )
     port = _port(server, unix=bind.startswith("unix://"))

@@ -17,7 +17,6 @@ from weft.model.virtual_service import (
     Headers,
     HttpMatch,
     HttpRoute,
-    MatchKind,
     Mirror,
     Redirect,
     Rewrite,
@@ -31,13 +30,10 @@ _WITHOUT_BODY = (204, 304)  # by RFC 9110. Envoy would send a body anyway, and H
 
 def read_http_route(item: Fields, meta: Meta, *, delegated: bool) -> HttpRoute:
     """Read an http route. `delegated`: its VirtualService has no hosts and is a delegate of another VirtualService."""
-    action = _action(item, delegated=delegated)
-    matches = tuple(_match(match, meta) for match in item.items("match"))
-    if delegated or action == "delegate":
-        _no_regex(item, matches)
+    _check_action(item, delegated=delegated)
     route = HttpRoute(
         name=item.text("name", most=1_024),
-        match=matches,
+        match=tuple(_match(match, meta) for match in item.items("match")),
         route=read_destinations(item, meta, headers=True),
         redirect=_redirect(item),
         direct_response=_direct_response(item),
@@ -73,7 +69,7 @@ def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[Weigh
         )
     total = sum(entry.weight for entry in destinations)
     if len(destinations) > 1 and total == 0:
-        what, hint = "the weights of the destinations add up to 0", "give at least one of them a `weight`"
+        what, hint = "the weights of the destinations add up to 0", "give at least one destination a `weight`"
         item.lacks("weight", below=entries, at="route", what=what, hint=hint)
     if total > 2**32 - 1:
         item.error("route", "the weights of the destinations add up to more than 4294967295")
@@ -98,7 +94,7 @@ def _authorities(headers: Headers) -> list[str]:
     return [name for name, _ in (*changes.set, *changes.add) if name.lower() in _AUTHORITY]
 
 
-def _action(item: Fields, *, delegated: bool) -> str:
+def _check_action(item: Fields, *, delegated: bool) -> None:
     there = [name for name in _ACTIONS if item.has(name)]
     hint = f"set exactly one of {quoted(_ACTIONS)}"
     if not there:
@@ -112,7 +108,6 @@ def _action(item: Fields, *, delegated: bool) -> str:
     for name, words in (("redirect", "a redirect"), ("directResponse", "a direct response")):
         if name in there:
             _responds_itself(item, words)
-    return there[0] if there else ""
 
 
 def _responds_itself(item: Fields, words: str) -> None:
@@ -144,14 +139,6 @@ def _match(match: Fields, meta: Meta) -> HttpMatch:
         gateways=gateway_names(match, meta),
         stat_prefix=match.text("statPrefix", most=1_024),
     )
-
-
-def _no_regex(item: Fields, matches: tuple[HttpMatch, ...]) -> None:
-    for index, match in enumerate(matches):
-        plain = (match.uri, match.scheme, match.method, match.authority)
-        named = (*match.headers, *match.without_headers, *match.query_params)
-        if any(pattern and pattern.kind is MatchKind.REGEX for pattern in (*plain, *(pattern for _, pattern in named))):
-            item.error(("match", index), "a regex cannot be matched where routes are delegated", "use exact or prefix")
 
 
 def read_destination(fields: Fields, meta: Meta) -> Destination:

@@ -28,7 +28,8 @@ def read_match(fields: Fields, *, presence: bool) -> StringMatch:
 
 
 def named_matches(holder: Fields, name: str, *, headers: bool) -> tuple[tuple[str, StringMatch], ...]:
-    """Read header or query matches, by name. Header names are returned in lower case, as Envoy compares them."""
+    """Read the mapping `name` of header matches (`headers`: true) or query parameter matches (false), sorted by name.
+    Header names are returned in lower case, as Envoy compares them."""
     matches = []
     for key, fields in holder.entries(name):
         if headers and key.startswith("@request.auth.claims"):

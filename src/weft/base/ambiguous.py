@@ -1,8 +1,8 @@
 """The error for a name that several objects have.
 
 weft never guesses which object is meant, because the answer about one object would be wrong for the other. Lookups
-raise this error, HTTP pages return it with status 300, and commands exit with status 2, as for other incomplete
-command lines.
+raise this error, HTTP pages return it with status 300, and commands exit with status 2, as for any invalid command
+line.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Ambiguous(Exception):
 
 
 def in_several_namespaces(name: str, namespaces: Iterable[str]) -> Ambiguous:
-    """Return the error for a name that exists in several namespaces. Its hint contains the unambiguous names, as
-    NAMESPACE/NAME, which every command accepts."""
+    """Return the error for a name that exists in several namespaces. Its hint lists up to three unambiguous names, as
+    NAMESPACE/NAME: the lookups that raise this error accept that form."""
     places = sorted(set(namespaces))
     meant = ", or ".join(f"{place}/{name}" for place in places[:_MOST_NAMED])
     return Ambiguous(

@@ -40,8 +40,9 @@ class FileEvents:
         self._early = next(self._turns, set())  # the generator starts the watch at its first call
 
     def wait(self, seconds: float) -> set[tuple[Change, str]]:
-        """Return events as soon as there are any; an empty set after `seconds` without events, or when stopped.
-        Raises RuntimeError if the kernel's queue failed: then no more events arrive."""
+        """Wait for events, and return them as (kind of change, path). Return an empty set after `seconds` without
+        events, or when `stopped` is set. Raises RuntimeError if the kernel's queue failed: then no more events
+        arrive."""
         events, self._early = self._early, set()
         until = time.monotonic() + seconds
         while not events and time.monotonic() < until:

@@ -27,8 +27,9 @@ class HealthSite:
         pages: tuple[web.RouteDef, ...] = (),
         longest_request: int = 1024,
     ) -> None:
-        """`lack` returns why the process is not ready; "" if it is ready. `well`: the body of /ready if the process
-        is ready. `pages`: additional routes, whose request bodies may have at most `longest_request` bytes."""
+        """`lack` returns why the process is not ready; "" if it is ready. `metrics`: the functions that return the
+        metrics of /metrics. `well`: the body of /ready if the process is ready. `pages`: additional routes, whose
+        request bodies may have at most `longest_request` bytes."""
         self._lack, self._well = lack, well
         self._metrics = MetricsPage(*metrics)
         self._pages, self._longest_request = pages, longest_request

@@ -1,7 +1,9 @@
-"""An HTTP port that any client can reach and no client can exhaust: the number of connections is limited, for one
-host to at most half of all, and the TLS handshake and each request have a deadline.
+"""An HTTP port that any client can reach and no client can exhaust. The number of connections is limited, in total and
+for each client host. The TLS handshake and the headers of each request have a deadline.
 
-It serves an aiohttp application. Rule: a connection over the limit is closed before any work is done for it.
+It serves an aiohttp application. Rules: a connection over the limit of its host is closed before any work is done for
+it. At the total limit, an idle connection of the host with the most connections is closed to make room; if there is
+none, the new connection is closed.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ class HttpSite:
             response.headers["Connection"] = "close"  # aiohttp has already set its own Connection header
 
     async def close(self) -> None:
-        """Close the port after all requests in progress have been answered."""
+        """Close the port, then wait for the requests in progress, but at most `shutdown_seconds`."""
         if self._acceptor is not None:
             await self._acceptor.close()
         await self._runner.cleanup()

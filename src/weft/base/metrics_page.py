@@ -1,7 +1,7 @@
 """The page that Prometheus scrapes. Input: sources of metrics. Output: Prometheus' text exposition format.
 
-Rule: each page has its own registry, and values are read at the time of the scrape. So a process counts in its own
-objects, and no second copy must be kept up to date for Prometheus.
+Rule: each page has its own registry, and values are read at the time of the scrape. So a process keeps its counts in
+its own objects only, and not a second time in Prometheus' objects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The command line that runs this same weft again, as another process or as root. `weft` alone is not enough: sudo
 uses another PATH, without the virtual environment.
 
-Rule: the current directory is never searched for modules (-P); it may contain a foreign `jwt.py`.
+Rule: the current directory is never searched for modules (-P), because a file in it, such as `jwt.py`, could be
+imported instead of the real module.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ WEFT = (sys.executable, "-P", "-m", "weft.cli")
 
 
 def with_this_weft(hint: str) -> str:
-    """Return `hint` with `sudo weft …` replaced by a command that can be pasted: the path of this weft, and the
-    arguments that the user typed."""
+    """Return `hint` with a command that can be pasted. A hint that begins with `sudo weft` becomes `sudo`, the path
+    of this weft, and the arguments that the user typed. In any other hint, only the `weft` of `sudo weft …` is
+    replaced by that path."""
     if not hint.startswith("sudo weft"):
         return hint.replace("sudo weft …", f"sudo {_command()} …")
     return f"sudo {_command()} {shlex.join(sys.argv[1:])}".rstrip()

@@ -101,7 +101,12 @@ class AdminSocket:
             await _send(writer, CaReply(None, error.problem.what, error.problem.hint))
         except msgspec.MsgspecError as error:
             await _send(
-                writer, CaReply(None, f"invalid request: {error}", "are both processes of the same version of weft?")
+                writer,
+                CaReply(
+                    None,
+                    f"invalid request: {error}",
+                    "use the same version of weft for this command and for the process that signs",
+                ),
             )
         finally:
             unsubscribe()

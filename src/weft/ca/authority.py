@@ -38,8 +38,9 @@ _SHORTEST = timedelta(seconds=1)
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """How long an authority's certificates and roots are valid, and how long a rotation waits before the new root
-    signs."""
+    """How long an authority's certificates and roots are valid. `lifetime`: of a certificate whose request names none;
+    `longest`: the limit of requested lifetimes; `root_lifetime`: of a root that weft creates. `skew`: by how much
+    clocks may differ. `propagation`: how long a new root is trusted before it signs."""
 
     lifetime: timedelta = timedelta(hours=24)  # if none is requested
     longest: timedelta = timedelta(days=90)  # the limit of requested lifetimes

@@ -109,8 +109,8 @@ class CertificateClient:
                     call.cancel()
 
     def trust(self, roots: str) -> None:
-        """Replace the initial roots by `roots`. If the CA rotated to them while it was unreachable, it is trusted
-        again. The roots that the CA itself sent last stay trusted until it sends others."""
+        """Replace the initial roots by `roots`: if the CA has rotated to `roots` while it was unreachable, its
+        certificate is trusted again. The roots that the CA itself sent last stay trusted until it sends others."""
         if self._trust("".join((*self._bundle, roots))) and self._watching is not None:
             self._watching.cancel()
 
@@ -146,8 +146,8 @@ def _is_being_cancelled() -> bool:
 
 
 def _issued(answer: bytes, csr: bytes, now: float) -> Issued:
-    """Parse the CA's response `answer`, and return the certificate and its chain without the root. Raises
-    CaUnavailable if the certificate is not for the key of `csr`."""
+    """Parse the CA's response `answer`, and return the certificate and its chain without the root. Raises CaUnavailable
+    if the response is not a certificate chain, or the certificate is not for the key of `csr`."""
     try:
         pem = "\n".join(messages.CertificateResponse.FromString(answer).cert_chain)
         leaf, *above = x509.load_pem_x509_certificates(pem.encode())

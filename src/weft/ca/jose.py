@@ -61,7 +61,9 @@ def _read_header(header: dict[str, Any]) -> tuple[str, str | None]:
     if not isinstance(algorithm, str):
         raise TokenRefused(TokenReason.ALGORITHM, "the token's header has no signature algorithm (alg)")
     if ("kid" in header and not isinstance(key_id, str)) or not isinstance(kind, str) or kind.upper() != "JWT":
-        raise TokenRefused(TokenReason.HEADER, "the token's header is not a JWT's: kid must be text, typ JWT")
+        raise TokenRefused(
+            TokenReason.HEADER, "the token's header is not a JWT's: kid must be a string, and typ must be JWT"
+        )
     return algorithm, key_id
 
 

@@ -83,7 +83,7 @@ class CertificateService:
 
 
 class _Rate:
-    """A token bucket for each caller. Full buckets are not stored."""
+    """A token bucket for each caller. When there are too many buckets, the full ones are dropped."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -92,7 +92,7 @@ class SignedTokens:
             if since > now + self._leeway:
                 raise TokenRefused(
                     TokenReason.NOT_YET,
-                    f"the token is valid only in {since - now:.0f} s ({name}); compare the clocks of both machines",
+                    f"the token becomes valid in {since - now:.0f} s ({name}); compare the clocks of both machines",
                     caller,
                 )
 

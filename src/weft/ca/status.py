@@ -63,10 +63,12 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
         rotation begins; or that the signing certificate has expired."""
         signer = self.certificates[0] if self.certificates else None
         if signer is not None and signer.expires <= datetime.now(UTC):
-            return "the signing certificate has expired, and the CA cannot sign until it is replaced"
+            return "the signing certificate has expired, and the CA cannot sign until the certificate is replaced"
         if signer is not None and not signer.is_root:
             count = sum(each.is_root for each in self.certificates)
-            return f"{f'{count} roots are' if count > 1 else 'one root is'} trusted, and an intermediate of it signs"
+            if count > 1:
+                return f"{count} roots are trusted, and an intermediate of one of them signs"
+            return "one root is trusted, and an intermediate of it signs"
         at = f"{self.due:%Y-%m-%d %H:%M:%S} UTC" if self.due else ""
         return {
             RotationPhase.STEADY: "one root is trusted, and signs",

@@ -29,8 +29,8 @@ class Store:
         return read_state(self.directory)
 
     def save(self, state: State) -> None:
-        """Write the state. After this returns, the state survives a power failure. If it raises OSError, the file is
-        unchanged."""
+        """Write the state and the bundle. After this returns, the state survives a power failure. If this raises
+        OSError, the state file may have the old or the new state, but never a part of one."""
         replace_file(self.directory / STATE, msgspec.json.format(msgspec.json.encode(state)), mode=0o600)
         replace_file(self.directory / BUNDLE, "".join(state.bundle()).encode(), mode=0o644)
 
@@ -64,7 +64,8 @@ def read_state(directory: Path) -> State | None:
 
 def read_secret(path: Path) -> bytes | None:
     """Return the content of a file that only its owner may read, or None if the file does not exist. Raises
-    AuthorityError if other users may read it."""
+    AuthorityError if other users may read the file, or if it belongs to a user other than root and this process's
+    own."""
     try:
         with path.open("rb") as file:
             facts = os.fstat(file.fileno())

@@ -14,7 +14,7 @@ COMMANDS: dict[str, tuple[Listing, ...]] = {
         Listing("demo", "run.demo:demo", "Run the example shop and watch its traffic."),
         Listing("up", "run.up:up", "Run the mesh of a directory."),
         Listing("down", "run.down:down", "End a mesh: its pods, proxies, namespaces and files."),
-        Listing("ps", "run.ps:ps", "List the running pods of every mesh on this machine."),
+        Listing("ps", "run.ps:ps", "List the pods of every running mesh on this machine."),
         Listing("status", "run.status:status", "Show workloads, traffic and problems."),
         Listing("logs", "run.logs:logs", "Print the output of a workload or pod."),
         Listing("exec", "run.exec:exec_", "Run a command in a pod."),
@@ -25,9 +25,7 @@ COMMANDS: dict[str, tuple[Listing, ...]] = {
         Listing("test", "files.test:test", "Check that requests have their expected results."),
         Listing("diff", "files.diff:diff", "Show what a change would change, before it is applied."),
         Listing("kube-inject", "files.kube_inject:kube_inject", "Add the proxy to the pods of workloads in files."),
-        Listing(
-            "kube-export", "files.kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."
-        ),
+        Listing("kube-export", "files.kube_export:kube_export", "Print a mesh of this machine as Kubernetes objects."),
     ),
     "Look inside": (
         Listing("authn", "look.authn:GROUP", "Mutual TLS: whether callers and servers agree."),
@@ -57,7 +55,9 @@ COMMANDS: dict[str, tuple[Listing, ...]] = {
             "install", "install.install:install", "Install weft on a Kubernetes cluster, or change what is installed."
         ),
         Listing(
-            "upgrade", "install.upgrade:upgrade", "Show which namespaces use which revision, and move them to another."
+            "upgrade",
+            "install.upgrade:upgrade",
+            "Install a new revision, move namespaces to it, and show which namespaces use which revision.",
         ),
         Listing("uninstall", "install.uninstall:uninstall", "Remove weft from a cluster."),
         Listing("manifest", "install.manifest:GROUP", "The objects and the values of an installation."),

@@ -85,18 +85,18 @@ def _journey(mesh: MeshProcess) -> Iterator[tuple[str, Callable[[], str]]]:
     yield "all workloads are ready", lambda: _all_ready(mesh)
     yield "the job ran to completion", lambda: _job_completed(mesh)
     yield "requests pass all four services", lambda: _requests_pass(mesh)
-    yield "the app sees its proxy, 127.0.0.6", lambda: _sees_proxy(mesh)
+    yield "apps see their proxy (127.0.0.6) as caller", lambda: _sees_proxy(mesh)
     yield "payments is split 90/10", lambda: _split(mesh, 0.10)
     yield "HTTP, gRPC and TCP edges carry traffic", lambda: _edges(mesh)
     yield "plaintext to a STRICT workload is refused", lambda: trust_steps.plaintext_is_refused(mesh)
     yield "frontend may pay, snoop gets 403", lambda: trust_steps.one_is_served_the_other_is_not(mesh)
-    yield "saving the policy allows snoop, and denies it", lambda: trust_steps.snoop_comes_and_goes(mesh)
+    yield "saving the policy allows and denies snoop", lambda: trust_steps.snoop_comes_and_goes(mesh)
     yield "certificates rotate under load", lambda: trust_steps.certificates_rotate(mesh)
     yield "no private key is in files or environments", lambda: trust_steps.no_key_lies_about(mesh)
     yield "saving the weight moves the traffic", lambda: _weight_moves(mesh)
     yield "payments is split 50/50", lambda: _split(mesh, 0.50)
     yield "a fault makes catalog fail", lambda: _fault_appears(mesh)
-    yield "removing it heals catalog", lambda: _fault_heals(mesh)
+    yield "without the fault, catalog recovers", lambda: _fault_heals(mesh)
     yield "a killed pod is restarted", lambda: _killed_pod_returns(mesh)
 
 
@@ -257,7 +257,7 @@ def _fault_heals(mesh: MeshProcess) -> str:
     if failed:
         raise StepFailed(f"{failed} of {len(sample)} still fail; for example {odd_one(sample)}")
     last = 1000 * (well_since - removed)
-    return f"last failure {last:.0f} ms after removing it, then {len(sample)} of {len(sample)} well"
+    return f"last failure {last:.0f} ms after removing the fault, then {len(sample)} of {len(sample)} succeeded"
 
 
 def _killed_pod_returns(mesh: MeshProcess) -> str:
@@ -282,10 +282,12 @@ def _killed_pod_returns(mesh: MeshProcess) -> str:
     sample = mesh.ask(FRONTEND, 50)
     unwell = sum(answer.status != 200 for answer in sample)
     if not recovered or unwell:
-        raise StepFailed(f"{failed} failed, recovered: {bool(recovered)}, then {unwell} of {len(sample)} still fail")
+        raise StepFailed(
+            f"{failed} requests failed, recovered: {bool(recovered)}, then {unwell} of {len(sample)} still fail"
+        )
     return (
-        f"frontend's only pod: {failed} requests failed, well again {recovered - killed:.1f} s after the kill, "
-        f"then {len(sample)} of {len(sample)} well"
+        f"frontend's only pod: {failed} requests failed, one succeeded {recovered - killed:.1f} s after the kill, "
+        f"then {len(sample)} of {len(sample)} succeeded"
     )
 
 

@@ -25,7 +25,7 @@ from weft.netns.namespace import namespaces, processes_in
 
 
 class StepFailed(Exception):
-    """A step of the check failed. The message states what was observed instead of what was expected."""
+    """A step of the check failed. The message states what was observed instead of the expected result."""
 
 
 class ShopAnswer(msgspec.Struct, frozen=True):
@@ -117,8 +117,8 @@ class MeshProcess:
         return self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
 
     def stop(self) -> list[str]:
-        """Stop the mesh with `weft down`, as a user would. Return the processes, namespaces, mounts and files that it
-        left behind."""
+        """Stop the mesh with `weft down`, as a user would. Return a line for each process, namespace, mount and file
+        that the mesh left behind, and one if `weft up` failed or had to be killed."""
         if self._mesh is None:
             return []
         alive = self._processes()
@@ -172,7 +172,7 @@ class MeshProcess:
         for line in process.stdout:
             yield _answer(line)
             if time.monotonic() > self._until:
-                raise StepFailed("two minutes are over")
+                raise StepFailed("the time limit of the check is over")
         raise StepFailed(f"the requests ended early: {process.stderr.read().decode(errors='replace')[-300:]}")
 
     def _is_ours(self, place: str) -> bool:

@@ -61,7 +61,7 @@ def snoop_comes_and_goes(mesh: MeshProcess) -> str:
         saved = time.time()
         first = next((answer for answer in until(answers, saved, seconds=_PATIENCE) if answer.status == 200), None)
         if first is None:
-            raise StepFailed(f"{_PATIENCE:.0f} s after the policy lets it in, snoop is still refused")
+            raise StepFailed(f"{_PATIENCE:.0f} s after the policy was changed to allow snoop, snoop is still denied")
         shop.keep_snoop_out(mesh.directory)
         removed = time.time()
         last, in_a_row = removed, 0
@@ -70,8 +70,8 @@ def snoop_comes_and_goes(mesh: MeshProcess) -> str:
             if in_a_row == _IN_A_ROW:
                 break
     if in_a_row < _IN_A_ROW:
-        raise StepFailed(f"{_PATIENCE:.0f} s after the policy keeps it out, snoop is still served")
-    return f"served {1000 * (first.at - saved):.0f} ms after saving, refused {1000 * (last - removed):.0f} ms after"
+        raise StepFailed(f"{_PATIENCE:.0f} s after the policy was changed to deny snoop, snoop is still allowed")
+    return f"allowed {1000 * (first.at - saved):.0f} ms after saving, denied {1000 * (last - removed):.0f} ms after"
 
 
 def certificates_rotate(mesh: MeshProcess) -> str:
@@ -92,9 +92,9 @@ def certificates_rotate(mesh: MeshProcess) -> str:
     if _least_renewed(before, mesh.status()) < _LEAST_RENEWALS:
         raise StepFailed(f"only {seen}")
     if failed:
-        raise StepFailed(f"{failed} of {sent} requests failed under {seen}; for example {odd}")
+        raise StepFailed(f"{failed} of {sent} requests failed during {seen}; for example {odd}")
     if sent < _LEAST_REQUESTS:
-        raise StepFailed(f"only {sent} requests were made under {seen}")
+        raise StepFailed(f"only {sent} requests were sent during {seen}")
     return f"{seen}, 0 of {sent} requests failed"
 
 
@@ -134,7 +134,7 @@ def _wait_for_lines(look: Callable[[], set[str]], count: int) -> set[str]:
 
 
 def _renewals(status: MeshStatus) -> dict[str, int]:
-    """Return how many certificates each ready pod with a proxy has been issued, by the pod's name."""
+    """Return how often the certificate of each ready pod with a proxy has been renewed, by the pod's name."""
     running = (pod for pod in status.pods if pod.phase is PodPhase.READY and pod.identity is not None)
     return {pod.name: pod.identity.renewals for pod in running if pod.identity is not None}
 

@@ -131,13 +131,15 @@ def _notes(kind: str, dump: Dump) -> dict[str, str]:
     notes = {}
     if kind == "Clusters":
         for each in _items(dump, "ClustersConfigDump", "dynamic_warming_clusters"):
-            notes[each.get("cluster", {}).get("name", "")] = "Envoy is still warming another version of it"
+            notes[each.get("cluster", {}).get("name", "")] = "Envoy is still warming another version of the resource"
     if kind == "Listeners":
         for each in _items(dump, "ListenersConfigDump", "dynamic_listeners"):
             if "error_state" in each:
-                notes[each["name"]] = f"Envoy rejected another version of it: {each['error_state'].get('details', '')}"
+                notes[each["name"]] = (
+                    f"Envoy rejected another version of the resource: {each['error_state'].get('details', '')}"
+                )
             elif "warming_state" in each:
-                notes[each["name"]] = "Envoy is still warming another version of it"
+                notes[each["name"]] = "Envoy is still warming another version of the resource"
     return notes
 
 

@@ -54,10 +54,11 @@ def drain(
     port: int = ADMIN_PORT,
     tell: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Drain Envoy, and return when it may stop. That is after at least `least` seconds, in which clients are moved
-    to other endpoints, and not before all requests and other streams have ended (with `until_idle`: not before
-    all clients have disconnected). Only kubelet's grace period limits the waiting. `gateway`: drain all
-    listeners, because a gateway's listeners are not marked as inbound. `tell` is called with progress messages."""
+    """Drain Envoy, and return when it may stop. That is after at least `least` seconds, in which clients are moved to
+    other endpoints, and not before all requests and other streams have ended (with `until_idle`: not before all clients
+    have disconnected). Only kubelet's grace period limits the waiting; but if Envoy does not answer, return at once.
+    `gateway`: drain all listeners, because a gateway's listeners are not marked as inbound. `tell` is called with
+    progress messages."""
     began = time.monotonic()
     try:
         _ask(port, "POST", f"/drain_listeners?{'' if gateway else 'inboundonly&'}graceful&skip_exit")

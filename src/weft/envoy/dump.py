@@ -59,7 +59,8 @@ class Dump(msgspec.Struct, frozen=True):
     document: dict[str, Any]
 
     def sections(self, kind: str) -> list[dict[str, Any]]:
-        """Return the sections of one type. Envoy splits a large section into several."""
+        """Return the sections of the dump whose type ends in `kind`, such as `ClustersConfigDump`. Envoy splits a large
+        section into several."""
         return [each for each in items(self.document, "configs") if text(each, "@type").endswith(f".{kind}")]
 
     def section(self, kind: str) -> dict[str, Any]:

@@ -27,7 +27,8 @@ class ClusterName(msgspec.Struct, frozen=True):
 
 
 class ClusterFilter(msgspec.Struct, frozen=True):
-    """Selects clusters by the parts of their name. An empty field or 0 selects all."""
+    """Selects clusters by the parts of their name: `fqdn`, `subset` and `direction` are substrings of the host, the
+    subset and the direction. An empty field or 0 selects all."""
 
     fqdn: str = ""  # a substring of the host
     port: int = 0

@@ -18,7 +18,7 @@ TOLD_COLUMNS = ("NAME", "STATUS", "LOCALITY", "CLUSTER")
 
 
 class EndpointFilter(msgspec.Struct, frozen=True):
-    """Selects endpoints. An empty field or 0 selects all."""
+    """Selects endpoints whose fields equal those of the filter; case is ignored. An empty field or 0 selects all."""
 
     address: str = ""
     port: int = 0

@@ -1,5 +1,5 @@
-"""HTTP and network filters that a proxy was sent by ECDS, as table rows. weft sends none, and the empty table shows
-that."""
+"""HTTP and network filters that a proxy was sent by ECDS, as table rows. weft sends no filters by ECDS, so the table of
+a proxy of weft is empty."""
 
 from __future__ import annotations
 

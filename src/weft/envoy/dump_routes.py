@@ -86,8 +86,9 @@ def _attached(route: dict[str, Any]) -> str:
 
 
 def _domains(domains: list[str]) -> str:
-    """Return the domains of a virtual host as text: of the many names of one service only the shortest, without
-    ports."""
+    """Return the domains of a virtual host as text. A single domain is returned unchanged. If there are several, those
+    with a port and the longer names of a service are left out, and at most two are shown, with the number of the
+    others."""
     if len(domains) == 1:
         return domains[0]
     short = _without_longer([domain for domain in domains if _is_without_port(domain)])

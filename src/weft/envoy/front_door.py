@@ -1,8 +1,8 @@
 """Generates the configuration of the Envoy that publishes a mesh's gateways on ports of this machine.
 
-That Envoy forwards TCP connections and knows neither HTTP nor the mesh. A connection to a published port is
-forwarded to the Unix socket of one of the gateway's pods, with a PROXY protocol header that contains the client's
-address. Input: the published ports. Output: the text of the Envoy's bootstrap and xDS files.
+That Envoy forwards TCP connections; it does not parse HTTP and gets no config from the control plane. A connection to a
+published port is forwarded to the Unix socket of one of the gateway's pods, with a PROXY protocol header that contains
+the client's address. Input: the published ports. Output: the text of the Envoy's bootstrap and xDS files.
 """
 
 from __future__ import annotations

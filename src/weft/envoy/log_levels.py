@@ -14,8 +14,8 @@ _SHORT = {"warn": "warning", "none": "off"}
 
 
 def parse(words: str) -> list[tuple[str, str]]:
-    """Return pairs of (logger, level) in the order in which to set them. A level for all loggers comes first,
-    because it would overwrite the others."""
+    """Parse log levels as a user types them, such as `rbac:debug,info`. Return pairs of (logger, level) in the order in
+    which to set them. A level for all loggers comes first, because it would overwrite the others. Raises EnvoyError."""
     pairs = []
     for word in words.split(","):
         # Some loggers were once written with a prefix or two colons, as in `envoy::rbac:debug` or `rbac::debug`.
@@ -34,7 +34,7 @@ def check(pairs: list[tuple[str, str]], known: dict[str, str]) -> None:
     error does not leave half of the levels set."""
     for logger, _ in pairs:
         if logger != ALL and logger not in known:
-            hint = did_you_mean(logger, known) or f"use one of its loggers: {', '.join(known)}"
+            hint = did_you_mean(logger, known) or f"use one of Envoy's loggers: {', '.join(known)}"
             raise EnvoyError(f"Envoy has no logger `{logger}`", hint)
 
 

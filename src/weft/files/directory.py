@@ -3,10 +3,12 @@ no I/O: `watch.py` reads the files and waits for events.
 
 Rules: an invalid document never removes a valid object. An object is deleted only when the file that contained it no
 longer does, and even then in two steps, `apply` and `settle`. So a half-written file, or an object that moves from
-one file to another, deletes nothing. If several files contain the same object, the version in the file with the
-first path is used. Versions that would be rejected are skipped if another one would be accepted. But the version in
-the file from which the valid version in use came is never skipped. The `reader` decides whether a version is valid
-and knows which version is in use.
+one file to another, deletes nothing.
+
+If several files contain the same object, the version in the file whose path sorts first is used. Versions that would be
+rejected are skipped if another one would be accepted. Exception: if the valid version in use was read from one of these
+files, the version in that file is not skipped, even if it would be rejected now. The `reader` decides whether a version
+is valid and knows which version is in use.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class DocumentReader(Protocol):
-    """The component that receives the documents of a directory. Its methods are called from the watching thread."""
+    """The component that receives the documents of a directory, such as a control plane. `read` parses a document.
+    The methods are called from the watching thread."""
 
     def read(self, document: Document) -> Parsed: ...
 
@@ -79,8 +82,8 @@ class Directory:
         return frozenset(self._leaving)
 
     def apply(self, contents: Mapping[str, Content]) -> list[Change]:
-        """Process the new contents of files. Return the objects that are new or different; deletions wait for
-        `settle`."""
+        """Process the new contents of files, by path. Return a change for each object that is new or different;
+        objects that are in no file any more are deleted only by `settle`."""
         touched: set[ObjectKey] = set()
         for path, content in contents.items():
             before = self._files.pop(path, None) or _File()
@@ -99,7 +102,8 @@ class Directory:
         return [Change(key, None) for key in deleted]
 
     def problems(self) -> tuple[Problem, ...]:
-        """Return everything that is wrong with the files now, sorted by path and line."""
+        """Return everything that is wrong with the files now: first the problems of each file, by path and line, then
+        those of objects that several files contain."""
         problems = [problem for path in sorted(self._files) for problem in self._files[path].problems]
         for key in sorted(key for key, paths in self._holders.items() if len(paths) > 1):
             problems.extend(self._doubles(key))
@@ -172,10 +176,11 @@ class Directory:
             if document is None or winner is None or document is winner:
                 continue
             yield from self._refusals(document)  # not passed to the reader: its problems are reported only here
+            place = f"{winner.file}:{winner.line}"
             yield Problem(
                 Where(file=document.file, line=document.line, object=str(key)),
-                f"{key} is also defined at {winner.file}:{winner.line}; that definition is used",
-                "remove one of them",
+                f"{key} is also defined at {place}; that definition is used",
+                f"to replace that definition by this one, remove it from {winner.file}",
             )
 
     def _refusals(self, document: Document) -> tuple[Problem, ...]:

@@ -1,7 +1,7 @@
 """Splits the bytes of one file into documents, each with the line numbers of its fields, and problems.
 
-Rule: an invalid document affects no other document. The result also contains the objects that an invalid document
-may define: the objects that it names (`broken`), or any object (`unidentified`).
+Rule: an invalid document affects no other document. The result also states which objects an invalid document may
+define: the objects that it names (`broken`), or, if no name can be read from it, possibly any object (`unidentified`).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class FileReading(msgspec.Struct, frozen=True):
 
 
 def read_documents(content: bytes, file: str, directory: str = "") -> FileReading:
-    """Split `content` into documents and problems. Never raises. `file`: the path for messages. `directory`: the
-    directory to which paths in the documents are relative."""
+    """Split `content`, the content of a file, into documents and problems. Never raises. `file`: the file's path for
+    messages. `directory`: the directory to which paths in the documents are relative."""
     reading = _Reading(file, directory)
     if len(content) > MOST_BYTES:
         return reading.broken_file(TextFlaw(1, f"the file is larger than {MOST_BYTES >> 20} MiB", "split it"))
@@ -182,8 +182,8 @@ class _Reading:
         return key
 
     def _key(self, value: Mapping[str, Any], lines: Mapping[Path, int], line: int) -> ObjectKey | None:
-        """Return the key of the document's object. Return None, and add a problem for each missing field, if it has
-        no key."""
+        """Return the key of the document's object. If a field of the key is missing or invalid, add a problem for
+        each such field and return None."""
         kind, metadata = value.get("kind"), value.get("metadata")
         before = len(self._problems)
         for name in ("apiVersion", "kind"):
@@ -225,8 +225,9 @@ class _Reading:
 
 
 def _split(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each document of a YAML stream with the line on which it starts. A line that begins with `---` or `...`
-    ends a document wherever it occurs, so splitting works even if the YAML is invalid."""
+    """Yield (first line, text) for each document of a YAML stream. Documents of only blank lines, comments and
+    directives are left out. A line that begins with `---` or `...` ends a document wherever it occurs, so splitting
+    works even if the YAML is invalid."""
     # `---` belongs to the document after it, `...` to the document before it.
     starts = [0, *(marker.start() if marker.group() == "---" else marker.end() for marker in _MARKER.finditer(text))]
     line, last = 1, 0

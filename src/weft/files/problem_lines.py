@@ -27,7 +27,7 @@ def with_lines(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 def located(problems: Iterable[Problem], documents: Iterable[Document]) -> tuple[Problem, ...]:
     """Return the problems with the line number of their field, as far as `documents` contain it. If a problem
-    already has a line, the larger number is used, because it is more precise."""
+    already has a line, which may be the first line of its object, the larger of the two numbers is used."""
     by_object = {str(document.key): document for document in documents if document.lines}
     result = []
     for problem in problems:

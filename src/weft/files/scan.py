@@ -1,4 +1,5 @@
-"""Lists the files of a directory that may contain objects, and detects which have changed since the last scan.
+"""Lists the files of a directory that may contain objects, each with a signature (inode, size and times), by which the
+caller detects which files have changed since the last scan.
 
 Symbolic links are followed, so the swap of a ConfigMap's `..data` link is noticed, except for links to a directory
 that contains the mesh's own directory, such as `/`. Hidden files, temporary files of editors, directories of installed
@@ -171,7 +172,7 @@ class _Walk:
 
     def _limit(self, most: int, what: str) -> None:
         hint = f"list what is not part of the mesh in {self._shown}/{ignore.NAME}, one pattern in each line"
-        self._blind("", f"more than {most} {what}; the rest is not read", hint)
+        self._blind("", f"the directory has more than {most} {what}; the rest is not read", hint)
 
     def _blind(self, below: str, what: str, hint: str = "objects that were read from it before stay in effect") -> None:
         self._seen.blind[below] = Problem(Where(file=printable(self._place(below))), what, hint)

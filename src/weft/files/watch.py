@@ -49,9 +49,9 @@ class DirectoryMissing(Exception):
 async def watch(
     directory: str | Path, *, reader: DocumentReader | None = None, settle: float = SETTLE
 ) -> AsyncGenerator[FileBatch, None]:
-    """Yield batches of changes until the iterator is closed. The caller must pass each batch to `reader` before it
-    requests the next one. `settle`: seconds for which an object must be in no file before it is deleted. Raises
-    DirectoryMissing, only at the start."""
+    """Yield batches of changes until the iterator is closed. The caller must apply each batch to the component that
+    `reader` belongs to before it requests the next batch. `settle`: seconds for which an object must be in no file
+    before it is deleted. Raises DirectoryMissing, only at the start."""
     if not Path(directory).is_dir():
         raise DirectoryMissing(str(directory))
     watcher = _Watcher(directory, reader, settle)
@@ -111,7 +111,7 @@ class _Watcher:
         return overdue or now - self._swept >= SWEEP or self._moved() or self._is_outdated()
 
     def look(self) -> FileBatch:
-        """Scan the directory and return the changes."""
+        """Scan the directory, and return the changes since the last scan and all current problems."""
         before, now = self._seen, time.monotonic()
         named, self._named = self._named, set()
         self._swept = now
@@ -147,8 +147,8 @@ class _Watcher:
         self._leaving = {}  # the time starts again when the directory exists again
         self._away = Problem(
             Where(file=self._shown),
-            f"the directory does not exist any more ({error.strerror or error}); all objects stay in effect",
-            "restore it, and weft reads it again",
+            f"the directory cannot be read any more ({error.strerror or error}); all objects stay in effect",
+            "restore the directory, and weft reads it again",
         )
         return self._batch([])
 
@@ -184,8 +184,9 @@ class _Watcher:
             self._events = None
 
     def _worth_a_look(self, events: set[tuple[Event, str]]) -> bool:
-        """Return whether an event concerns a YAML file, and record the files that the events name. Other files in
-        the directory are ignored."""
+        """Return whether an event may concern a YAML file: it names one, or it names a directory that was added,
+        deleted or swapped (`..data`), or any other deleted path, which may have been a directory. Record the YAML
+        files that the events name."""
         worth = False
         for kind, path in events:
             name = path.rpartition("/")[2]

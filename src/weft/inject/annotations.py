@@ -155,8 +155,9 @@ class _Reading:
             return default
 
     def _resources(self) -> ProxyResources:
-        """Return the proxy's requests and limits. If a pod sets only a request or only a limit, and the default of
-        the other one contradicts it, that default is set to the same value."""
+        """Return the proxy's requests and limits. If a pod sets only a request and it is above the default limit, the
+        limit is raised to the request. If a pod sets only a limit and it is below the default request, the request is
+        lowered to the limit."""
         default = self._settings.resources
         quantities = {"requests": dict(default.requests), "limits": dict(default.limits)}
         given: set[tuple[str, str]] = set()

@@ -1,5 +1,5 @@
-"""The containers that injection adds to a pod: the init container that sets up the redirect or waits for it, and the
-proxy.
+"""The containers that injection adds to a pod: the init container that sets up the redirect or requests it from the
+node's agent, and the proxy.
 
 Both need as few privileges as possible. The proxy is allowed under pod security `restricted`; with `redirectBy: node`,
 all added containers are. A native sidecar with `redirectBy: node` needs no init container: its postStart hook requests
@@ -45,9 +45,9 @@ _FROM_POD = {
 
 
 def asks_by_hook(wishes: Wishes, settings: InjectionSettings, *, native: bool) -> bool:
-    """Return whether the proxy's postStart hook requests the redirect from the node's agent. If that hook fails in a
-    native sidecar, kubelet starts no later container. After an ordinary container, kubelet starts the next one
-    anyway, so there an init container requests the redirect."""
+    """Return whether the proxy's postStart hook requests the redirect from the node's agent. Only the hook of a native
+    sidecar does: if it fails, kubelet starts no later container. If the hook of an ordinary container fails, kubelet
+    starts the next container anyway, so an init container requests the redirect instead."""
     return native and wishes.redirected and settings.redirect_by == "node"
 
 

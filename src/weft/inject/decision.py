@@ -55,7 +55,7 @@ def required(pod: Mapping[str, Any], namespace: str, settings: InjectionSettings
     spec = pod.get("spec")
     if isinstance(spec, Mapping) and spec.get("hostNetwork"):
         return Decision(
-            False, "it uses hostNetwork, and a redirect there would intercept the traffic of the whole node"
+            False, "the pod uses hostNetwork, where a redirect would intercept the traffic of the whole node"
         )
     if namespace in settings.excluded_namespaces:
         return _excluded(namespace)
@@ -67,20 +67,20 @@ def required(pod: Mapping[str, Any], namespace: str, settings: InjectionSettings
             continue
         value = values[INJECT_LABEL]
         if value and value.lower() not in _YES | _NO:
-            what = f"its {place} {INJECT_LABEL} is {value}, which is neither true nor false"
+            what = f"the pod's {place} {INJECT_LABEL} is {value}, which is neither true nor false"
             return Decision(False, what, doubtful=True)
         if value:
-            return Decision(value.lower() in _YES, f"its {place} {INJECT_LABEL} is {value}")
+            return Decision(value.lower() in _YES, f"the pod's {place} {INJECT_LABEL} is {value}")
         break
     for selector in settings.never_inject_selector:
         if selector.requirements and selector.selects(labels):
-            return Decision(False, f"its labels match neverInjectSelector ({selector})")
+            return Decision(False, f"the pod's labels match neverInjectSelector ({selector})")
     for selector in settings.always_inject_selector:
         if selector.requirements and selector.selects(labels):
-            return Decision(True, f"its labels match alwaysInjectSelector ({selector})")
+            return Decision(True, f"the pod's labels match alwaysInjectSelector ({selector})")
     if not settings.auto_inject:
         return Decision(False, f"autoInject is off, and the pod has no label {INJECT_LABEL}: true")
-    return Decision(True, "a label of its namespace or its revision label enables injection")
+    return Decision(True, "a label of the namespace, or the pod's revision label, enables injection")
 
 
 def _excluded(namespace: str) -> Decision:
@@ -89,10 +89,10 @@ def _excluded(namespace: str) -> Decision:
 
 
 def _why_not_selected(namespace: str, labels: Mapping[str, str], pod: Mapping[str, str], revision: str) -> str:
-    """Return why no webhook selects the pod. `labels` are those of its namespace, `pod` are its own labels. The
-    possible reasons are checked in the order in which a person would look."""
+    """Return why no webhook of `revision` selects the pod. `labels` are those of its namespace, `pod` are its own
+    labels. The possible reasons are checked in the order in which a person would look."""
     if pod.get(INJECT_LABEL) == "false":
-        return f"its label {INJECT_LABEL} is false"
+        return f"the pod's label {INJECT_LABEL} is false"
     if NAMESPACE_LABEL in labels and labels[NAMESPACE_LABEL] != "enabled":
         value = labels[NAMESPACE_LABEL]
         also = "" if value == "disabled" else ", which is neither enabled nor disabled"
@@ -102,7 +102,7 @@ def _why_not_selected(namespace: str, labels: Mapping[str, str], pod: Mapping[st
     if labels.get(REVISION_LABEL, revision) != revision:
         return f"namespace {namespace} belongs to revision {labels[REVISION_LABEL]}, not to {revision}"
     if pod.get(REVISION_LABEL, revision) != revision:
-        return f"its label {REVISION_LABEL} names revision {pod[REVISION_LABEL]}, not {revision}"
+        return f"the pod's label {REVISION_LABEL} names revision {pod[REVISION_LABEL]}, not {revision}"
     if INJECT_LABEL in pod and pod[INJECT_LABEL] != "true" and revision == DEFAULT_REVISION:
         return (
             f"namespace {namespace} has no label that enables injection, and there the pod's label {INJECT_LABEL} must"

@@ -1,7 +1,7 @@
 """JSON Patch (RFC 6902): computes a short list of operations from one JSON value to another, as far as pods need it.
 
-Lists whose entries have names, such as containers and volumes, are compared by name, so that an entry added in front
-does not rewrite the rest. Applied in order, the operations give exactly the second value.
+Lists whose entries have names, such as containers and volumes, are compared by name, so that an entry added at the
+front does not replace all later entries. Applied to the first value in order, the operations give exactly the second.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ _GRACE = 30  # seconds; Kubernetes' default for terminationGracePeriodSeconds
 
 
 def linger(spec: dict[str, Any], seconds: float) -> None:
-    """Add a preStop hook that waits `seconds` to the containers of `spec`, in place. Idempotent."""
+    """Add a preStop hook that waits `seconds`, but at most half of the grace period, to each container of `spec`
+    without a preStop hook, in place. Idempotent."""
     grace = spec.get("terminationGracePeriodSeconds")
     grace = grace if isinstance(grace, int) else _GRACE
     wait = min(math.ceil(seconds), grace // 2)  # whole seconds, and never more than the grace period

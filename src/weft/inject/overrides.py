@@ -18,9 +18,9 @@ _KEYS = {"env": "name", "volumeMounts": "mountPath", "volumeDevices": "devicePat
 
 
 def merge(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `ours` with the overrides `theirs`. The image `auto` is a placeholder and overrides nothing, because a
-    container must have an image. The pull policy `Always` is then ignored too: the API server sets it for every
-    image without a tag, before it calls the webhook."""
+    """Return weft's container `ours` with the fields of the pod's container `theirs` merged over it. The image `auto`
+    overrides nothing: it is a placeholder, because a container must have an image. The pull policy `Always` is then
+    ignored too: the API server sets it for every image without a tag, before it calls the webhook."""
     wanted = dict(theirs)
     if theirs.get("image") in (AUTO_IMAGE, ""):
         del wanted["image"]
@@ -57,8 +57,8 @@ def _joined(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
 
 
 def _with_one_source(merged: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Where Kubernetes allows only one of several fields, keep the one that `theirs` sets: `value` or `valueFrom` of
-    a variable, one handler of a probe."""
+    """Remove from `merged` the fields that exclude a field of `theirs`, and return it: Kubernetes allows only one of
+    `value` and `valueFrom` of a variable, and one handler of a probe or hook."""
     for alternatives in (("value", "valueFrom"), ("httpGet", "tcpSocket", "grpc", "exec", "sleep")):
         chosen = [each for each in alternatives if each in theirs]
         if chosen:

@@ -1,7 +1,8 @@
 """Finds the workload behind a pod, such as a Deployment or a CronJob, from the pod's metadata, as Istio does.
 
-A pod names only its direct owner. A ReplicaSet's name ends with the hash in the pod's label `pod-template-hash`; the
-name of a CronJob's Job ends with its scheduled time. Without such a suffix, the direct owner is the workload.
+A pod names only its direct owner. The name of a Deployment's ReplicaSet ends with the hash in the pod's label
+`pod-template-hash`; the name of a CronJob's Job ends with its scheduled time. Without such a suffix, the direct owner
+is the workload.
 """
 
 from __future__ import annotations

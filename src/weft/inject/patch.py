@@ -140,7 +140,8 @@ class _Injection:
         )
 
     def _containers(self, checks: Any, originals: probes.Originals) -> list[dict[str, Any]]:
-        """Return weft's containers, in the order in which they start."""
+        """Return weft's containers, in the order in which they start. `checks` are those that the proxy makes of the
+        application, `originals` the probes that they replace, as `probes.rewrite` returns both."""
         wishes, settings = self._wishes, self._settings
         variables = self._variables(originals)
         arguments = [for_kubelet(each) for each in self._render(self._sidecar(checks, variables))]

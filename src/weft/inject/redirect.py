@@ -57,7 +57,8 @@ def of_pod(annotations: Mapping[str, str], defaults: Redirection) -> Redirection
 
 
 def problems_of_redirection(wanted: Redirection) -> Iterator[tuple[str, str]]:
-    """Yield each problem with its field's name, which is the annotation's name without the prefix."""
+    """Yield (field, problem) for each invalid value. The field's name is that of the annotation, without the
+    prefix."""
     for field, (_, kind) in _FIELDS.items():
         value = getattr(wanted, field)
         if kind.endswith("*") and value.strip() == EVERYTHING:
@@ -68,7 +69,8 @@ def problems_of_redirection(wanted: Redirection) -> Iterator[tuple[str, str]]:
 
 
 def arguments(wanted: Redirection, *, status_port: int = METRICS_PORT) -> list[str]:
-    """Return the arguments for istio-iptables, as Istio's injector writes them: optional ones only if they are set."""
+    """Return the arguments for istio-iptables, as Istio's injector writes them: optional ones only if they are set.
+    `status_port`: the port of the proxy for probes and metrics, which is not redirected; 0 if there is none."""
     own_ports = [str(PROMETHEUS_PORT), str(READINESS_PORT), *([str(status_port)] if status_port else [])]
     excluded = [*own_ports, *(port for port in _split(wanted.exclude_inbound_ports) if port not in own_ports)]
     values = {field: ",".join(_split(getattr(wanted, field))) for field in _FIELDS}

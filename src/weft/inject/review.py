@@ -1,4 +1,5 @@
-"""AdmissionReview v1, the API server's request to a webhook and the response: parses the one and serializes the other.
+"""AdmissionReview v1, which the API server and a webhook exchange: parses the API server's request, and serializes the
+webhook's response.
 
 Any body gives either an AdmissionRequest or a BadReview with the reason. A response always has the request's uid,
 because the API server rejects a response without it.

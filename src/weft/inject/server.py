@@ -74,7 +74,7 @@ class WebhookServer:
             self._site.leave()
 
     async def stop(self) -> None:
-        """Answer the pending requests, then stop."""
+        """Close the port, wait a few seconds for the requests in progress, and stop."""
         if self._site is not None:
             await self._site.close()
             self._site = None
@@ -132,7 +132,7 @@ class WebhookServer:
             body = encode(request.uid, answer)
         except Exception as error:  # noqa: BLE001
             _log.exception("cannot review %s %s in namespace %s", request.kind.kind, request.name, request.namespace)
-            what = f"internal error of weft at this {request.kind.kind or 'object'}: {type(error).__name__}: {error}"
+            what = f"internal error of weft for this {request.kind.kind or 'object'}: {type(error).__name__}: {error}"
             answer = AdmissionResponse(allowed=False, code=500, message=f"{what}; see the log of weft-control")
             body = encode(request.uid, answer)
         count(answer)

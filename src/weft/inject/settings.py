@@ -154,7 +154,8 @@ def _is_host_and_port(text: str) -> bool:
 
 
 def _hint(what: str) -> str:
-    """Suggest the field that was meant, if `what` is about an unknown field."""
+    """Return a hint for the error message `what` of the parser: the known field that is most similar to the unknown
+    field in the message. Return "" if the message is about something else."""
     word = what.partition("unknown field `")[2].rstrip("`")
     known: list[Any] = [
         *InjectionSettings.__struct_encode_fields__,

@@ -1,6 +1,7 @@
 """Injects the proxy into objects of files, without a cluster: pods, and every kind with a pod template.
 
-The template is injected exactly as the webhook would inject the pods created from it; the rest of the object is kept.
+The pod template of an object is changed exactly as the webhook would change the pods created from it. The other fields
+of the object are kept.
 """
 
 from __future__ import annotations
@@ -45,9 +46,11 @@ def inject_document(
     native_sidecars: bool = True,
     sleep_hooks: bool = True,
 ) -> Result:
-    """Return the document with a sidecar in the pod template of each of its workloads; other objects stay unchanged.
-    `namespace` is used for objects that name none. `native_sidecars` and `sleep_hooks`: whether the cluster
-    supports native sidecars and lifecycle hooks that sleep. Raises InjectionRefused."""
+    """Return the document with a sidecar in the pod template of each of its workloads. A workload to whose pods the
+    injector would add none is unchanged, with the reason in `notes`; other objects are unchanged, too. Labels of
+    namespaces are not considered. `namespace` is used for objects that name none. `native_sidecars` and
+    `sleep_hooks`: whether the cluster supports native sidecars and lifecycle hooks that sleep. Raises
+    InjectionRefused."""
     result = copied(document)
     notes: list[str] = []
     changed = False

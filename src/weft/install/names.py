@@ -41,7 +41,7 @@ class InstallationNames(msgspec.Struct, frozen=True):
 
     @property
     def control(self) -> str:
-        """The name of the control plane's Deployment, ServiceAccount and PodDisruptionBudget."""
+        """The name of the control plane's Deployment, ServiceAccount, PodDisruptionBudget, Role and RoleBinding."""
         return self.with_revision("weft-control")
 
     @property
@@ -101,7 +101,8 @@ class InstallationNames(msgspec.Struct, frozen=True):
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of every object of this revision; an upgrade finds obsolete objects of older versions by them."""
+        """The labels of every object of this revision. `weft install` finds the obsolete objects of an older version by
+        them."""
         return {**OWNED_BY, "app.kubernetes.io/part-of": "weft", "app.kubernetes.io/version": __version__,
                 REVISION: self.revision}  # fmt: skip
 

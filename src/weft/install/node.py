@@ -1,6 +1,6 @@
 """The node agent's objects: ServiceAccount, DaemonSet and CSIDriver. The agent is not privileged: it creates sockets in
-kubelet's directories, for which three capabilities are enough (docs/kubernetes.md). Only if it also installs the
-redirects of pods does it get more, because it then enters their network namespaces."""
+kubelet's directories, for which three capabilities are enough (docs/kubernetes.md). It gets more capabilities only if
+it also installs the redirects of pods, because it then enters their network namespaces."""
 
 from __future__ import annotations
 

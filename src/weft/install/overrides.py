@@ -16,8 +16,8 @@ _INDEX = re.compile(r"\[([0-9]+)\]")
 
 
 def read_values(files: Iterable[tuple[str, str]], assignments: Iterable[str]) -> Values:
-    """Return the values of `files` (name and text), then of `assignments`; like Helm, `--set` overrides `-f`. Raises
-    ValuesError."""
+    """Return the installation's values: the defaults, overridden by the values files in `files`, as pairs of (name,
+    text), and then by the `--set` `assignments`, in Helm's order. Raises ValuesError."""
     values: dict[str, Any] = {}
     for name, text in files:
         try:

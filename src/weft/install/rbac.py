@@ -1,11 +1,12 @@
 """The RBAC roles of the control plane, with no verb more than it needs. The node agent has no role: it only has a token
 for the CA.
 
-In the whole cluster, the control plane may: read the objects of a mesh, write the status of weft's own kinds, create
-TokenReviews, and keep the roots in one ConfigMap of each namespace. With `gateways.deployments` it may also create
-proxies for Gateways. In its own namespace it may change the objects it created, by name. Kubernetes cannot limit
-`create` by name, so only that verb is wider. It may read Secrets of gateways and ConfigMaps with CA certificates of
-backends only in the namespaces of `gateways.secretsIn` and `gateways.configMapsIn`.
+In the whole cluster, the control plane may: read the objects of a mesh, write the status of Istio's and the Gateway
+API's kinds, create TokenReviews, keep the roots in one ConfigMap of each namespace, and change its own webhook
+configurations. With `gateways.deployments` it may also create proxies for Gateways. In its own namespace it may change
+the objects it created, by name. Kubernetes cannot limit `create` by name, so only that verb is wider. It may read
+Secrets of gateways and ConfigMaps with CA certificates of backends only in the namespaces of `gateways.secretsIn` and
+`gateways.configMapsIn`.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ class Validation(_Part, frozen=True):
 
 
 class GatewayValues(_Part, frozen=True):
-    """Optional permissions of the control plane, which it needs to serve gateways: to read their certificates, and
-    to create their proxies."""
+    """Optional permissions that the control plane needs for gateways: to read the Secrets with their certificates, to
+    read the ConfigMaps with CA certificates of their backends, and to create their proxies."""
 
     # Namespaces in which it may read Secrets, for the certificates of gateways there; `*`: in all namespaces. It
     # watches only the Secrets that a Gateway names, but Kubernetes cannot limit its permission to these.

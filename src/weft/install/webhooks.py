@@ -1,9 +1,10 @@
 """The webhook configurations: for which new pods the API server calls the injector, and for which resources the
 validator.
 
-The selectors are the part of Istio's truth table that depends on labels only; the injector decides the rest. The
-webhooks' names are Istio's, too. `caBundle` is omitted: the control plane sets and maintains it, and applying these
-objects again does not remove it. Rule: no webhook may ever block a pod of the cluster's own namespaces.
+The selectors implement the part of Istio's injection rules that depends on labels only; for the selected pods, the
+injector decides. The webhooks' names are Istio's, too. `caBundle` is omitted: the control plane sets and maintains it,
+and applying these objects again does not remove it. Rule: no webhook may ever block a pod of the cluster's own
+namespaces.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Converts weft's Workloads to Kubernetes objects: what `weft up` starts as processes becomes Deployments, Jobs and
 their ServiceAccounts.
 
-Input: a Workload and the files of its working directory. Output: Kubernetes objects. Rule: the mesh's own objects mean
-the same with and without Kubernetes and are not changed; only workloads are converted.
+Input: a Workload and the files of its working directory. Output: Kubernetes objects. Rule: only Workloads are
+converted. All other objects of a mesh, such as VirtualServices, mean the same with and without Kubernetes and are not
+changed.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def account(workload: Workload) -> Object:
 
 
 def programs(workload: Workload, files: Mapping[str, str]) -> Object:
-    """Return a ConfigMap with the files of a working directory. Its name is a hash of the files, so that workloads of a
-    namespace with the same files share it."""
+    """Return a ConfigMap with the files of a working directory, for the namespace of `workload`. Its name ends with a
+    hash of the files, so that workloads of a namespace with the same files share it."""
     content = "\0".join(part for name in sorted(files) for part in (name, files[name]))
     name = f"programs-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
     return _object("v1", "ConfigMap", {"name": name, "namespace": workload.namespace}) | {"data": dict(files)}

@@ -81,36 +81,40 @@ async def apply(
     missing: set[str] = set()  # namespaces that a dry run would have created
     groups: set[str] = set()  # API groups with new kinds
     for each in objects:
-        who = named(each)
-        resource = await _served(client, who, patiently=who.api_version.partition("/")[0] in groups)
-        before = await _there(client, resource, who)
+        reference = named(each)
+        resource = await _served(client, reference, patiently=reference.api_version.partition("/")[0] in groups)
+        before = await _there(client, resource, reference)
         if before is not None and "deletionTimestamp" in before["metadata"] and not dry_run:
-            await _gone(client, resource, who)
+            await _gone(client, resource, reference)
             before = None
-        if dry_run and who.namespace in missing:
-            yield Done(who, ApplyOutcome.CREATED)
+        if dry_run and reference.namespace in missing:
+            yield Done(reference, ApplyOutcome.CREATED)
             continue
         after = await _patiently(client, each, dry_run=dry_run)
-        if dry_run and who.kind == "Namespace" and before is None:
-            missing.add(who.name)
-        if who.kind == "CustomResourceDefinition" and not dry_run:
-            await _established(client, who)
+        if dry_run and reference.kind == "Namespace" and before is None:
+            missing.add(reference.name)
+        if reference.kind == "CustomResourceDefinition" and not dry_run:
+            await _established(client, reference)
             groups.add(str(each["spec"]["group"]))
         if before is None:
-            yield Done(who, ApplyOutcome.CREATED)
+            yield Done(reference, ApplyOutcome.CREATED)
         else:
-            yield Done(who, ApplyOutcome.UNCHANGED if _content(before) == _content(after) else ApplyOutcome.CHANGED)
+            yield Done(
+                reference, ApplyOutcome.UNCHANGED if _content(before) == _content(after) else ApplyOutcome.CHANGED
+            )
 
 
 async def owned(
     client: Client, labels: str, kinds: Sequence[ResourceKind] = OWNED
 ) -> AsyncGenerator[tuple[ResourceKind, ObjectReference], None]:
-    """Yield all objects with these labels, each as its kind and its reference, in the order in which they can be
-    removed."""
+    """Yield (kind, reference) of all objects with these labels, in the order of `kinds`, which is the order in which
+    the objects can be removed."""
     for resource in kinds:
         for item in (await client.list(resource, _Object, labels=labels)).items:
-            who = ObjectReference(resource.api_version, resource.kind, item.metadata.namespace, item.metadata.name)
-            yield resource, who
+            reference = ObjectReference(
+                resource.api_version, resource.kind, item.metadata.namespace, item.metadata.name
+            )
+            yield resource, reference
 
 
 async def remove(
@@ -124,11 +128,11 @@ async def remove(
     """Remove the objects that have these labels and are not in `keep` (manifests). `kinds`: the kinds to search, in
     the order of removal. Yields the result for each object. `dry_run`: only yield the results, remove nothing."""
     kept = {named(each) for each in keep}
-    async for resource, who in owned(client, labels, kinds):
-        if who not in kept:
+    async for resource, reference in owned(client, labels, kinds):
+        if reference not in kept:
             if not dry_run:
-                await client.delete(resource, who.name, namespace=who.namespace)
-            yield Done(who, ApplyOutcome.REMOVED)
+                await client.delete(resource, reference.name, namespace=reference.namespace)
+            yield Done(reference, ApplyOutcome.REMOVED)
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -154,33 +158,38 @@ class _Definition(msgspec.Struct, frozen=True):
     status: _DefinitionStatus = _DefinitionStatus()
 
 
-async def _there(client: Client, resource: ResourceKind, who: ObjectReference) -> dict[str, Any] | None:
+async def _there(client: Client, resource: ResourceKind, reference: ObjectReference) -> dict[str, Any] | None:
     try:
-        return await client.get(resource, who.name, namespace=who.namespace)
+        return await client.get(resource, reference.name, namespace=reference.namespace)
     except ApiError as error:
         if error.not_found:
             return None
         raise
 
 
-async def _gone(client: Client, resource: ResourceKind, who: ObjectReference) -> None:
-    """Wait until an object that is being deleted no longer exists. Such an object still accepts changes, which are
-    lost with it. Deleting a CustomResourceDefinition with all its objects takes seconds."""
+async def _gone(client: Client, resource: ResourceKind, reference: ObjectReference) -> None:
+    """Wait until an object that is being deleted no longer exists, because changes to such an object are accepted and
+    lost. Deleting a CustomResourceDefinition with all its objects takes seconds. Raises KubeError after _REMOVAL
+    seconds."""
     deadline = asyncio.get_running_loop().time() + _REMOVAL
-    while (current := await _there(client, resource, who)) is not None and "deletionTimestamp" in current["metadata"]:
+    while (current := await _there(client, resource, reference)) is not None and "deletionTimestamp" in current[
+        "metadata"
+    ]:
         if asyncio.get_running_loop().time() > deadline:
-            hint = f"try: kubectl get {resource.plural} {who.name} -o yaml"
-            raise KubeError("it is being deleted, and a finalizer blocks that", hint, where=str(who))
+            hint = f"try: kubectl get {resource.plural} {reference.name} -o yaml"
+            raise KubeError(
+                "the object is being deleted, and a finalizer blocks the deletion", hint, where=str(reference)
+            )
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _served(client: Client, who: ObjectReference, *, patiently: bool) -> ResourceKind:
+async def _served(client: Client, reference: ObjectReference, *, patiently: bool) -> ResourceKind:
     """Return the resource of the object's kind from discovery. `patiently`: if the kind is missing, wait for it,
     since a new kind appears in discovery a little after it is established."""
     deadline = asyncio.get_running_loop().time() + _PATIENCE
     while True:
         try:
-            return await client.find(who.api_version, who.kind)
+            return await client.find(reference.api_version, reference.kind)
         except ApiError as error:
             if not (patiently and error.not_found) or asyncio.get_running_loop().time() > deadline:
                 raise
@@ -188,7 +197,7 @@ async def _served(client: Client, who: ObjectReference, *, patiently: bool) -> R
 
 
 def _content(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The object without `status` and without the metadata that the API server maintains (managedFields,
+    """Return the object without `status` and without the metadata that the API server maintains (managedFields,
     resourceVersion, generation)."""
     metadata = {name: value for name, value in manifest["metadata"].items() if name not in _COUNTED}
     return {**{name: value for name, value in manifest.items() if name != "status"}, "metadata": metadata}
@@ -210,15 +219,17 @@ async def _patiently(client: Client, each: Mapping[str, Any], *, dry_run: bool) 
         await asyncio.sleep(pause)
 
 
-async def _established(client: Client, who: ObjectReference) -> None:
+async def _established(client: Client, reference: ObjectReference) -> None:
     deadline = asyncio.get_running_loop().time() + _PATIENCE
     while True:
-        definition = await client.get(CUSTOM_RESOURCE_DEFINITIONS, who.name, _Definition)
+        definition = await client.get(CUSTOM_RESOURCE_DEFINITIONS, reference.name, _Definition)
         conditions = {each.type: each for each in definition.status.conditions or ()}
         if (established := conditions.get("Established")) is not None and established.status == "True":
             return
         if asyncio.get_running_loop().time() > deadline:
             names = conditions.get("NamesAccepted")
             why = names.message if names is not None else "the API server gives no reason"
-            raise KubeError(f"the kind is not served: {why}", f"try: kubectl describe crd {who.name}", where=str(who))
+            raise KubeError(
+                f"the kind is not served: {why}", f"try: kubectl describe crd {reference.name}", where=str(reference)
+            )
         await asyncio.sleep(_LOOK_SECONDS)

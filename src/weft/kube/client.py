@@ -216,9 +216,9 @@ class Client(Transport):
         the field manager of these fields. Unless `force` is set, raises ApiError with `conflict` if another
         manager has one of the fields; its `causes` name the fields and their managers. A namespaced object must
         have its namespace."""
-        who = named(manifest)
-        resource = await self.find(who.api_version, who.kind)
-        path = _one(resource, who.name, who.namespace, subresource)
+        reference = named(manifest)
+        resource = await self.find(reference.api_version, reference.kind)
+        path = _one(resource, reference.name, reference.namespace, subresource)
         query = (
             {"fieldManager": manager} | ({"force": "true"} if force else {}) | ({"dryRun": "All"} if dry_run else {})
         )
@@ -297,8 +297,8 @@ def _namespace(resource: ResourceKind, namespace: str) -> str:
 
 
 def _one(resource: ResourceKind, name: str, namespace: str, subresource: str = "") -> str:
-    """The path of one object. Raises KubeError without a name, as the path would be the collection's and a delete
-    would delete everything."""
+    """Return the path of one object. Raises KubeError without a name: the path would be that of the collection, and a
+    delete would delete everything."""
     if not name:
         raise KubeError(f"a {resource.kind} needs a name")
     return resource.path(_namespace(resource, namespace), name, subresource)

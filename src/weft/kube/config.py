@@ -60,8 +60,8 @@ class ApiConnection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(kubeconfig: Path | str | None = None, context: str | None = None) -> ApiConnection:
-    """Return the connection settings from the given file, else $KUBECONFIG, else the pod's service account, else
-    ~/.kube/config. Raises ConfigError."""
+    """Return the connection settings from the given file, else $KUBECONFIG, else the pod's service account (if no
+    `context` is given), else ~/.kube/config. Raises ConfigError."""
     if kubeconfig is not None:
         return from_kubeconfig([Path(kubeconfig).expanduser()], context)
     if named := [Path(path).expanduser() for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]:
@@ -71,7 +71,7 @@ def load(kubeconfig: Path | str | None = None, context: str | None = None) -> Ap
     usual = Path("~/.kube/config").expanduser()
     if not usual.exists():
         raise ConfigError(
-            "no kubeconfig, and this is not a pod",
+            "there is no kubeconfig, and weft does not run in a pod",
             "set one with --kubeconfig or $KUBECONFIG",
             file=usual,
         )
@@ -79,7 +79,8 @@ def load(kubeconfig: Path | str | None = None, context: str | None = None) -> Ap
 
 
 def contexts(kubeconfig: Path | str | None = None) -> list[str]:
-    """Return the names of the kubeconfig's contexts that `load` accepts. Raises ConfigError."""
+    """Return the names of all contexts in the given kubeconfig, else in $KUBECONFIG, else in ~/.kube/config. Whether
+    `load` accepts their settings is not checked. Raises ConfigError."""
     paths = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or "~/.kube/config"
     files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
     return [each.name for file in files if file.exists() for each in _read(file).contexts]
@@ -89,7 +90,9 @@ def in_cluster(directory: Path = ACCOUNT_DIRECTORY) -> ApiConnection:
     """Return the connection settings of a pod, from the files that kubelet mounts for its service account."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        raise ConfigError("this is not a pod: KUBERNETES_SERVICE_HOST is not set", "set a kubeconfig with --kubeconfig")
+        raise ConfigError(
+            "weft does not run in a pod: KUBERNETES_SERVICE_HOST is not set", "set a kubeconfig with --kubeconfig"
+        )
     for file in ("token", "ca.crt"):
         if not (directory / file).is_file():
             raise ConfigError(
@@ -219,7 +222,7 @@ def _read(file: Path) -> _Config:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         place = getattr(error, "problem_mark", None)  # report the position only: the text may contain a token
         line = f" in line {place.line + 1}" if place else ""
-        raise ConfigError(f"is not YAML{line}", "kubectl config view shows more", file=file) from None
+        raise ConfigError(f"is not YAML{line}", "try: kubectl config view", file=file) from None
     if isinstance(config, dict):  # kubectl writes `users: null` for an empty list
         config = {field: value for field, value in config.items() if value is not None}
     try:
@@ -313,7 +316,7 @@ def _plugin(plugin: _Exec | None, user: str, file: Path) -> ExecPlugin | None:
     if plugin.api_version not in ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"):
         raise ConfigError(
             f"user `{user}`: exec plugins of apiVersion `{plugin.api_version}` are not supported",
-            "client.authentication.k8s.io/v1 is; update the plugin and create the kubeconfig again",
+            "weft supports client.authentication.k8s.io/v1: update the plugin and create the kubeconfig again",
             file=file,
         )
     if plugin.interactive_mode == "Always":

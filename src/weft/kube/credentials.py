@@ -48,8 +48,8 @@ class ApiCredentials:
         return [*self._connection.impersonate, *([("Authorization", f"Bearer {token}")] if token else [])]
 
     def tls(self) -> ssl.SSLContext | bool:
-        """The TLS context for connections to the API server. As long as certificates and key do not change, the same
-        context is returned, so that connections are reused. For an http:// server, returns True."""
+        """Return the TLS context for connections to the API server. As long as certificates and key do not change, the
+        same context is returned, so that connections are reused. For an http:// server, return True."""
         if self._connection.server.startswith("http://"):
             return True
         certificate = self._certificate.read() or self._granted.certificate
@@ -91,7 +91,7 @@ class ApiCredentials:
                 except (ssl.SSLError, ValueError) as error:
                     raise ConfigError(
                         f"the client certificate and its key cannot be used: {error}",
-                        "openssl x509 and openssl pkey show whether they fit",
+                        "compare the public keys: openssl x509 -pubkey, openssl pkey -pubout",
                         file=self._connection.client_certificate_file or source,
                     ) from error
         return context
@@ -178,7 +178,7 @@ async def _run(plugin: ExecPlugin, connection: ApiConnection) -> _Granted:
             stdout=asyncio.subprocess.PIPE,
         )
     except OSError as error:
-        hint = plugin.install_hint or "install it: it usually comes with the tools of the cloud provider"
+        hint = plugin.install_hint or "install the plugin: it usually comes with the tools of the cloud provider"
         raise ConfigError(f"cannot be started: {error.strerror or error}", hint, where=where) from error
     try:
         async with asyncio.timeout(_PLUGIN_TIMEOUT):
@@ -192,7 +192,7 @@ async def _run(plugin: ExecPlugin, connection: ApiConnection) -> _Granted:
                 process.kill()
             await process.wait()
     if code != 0:
-        raise ApiUnavailable(f"failed with status {code}", "its output is on standard error", where=where)
+        raise ApiUnavailable(f"failed with status {code}", "the plugin's messages are on standard error", where=where)
     try:
         credential = msgspec.json.decode(output, type=_Credential)
     except (msgspec.MsgspecError, ValueError) as error:

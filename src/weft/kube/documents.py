@@ -27,8 +27,8 @@ class Documents:
         self._seen: dict[ObjectKey, int] = {}
 
     def change(self, resource: ResourceKind, key: ObjectKey, written: WrittenObject | NamedObject) -> Change | None:
-        """The change that sets the object `key` to the document of `written`; None if the document has not changed
-        since the last call for this object."""
+        """Return the change that sets the object `key` to the document of `written`; None if the document has not
+        changed since the last call for this object."""
         digest = _digest(resource, written)
         if self._seen.get(key) == digest:
             return None

@@ -80,5 +80,5 @@ class ApiError(KubeError):
 
 _HINTS = {
     401: "the credentials are not valid (any more): log in again, or check the token",
-    403: "RBAC does not allow it: kubectl auth can-i VERB RESOURCE --as USER",
+    403: "RBAC does not allow the request; check with: kubectl auth can-i VERB RESOURCE --as USER",
 }

@@ -115,11 +115,14 @@ class GatewayDeployments:
             if error.not_found:
                 return None  # the Gateway or its namespace is gone; the watch will report it
             if error.forbidden:
-                hint = "weft install --set gateways.deployments=true, or run its pods and name them in `spec.addresses`"
-                return _problem(gateway, f"weft is not allowed to create its proxies: {error}", hint)
-            return _problem(gateway, f"its proxies cannot be created: {error}")
+                hint = (
+                    "weft install --set gateways.deployments=true, "
+                    "or run the pods yourself and name their Service in `spec.addresses`"
+                )
+                return _problem(gateway, f"weft is not allowed to create the Gateway's proxies: {error}", hint)
+            return _problem(gateway, f"the Gateway's proxies cannot be created: {error}")
         except KubeError as error:
-            return _problem(gateway, f"its proxies cannot be created: {error}")
+            return _problem(gateway, f"the Gateway's proxies cannot be created: {error}")
 
     async def _make(self, gateway: StandardGateway) -> Problem | None:
         current = await self._client.get(GATEWAYS, gateway.name, _Object, namespace=gateway.namespace)
@@ -133,7 +136,9 @@ class GatewayDeployments:
         for resource in manifests:
             if not await self._may_write(resource, gateway, current.metadata.uid):
                 what = f"{resource.kind} {gateway.namespace}/{name_of(gateway)} exists and is not owned by this Gateway"
-                return _problem(gateway, what, "delete it, or set the Service of your own proxies in `spec.addresses`")
+                return _problem(
+                    gateway, what, "delete that object, or name the Service of your own proxies in `spec.addresses`"
+                )
         for manifest in manifests.values():
             await self._client.apply(manifest, manager=MANAGER, force=True)
         return None
@@ -156,15 +161,15 @@ class GatewayDeployments:
 
 
 def name_of(gateway: StandardGateway) -> str:
-    """The name of the objects that are created for a Gateway, as in Istio."""
+    """Return the name of the objects that are created for a Gateway, as in Istio: NAME-CLASS."""
     return f"{gateway.name}-{gateway.class_name}"
 
 
 def objects(
     gateway: StandardGateway, uid: str, *, service_type: str, revision: str = DEFAULT
 ) -> dict[ResourceKind, dict[str, Any]]:
-    """The manifests that weft creates for a Gateway, by resource, in the order of creation. The injector adds the
-    proxy to the pods."""
+    """Return the manifests that weft creates for a Gateway, by resource, in the order of creation. `uid`: the Gateway's
+    uid, for their ownerReferences. The injector adds the proxy to the pods."""
     name, label = name_of(gateway), {GATEWAY_NAME: gateway.name}
     metadata: dict[str, Any] = {
         "name": name,
@@ -190,7 +195,7 @@ def objects(
 
 
 def _plain(written: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The labels or annotations of a Gateway that are copied to its objects. Those that control injection (proxy
+    """Return the labels or annotations of a Gateway that are copied to its pods. Those that control injection (proxy
     image, revision) are left out: the right to write a Gateway does not include the right to choose which image
     runs."""
     domains = ((key.partition("/")[0], key, value) for key, value in written)
@@ -198,7 +203,7 @@ def _plain(written: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _deployed(mesh: Mesh) -> Iterator[StandardGateway]:
-    """The Gateways of weft without addresses, for which weft creates proxies."""
+    """Yield the Gateways of weft without addresses, for which weft creates proxies."""
     for derived in mesh.derived():
         if derived.gateway is not None:
             for value in mesh.get(derived.gateway.gateway):
@@ -207,8 +212,8 @@ def _deployed(mesh: Mesh) -> Iterator[StandardGateway]:
 
 
 def _ports(gateway: StandardGateway) -> Iterator[dict[str, Any]]:
-    """The Service's ports: one for each port number of the Gateway's listeners. Listeners that share a port have the
-    same protocol."""
+    """Yield the Service's ports: one for each port number of the Gateway's listeners. Listeners that share a port have
+    the same protocol."""
     first = {listener.port: listener.protocol for listener in reversed(gateway.listeners)}
     for port, protocol in sorted(first.items()):
         yield {"name": f"{_scheme(protocol)}-{port}", "port": port, "targetPort": port, "protocol": "TCP"}

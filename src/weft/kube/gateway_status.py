@@ -61,8 +61,8 @@ Wanted = RouteWanted | PolicyWanted | GatewayWanted | ClassWanted
 def all_wanted(
     mesh: Mesh, refused: Mapping[ObjectKey, tuple[Value, ...]], problems: Iterable[Problem]
 ) -> dict[ObjectKey, Wanted]:
-    """The statuses that the Gateway API objects of which weft is the controller should have. `refused`: the rejected
-    objects, with the values that could still be parsed from them. `problems`: all problems of the mesh."""
+    """Return, by key, the status that each Gateway API object should have of which weft is the controller. `refused`:
+    the rejected objects, with the values that could still be parsed from them. `problems`: all problems of the mesh."""
     errors: dict[str, list[Problem]] = {}
     for problem in problems:
         if problem.severity is Severity.ERROR:
@@ -111,7 +111,7 @@ def all_wanted(
                 meant = (
                     each
                     for each in value.parents
-                    if each.kind == "Service" or ObjectKey(GATEWAY_KIND, each.namespace, each.name) in ours
+                    if each.kind != "Gateway" or ObjectKey(GATEWAY_KIND, each.namespace, each.name) in ours
                 )
                 statuses[key] = RouteWanted(tuple((each, (rejected,)) for each in meant))
             elif isinstance(value, StandardGateway) and key in ours:
@@ -169,7 +169,7 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
 
 
 def _leading(mesh: Mesh) -> dict[str, list[ObjectKey]]:
-    """For each host that routes of Gateways lead to, these Gateways."""
+    """Return, for each host that a Gateway's routes lead to, the keys of all such Gateways."""
     gateways: dict[str, list[ObjectKey]] = {}
     for derived in mesh.derived():
         if derived.gateway is not None:
@@ -183,11 +183,11 @@ def _policy(
     targets: Iterable[tuple[str, str, tuple[StatusCondition, ...]]],
     leading: Mapping[str, Iterable[ObjectKey]],
 ) -> PolicyWanted:
-    """The wanted status of a policy: its ancestors and their conditions. `targets`: the policy's Services, each with
-    its name, its host and the conditions of the policy there. `leading`: host -> Gateways whose routes lead to
-    the host. The ancestors are these Gateways; for a Service that only workloads call, the Service itself. If
-    several Services of the policy have the same ancestor, a condition holds there only if it holds for all of
-    them."""
+    """Return the wanted status of the policy `key`: its ancestors and their conditions. `targets`: the policy's
+    Services, each with its name, its host and the conditions of the policy there. `leading`: host → Gateways whose
+    routes lead to the host. The ancestors are these Gateways; for a Service that only workloads call, the Service
+    itself. If several Services of the policy have the same ancestor, a condition holds there only if it holds for all
+    of them."""
     ancestors: dict[ParentRef, dict[str, StatusCondition]] = {}
     for service, host, conditions in targets:
         gateways = [ParentRef("Gateway", each.namespace, each.name, namespaced=True) for each in leading.get(host, ())]
@@ -203,7 +203,9 @@ def _policy(
 
 
 def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
-    """The Gateway's status: its conditions, whether it has ready proxies, and their addresses."""
+    """Return the wanted status of a Gateway: its conditions, its listeners, and the addresses at which it can be
+    reached. It is not Programmed without a ready proxy, or with an address in `spec` that is not the host of a
+    Service."""
     key = outcome.gateway
     label = ((GATEWAY_NAME, key.name),)
     conditions = outcome.conditions
@@ -227,8 +229,8 @@ def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
 
 
 def _is_service(host: str, namespace: str, mesh: Mesh) -> bool:
-    """Whether a host is that of a Service: its full name, or a short form that resolves to it from pods of
-    `namespace`."""
+    """Whether `host` is the host of a Service: the Service's full name, or a short form that resolves to the full name
+    in pods of `namespace`."""
     domain = mesh.settings.domain
     names = (host, f"{host}.{domain}", f"{host}.svc.{domain}", f"{host}.{namespace}.svc.{domain}")
     return any(each in mesh.hosts() for each in names)
@@ -243,8 +245,8 @@ def _type(address: str) -> str:
 
 
 def _lack(key: ObjectKey, pods: Sequence[Instance]) -> StatusCondition | None:
-    """The Programmed condition that states why no proxy serves the Gateway yet; None if a proxy serves it. `pods`:
-    the pods with the Gateway's label. A gateway pod is ready once its proxy has its configuration, so one ready
+    """Return the Programmed condition that states why no proxy serves the Gateway yet; None if a proxy serves it.
+    `pods`: the pods with the Gateway's label. A gateway pod is ready once its proxy has its configuration, so one ready
     pod is enough."""
     named = f"the label {GATEWAY_NAME}: {key.name}"
     gateways = [each for each in pods if each.gateway]
@@ -255,7 +257,7 @@ def _lack(key: ObjectKey, pods: Sequence[Instance]) -> StatusCondition | None:
         return StatusCondition("Programmed", holds=False, reason="Pending", message=what)
     what = f"no gateway pod in {key.namespace} has {named}"
     if pods:
-        what = f"{what}; these pods have it and are not gateways: {', '.join(each.name for each in pods)}"
+        what = f"{what}; these pods have the label, but are not gateways: {', '.join(each.name for each in pods)}"
     return StatusCondition("Programmed", holds=False, reason="NoResources", message=what)
 
 
@@ -279,8 +281,8 @@ def _told(
 
 
 def _reference(parent: ParentRef) -> dict[str, Any]:
-    """The parentRef as JSON, for a status. The namespace of a route's parent is included only if the route itself
-    states it; the namespace of a policy's ancestor is always included."""
+    """Return the parentRef as JSON, for a status. The namespace of a route's parent is included only if the route
+    itself states it; the namespace of a policy's ancestor is always included."""
     reference: dict[str, Any] = {"group": GROUP if parent.group is None else parent.group, "kind": parent.kind}
     if parent.namespaced:
         reference["namespace"] = parent.namespace
@@ -300,9 +302,9 @@ def _conditions(
     *,
     whole: bool = False,
 ) -> list[Mapping[str, Any]]:
-    """The conditions of a status after setting the wanted ones. A condition keeps its lastTransitionTime as long as
-    its status does not change. `whole`: all conditions are weft's, so those that are no longer wanted are
-    removed."""
+    """Return the conditions of a status after setting the wanted ones; `before` are its current conditions. A condition
+    keeps its lastTransitionTime as long as its status does not change, else it gets `now`. `whole`: all conditions are
+    weft's, so those that are no longer wanted are removed."""
     ours = tuple(wanted)
     current = {each.get("type"): each for each in before}
     others = [] if whole else [each for each in before if each.get("type") not in {one.type for one in ours}]
@@ -324,8 +326,8 @@ def _conditions(
 
 
 def _timeless(value: Any) -> Any:
-    """The value without timestamps and with lists sorted, for comparison: other controllers may change the order of
-    conditions and parents."""
+    """Return the value without timestamps and with lists sorted, for comparison: other controllers may change the order
+    of conditions and parents."""
     if isinstance(value, Mapping):
         return {name: _timeless(member) for name, member in value.items() if name != "lastTransitionTime"}
     if isinstance(value, list):
@@ -339,7 +341,8 @@ def _entries(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def _reason(errors: Iterable[Problem]) -> str:
-    """The `reason` of an Accepted condition that does not hold: the field of the object's first error decides."""
+    """Return the `reason` of an Accepted condition that does not hold: the field of the object's first error
+    decides."""
     field = next((each.where.field for each in errors), "")
     return next((reason for start, reason in _REASONS.items() if field.startswith(start)), "Invalid")
 

@@ -101,7 +101,7 @@ class _Taker:
         return [_document(resource, each) for each in await self.listed(resource, type_)]
 
     async def whole(self, resource: ResourceKind) -> list[Document]:
-        """Return all objects of a kind as documents with all their fields, for the checks of pods."""
+        """Return all objects of a kind as documents with all their fields, which the checks of pods need."""
         documents = []
         for body in await self.listed(resource, dict):
             metadata = body.get("metadata") or {}
@@ -116,7 +116,7 @@ class _Taker:
             return await question
         except ApiError as error:
             what = f"{named} cannot be read: {error.problem.what}"
-            hint = error.problem.hint or "nothing that depends on it was checked"
+            hint = error.problem.hint or "checks that need these objects were left out"
             self.problems.append(Problem(Where(object=named), what, hint, Severity.WARNING, "WFT0817"))
             return ()
 
@@ -128,8 +128,8 @@ def _document(resource: ResourceKind, written: WrittenObject | NamedObject) -> D
 
 
 def _passed_over(definition: DefinitionObject) -> ResourceKind | None:
-    """The resource that a CustomResourceDefinition defines, if its kind changes how a mesh behaves and weft does not
-    support it; else None."""
+    """Return the resource that a CustomResourceDefinition defines, if its kind changes how a mesh behaves and weft does
+    not support it; else None."""
     spec = definition.spec
     version = next((each.name for each in spec.versions or () if each.served), "")
     kind = key_kind(f"{spec.group}/{version}", spec.names.kind)

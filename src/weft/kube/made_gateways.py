@@ -42,16 +42,16 @@ async def made(client: Client, revision: str | None) -> tuple[GatewayObjects, ..
             metadata = each.metadata
             owner = next((owner.name for owner in metadata.owner_references or () if owner.is_gateway), "")
             if owner:
-                who = ObjectReference(resource.api_version, resource.kind, metadata.namespace, metadata.name)
-                by_gateway.setdefault((metadata.namespace, owner), []).append((resource, who))
+                reference = ObjectReference(resource.api_version, resource.kind, metadata.namespace, metadata.name)
+                by_gateway.setdefault((metadata.namespace, owner), []).append((resource, reference))
     return tuple(GatewayObjects(*place, tuple(objects)) for place, objects in sorted(by_gateway.items()))
 
 
 async def remove(client: Client, gateways: Collection[GatewayObjects]) -> AsyncGenerator[ObjectReference, None]:
     for each in gateways:
-        for resource, who in each.objects:
-            await client.delete(resource, who.name, namespace=who.namespace)
-            yield who
+        for resource, reference in each.objects:
+            await client.delete(resource, reference.name, namespace=reference.namespace)
+            yield reference
 
 
 async def pods(client: Client, gateways: Collection[GatewayObjects]) -> dict[str, int]:

@@ -131,7 +131,7 @@ def record_of(pod: PodObject, node_locality: str = "") -> PodRecord:
 
 
 def instance_of(pod: PodObject, record: PodRecord) -> Instance:
-    """The pod as an Instance of the model. The protocols of container ports are ignored: a Service declares the
+    """Return the pod as an Instance of the model. The protocols of container ports are ignored: a Service declares the
     protocols of its ports."""
     annotations = pod.metadata.annotations
     included = annotations.include_inbound if annotations else None
@@ -158,7 +158,8 @@ def instance_of(pod: PodObject, record: PodRecord) -> Instance:
 
 
 def kept_labels(labels: Mapping[str, str] | None) -> Labels:
-    """The labels in the model's form. Equal label sets and strings are shared between objects, to save memory."""
+    """Return the labels in the model's form. Equal label sets and strings are shared between objects, to save
+    memory."""
     if not labels:
         return ()
     return _same(tuple(sorted(labels.items())))
@@ -179,9 +180,9 @@ def _account(pod: PodObject) -> str:
 
 
 def _kind(pod: PodObject) -> ProxyKind:
-    """The kind of the pod's proxy. A pod is a gateway if the node id in its proxy's bootstrap, which the injector
-    wrote, is a gateway's. Gateways get private keys, so only fields count that cannot be changed in an existing
-    Pod; annotations and labels can be changed."""
+    """Return the kind of the pod's proxy. A pod is a gateway if the node id in its proxy's bootstrap, which the
+    injector wrote, is a gateway's. Gateways get private keys, so only fields count that cannot be changed in an
+    existing Pod; annotations and labels can be changed."""
     started = (
         each
         for container in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
@@ -226,8 +227,8 @@ def _addresses(pod: PodObject) -> tuple[str, ...]:
 
 
 def _named_ports(pod: PodObject) -> tuple[tuple[str, int], ...]:
-    """The name and number of each named TCP port of the pod. If several containers use the same port name, the first
-    container's port is used."""
+    """Return the name and number of each named TCP port of the pod. If several containers use the same port name, the
+    first container's port is used."""
     ports: dict[str, int] = {}
     for container in (*(pod.spec.containers or ()), *filter(_stays, pod.spec.init_containers or ())):
         for port in container.ports or ():
@@ -246,7 +247,8 @@ def _stays(container: ContainerObject) -> bool:
 
 
 def _numbers(written: str) -> tuple[int, ...]:
-    """The port numbers in a comma-separated annotation. Invalid numbers are skipped, since injection rejects them."""
+    """Return the port numbers in a comma-separated annotation. Invalid numbers are skipped, since injection rejects
+    them."""
     parts = (part.strip() for part in written.split(","))
     return tuple(int(part) for part in parts if part.isdecimal() and 0 < int(part[:6]) <= 65_535)
 
@@ -256,7 +258,7 @@ def _value(labels: Labels, wanted: str) -> str:
 
 
 def workload_of(pod: PodObject) -> str:
-    """The name of the pod's workload: the Deployment of a ReplicaSet, the CronJob of a Job."""
+    """Return the name of the pod's workload: the Deployment of a ReplicaSet, the CronJob of a Job."""
     owner = next((each for each in pod.metadata.owner_references or () if each.controller), None)
     if owner is None:
         return pod.metadata.name

@@ -75,13 +75,13 @@ async def _permissions(client: Client, plan: Plan) -> list[Problem]:
     lacking = []
     checked: set[tuple[str, str, str]] = set()
     for each in plan.objects:
-        who = named(each)
-        resource = await client.find(who.api_version, who.kind)
+        reference = named(each)
+        resource = await client.find(reference.api_version, reference.kind)
         for verb in ("get", "create", "patch"):
-            question = (verb, str(resource), who.namespace)
+            question = (verb, str(resource), reference.namespace)
             if question not in checked:
                 checked.add(question)
-                if not await _may(client, verb, resource, who.namespace):
+                if not await _may(client, verb, resource, reference.namespace):
                     lacking.append(f"{verb} {resource}")
     if not lacking:
         return []
@@ -100,24 +100,30 @@ async def _may(client: Client, verb: str, resource: ResourceKind, namespace: str
 
 
 async def _names(client: Client, plan: Plan) -> list[Problem]:
-    """A problem for each existing object that has the name of one of weft's objects but does not belong to weft:
-    applying would overwrite it without its owner's knowledge."""
+    """Return a problem for each existing object that has the name of one of weft's objects but does not belong to weft,
+    because applying would overwrite it without its owner's knowledge; and a warning for each other control plane."""
     problems = []
     for each in plan.objects:
-        who = named(each)
-        if who.kind in ("Namespace", "CustomResourceDefinition"):
+        reference = named(each)
+        if reference.kind in ("Namespace", "CustomResourceDefinition"):
             continue
-        there = await _there(client, await client.find(who.api_version, who.kind), who.name, who.namespace)
+        there = await _there(
+            client, await client.find(reference.api_version, reference.kind), reference.name, reference.namespace
+        )
         if there is not None and (there["metadata"].get("labels") or {}).get("app.kubernetes.io/name") != "weft":
-            hint = "remove it, install under another --revision, or into another namespace"
-            problems.append(_error(str(who), "it exists already and is not weft's", hint))
+            hint = "remove the object, or install weft with another --revision or in another namespace"
+            problems.append(_error(str(reference), "the object exists already and is not weft's", hint))
     for other in (await client.list(DEPLOYMENTS, _Object, labels="app=istiod")).items:
         labels = other.metadata.labels or {}
         if labels.get("app.kubernetes.io/name") != "weft":
             where = f"Deployment {other.metadata.namespace}/{other.metadata.name}"
-            what = "another control plane is installed; a namespace can use only one of them"
+            what = "this is another control plane than weft; each namespace can use only one of them"
             problems.append(
-                _warning(where, what, "give weft a --revision of its own, and move namespaces by istio.io/rev")
+                _warning(
+                    where,
+                    what,
+                    "install weft with a --revision of its own, and move namespaces with the label istio.io/rev",
+                )
             )
     return problems
 
@@ -138,8 +144,8 @@ async def _kinds(client: Client, plan: Plan) -> list[Problem]:
             what = f"objects are stored in version {', '.join(lost)}, which weft does not serve"
             problems.append(_error(where, what, "store them again in v1: see kube-storage-version-migrator"))
         elif (there["metadata"].get("labels") or {}).get("app.kubernetes.io/name") != "weft":
-            what = "it belongs to another installation; weft replaces its schema, its objects stay"
-            problems.append(_warning(where, what, "to leave it as it is: --set crds=false"))
+            what = "the kind belongs to another installation; weft replaces its schema and keeps its objects"
+            problems.append(_warning(where, what, "to keep the schema as it is: --set crds=false"))
     return problems
 
 
@@ -148,7 +154,7 @@ async def _pod_security(client: Client, plan: Plan) -> list[Problem]:
     level = ((there or {}).get("metadata", {}).get("labels") or {}).get("pod-security.kubernetes.io/enforce", "")
     if level not in ("baseline", "restricted"):
         return []
-    what = f"it enforces `{level}`; weft changes that to `privileged`, for the node agent"
+    what = f"the namespace enforces pod security `{level}`; weft changes that to `privileged`, for the node agent"
     return [_warning(f"Namespace {plan.namespace}", what, "or choose another namespace: --set namespace=NAME")]
 
 
@@ -156,20 +162,28 @@ def _machines(nodes: Iterable[_Node], plan: Plan) -> Iterable[Problem]:
     for node in nodes:
         where, info, labels = f"Node {node.metadata.name}", node.status.info, node.metadata.labels or {}
         if info.operating_system not in ("", "linux"):  # kubelet may not have reported it yet
-            yield _warning(where, f"it runs {info.operating_system}: its pods can have no proxy")
+            yield _warning(where, f"the node runs {info.operating_system}: its pods can have no proxy")
             continue
         if info.architecture not in ("", *_ARCHITECTURES):
-            yield _warning(where, f"there is no Envoy for {info.architecture}: its pods can have no proxy")
+            yield _warning(where, f"there is no Envoy for {info.architecture}: the node's pods can have no proxy")
         numbers = re.match(r"v(\d+)\.(\d+)", info.kubelet_version)
         if numbers and (int(numbers[1]), int(numbers[2])) < LEAST_VERSION:
-            yield _warning(where, f"its kubelet {info.kubelet_version} is too old", "update it before its pods")
+            yield _warning(
+                where,
+                f"the node's kubelet {info.kubelet_version} is too old",
+                "update kubelet before you inject pods there",
+            )
         for version, label, root in _ROOTS:
             fits = (version and version.search(info.kubelet_version)) or (label and label in labels)
             if fits and plan.kubelet_root != root:
-                yield _error(where, f"its kubelet's root is {root}", f"--set node.kubeletRoot={root}")
+                yield _error(
+                    where,
+                    f"the root directory of the node's kubelet is {root}, not {plan.kubelet_root}",
+                    f"--set node.kubeletRoot={root}",
+                )
         if "/" not in plan.image and not _has_image(node, plan.image):
-            hint = "load the image there, or use an image of a registry: --set image=REGISTRY/weft:TAG"
-            yield _warning(where, f"it does not have the image {plan.image}, which names no registry", hint)
+            hint = "load the image on the node, or use an image of a registry: --set image=REGISTRY/weft:TAG"
+            yield _warning(where, f"the node does not have the image {plan.image}, which names no registry", hint)
 
 
 def _has_image(node: _Node, image: str) -> bool:

@@ -42,9 +42,12 @@ class Event(msgspec.Struct, Generic[T], frozen=True):
 
 
 class WatchTiming(msgspec.Struct, frozen=True):
-    """Timing of a watch, in seconds. The server ends each watch after the requested time, so that a broken watch
-    cannot last forever. The server sends a bookmark about every minute, so silence for longer than `inactivity`
-    means that the server is unreachable."""
+    """Timing of a watch, in seconds. The server ends each watch after `longest_watch` to twice that time, so that a
+    broken watch cannot last forever. The server sends a bookmark about every minute, so silence for longer than
+    `inactivity` (in a WatchList, before all objects have arrived: `initial_silence`) means that the server is
+    unreachable. `absent`: the time between checks for a kind that the server does not have. After a failure the next
+    attempt waits `first_delay`, then longer, up to `most_delay`; a watch that lasted for `steady` counts as a success.
+    `page`: objects per page of a list."""
 
     longest_watch: float = 300.0  # randomly up to twice as long, so that not all watches begin at once
     inactivity: float = 150.0
@@ -139,7 +142,7 @@ class _Reflection(Generic[T]):
             if not self._version and self._offers_watch_list and error.status in (400, 422):
                 self._offers_watch_list = False
             elif error.expired or any("ResourceVersionTooLarge" in cause for cause in error.causes):
-                log.info("%s: the API server no longer knows version %s; listing again", self._resource, self._version)
+                log.info("%s: the API server no longer has version %s; listing again", self._resource, self._version)
                 self._version = ""
             else:
                 raise
@@ -247,7 +250,8 @@ class _Reflection(Generic[T]):
         return False
 
     def _replaced(self, snapshot: _Snapshot[T]) -> _Batch[T]:
-        """The events that lead from the objects reported before to those of the snapshot."""
+        """Return the events that lead from the objects reported before to those of the snapshot, and continue from the
+        snapshot's version."""
         known, listed = self._known, snapshot.found
         gone = [key for key in known if key not in listed]
         for key in gone:
@@ -265,7 +269,7 @@ class _Reflection(Generic[T]):
             return Event(*head.key, self._decode(raw))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             name = "/".join(part for part in head.key if part)
-            log.warning("%s %s: cannot be decoded, and stays as it was: %s", self._resource.kind, name, error)
+            log.warning("%s %s: cannot be decoded; its last valid state is kept: %s", self._resource.kind, name, error)
             return None
 
 
@@ -284,7 +288,7 @@ class _Trouble:
         if problem == self._now:
             return
         self._now = problem
-        log.warning("%s; the known objects stay as they are", problem)
+        log.warning("%s; the last known objects are kept", problem)
         if self._tell is not None:
             self._tell(problem)
 

@@ -29,8 +29,8 @@ class ResourceKind(msgspec.Struct, frozen=True):
         return f"/apis/{quote(self.group, safe='')}/{quote(self.version, safe='')}" if self.group else "/api/v1"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of an object, or of a subresource of it. Without a name, the path of the collection; without
-        a namespace, of the objects in all namespaces."""
+        """Return the URL path of an object, or of one of its subresources. Without a name, return the path of the
+        collection; without a namespace, that of the objects in all namespaces."""
         within = f"/namespaces/{_segment(namespace)}" if namespace and self.namespaced else ""
         one = f"/{_segment(name)}" if name else ""
         below = f"/{_segment(subresource)}" if subresource else ""
@@ -91,7 +91,7 @@ _KNOWN = {
 
 
 def known(api_version: str, kind: str) -> ResourceKind | None:
-    """The constant of this module for a kind; None for other kinds, which need the API server's discovery
+    """Return the constant of this module for a kind; None for other kinds, which need the API server's discovery
     (`Client.find`)."""
     return _KNOWN.get((api_version, kind))
 

@@ -54,7 +54,7 @@ async def revisions(client: Client) -> list[Revision]:
 
 async def uses(client: Client, *, beside: Collection[tuple[str, str]] = ()) -> list[Use]:
     """Return how each namespace uses revisions, for all namespaces whose current or new pods have proxies. `beside`:
-    Gateways, by namespace and name, whose pods are not counted."""
+    Gateways as (namespace, name), whose pods are not counted."""
     counted: dict[str, Counter[str]] = {}
     for pod in (await client.list(PODS, _Pod)).items:
         revision = _revision_of(pod)
@@ -88,8 +88,8 @@ async def move(client: Client, namespace: str, revision: str) -> list[tuple[Reso
 
 
 def chosen_revision(labels: Mapping[str, str]) -> str:
-    """The revision whose proxies new pods of a namespace with these labels get; "": none. `istio-injection` overrides
-    the revision, as in the webhooks' selectors."""
+    """Return the revision whose proxies new pods get in a namespace with these labels; "" if they get no proxy. The
+    label `istio-injection` overrides the revision's label, as in the webhooks' selectors."""
     if INJECTION_LABEL in labels:
         return DEFAULT if labels[INJECTION_LABEL] == "enabled" else ""
     return labels.get(REVISION_LABEL, "")

@@ -81,8 +81,8 @@ class Singles:
             self._told.set()
 
     async def changes(self) -> tuple[Change, ...]:
-        """Return the changes since the last call; wait if there are none. An object that cannot be read causes no
-        change, but a problem in `problems`."""
+        """Wait until an object or `problems` has changed since the last call, and return the changes of objects. An
+        object that cannot be read causes no change, but a problem in `problems`; so the result may be empty."""
         await self._told.wait()
         self._told.clear()
         changes, self._gone = self._gone, []
@@ -136,7 +136,7 @@ class Singles:
                     self._arrived.put_nowait((name, batch))
                     self._told.set()
             except Exception:  # a bug in weft: the other watches continue
-                log.exception("cannot watch %s; it stays as it was", self._key(name))
+                log.exception("cannot watch %s; its last state is kept", self._key(name))
             await asyncio.sleep(_AFTER_DEFECT)
 
     def _key(self, name: Name) -> ObjectKey:

@@ -176,7 +176,7 @@ class _Feed:
         try:
             follower.take(follower.resource, namespace, name, item)
         except Exception:  # a bug in weft: the other objects are still processed
-            log.exception("cannot process %s %s/%s; it stays as it was", follower.resource.kind, namespace, name)
+            log.exception("cannot process %s %s/%s; its last state is kept", follower.resource.kind, namespace, name)
         if item is None:
             follower.known.discard((namespace, name))
         else:

@@ -43,7 +43,9 @@ _FORBIDDEN = 300.0  # seconds until a kind whose status weft may not write is tr
 
 
 class CarriedStatus(msgspec.Struct, frozen=True):
-    """The current status of an object in the API server, with the parts that weft writes."""
+    """The current status of an object in the API server, with the parts that weft writes: the condition `accepted`, or
+    for a kind of the Gateway API the whole `status` (None for other kinds). `apart`: each condition has its own field
+    manager; else all conditions are one value."""
 
     resource: ResourceKind
     generation: int
@@ -142,7 +144,7 @@ class StatusWriter:
             return
         delay = self._delays.get(key)
         if delay is not None and delay.timer is not None:
-            if self._saying(key) == delay.said:
+            if self._basis(key) == delay.basis:
                 return
             # The wanted status has changed, so the difference does not mean that another writer overwrote it.
             delay.backoff.reset()
@@ -151,9 +153,9 @@ class StatusWriter:
         self._due[key] = None
         self._wake.set()
 
-    def _saying(self, key: ObjectKey) -> object:
-        """What an object's status is computed from, without timestamps: the wanted Gateway API status, or the
-        object's problems. As long as this is equal, the status need not change."""
+    def _basis(self, key: ObjectKey) -> object:
+        """Return what an object's status is computed from, without timestamps: the wanted Gateway API status, or the
+        object's problems. As long as the result is equal, the status need not change."""
         if self._carried[key].status is not None:
             return self._wanted_statuses.get(key)
         return self._problems.get(key, ())
@@ -180,7 +182,7 @@ class StatusWriter:
         carried = self._carried.get(key)
         if carried is None or self._is_right(key):
             return
-        saying = self._saying(key)
+        basis = self._basis(key)
         try:
             if carried.status is not None:
                 await self._replace(key, carried)
@@ -196,11 +198,11 @@ class StatusWriter:
                 logging.INFO if error.conflict else logging.WARNING, "cannot write the status of %s: %s", key, error
             )
         except KubeError as error:
-            log.warning("the status of %s is not written: %s", key, error)
+            log.warning("cannot write the status of %s: %s", key, error)
         # Written or not, the status is checked again: soon at first, then at growing intervals, in case others
         # overwrite it.
         if key in self._carried:
-            self._later(key, saying)
+            self._later(key, basis)
 
     async def _apply(self, key: ObjectKey, carried: CarriedStatus, wanted: ObjectCondition) -> None:
         resource = carried.resource
@@ -240,7 +242,7 @@ class StatusWriter:
     def _forbid(self, resource: ResourceKind, error: ApiError) -> None:
         if resource in self._forbidden:
             return
-        log.warning("no status is written to %s: %s", resource, error)
+        log.warning("no status is written to %s, because weft is not allowed to: %s", resource, error)
         self._forbidden.add(resource)
         asyncio.get_running_loop().call_later(_FORBIDDEN, self._allow, resource)
 
@@ -250,11 +252,11 @@ class StatusWriter:
             if carried.resource == resource:
                 self._consider(key)
 
-    def _later(self, key: ObjectKey, saying: object) -> None:
+    def _later(self, key: ObjectKey, basis: object) -> None:
         delay = self._delays.setdefault(key, _Delay())
-        if delay.said != saying:
+        if delay.basis != basis:
             delay.backoff.reset()
-        delay.said = saying
+        delay.basis = basis
         self._look_in(key, delay, delay.backoff.next())
 
     def _look_by(self, key: ObjectKey, delay: _Delay) -> None:
@@ -301,7 +303,7 @@ def carried(resource: ResourceKind, item: JudgedObject, *, apart: bool) -> Carri
 
 
 def condition(problems: Sequence[Problem], generation: int) -> ObjectCondition:
-    """The `Accepted` condition for these problems."""
+    """Return the `Accepted` condition of an object that has these problems, for this generation of the object."""
     errors = [each for each in problems if each.severity is Severity.ERROR]
     warnings = [each for each in problems if each.severity is not Severity.ERROR]
     message = "\n".join(_sentence(each) for each in (*errors, *warnings)) or "weft has accepted it"
@@ -317,7 +319,7 @@ def condition(problems: Sequence[Problem], generation: int) -> ObjectCondition:
 
 
 def _sentence(problem: Problem) -> str:
-    """The text of a problem without its object, since the text is written to the object's own status."""
+    """Return the text of a problem without its object, since the text is written to the object's own status."""
     field = f"{problem.where.field}: " if problem.where.field else ""
     hint = f" (hint: {problem.hint})" if problem.hint else ""
     return f"{field}{problem.level}: {problem.what}{hint}"
@@ -356,7 +358,7 @@ class _Delay:
     def __init__(self) -> None:
         self.backoff = Backoff(_FIRST_DELAY, _MOST_DELAY)
         self.timer: asyncio.TimerHandle | None = None
-        self.said: object = None
+        self.basis: object = None
 
 
 class _Bucket:

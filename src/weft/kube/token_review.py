@@ -63,7 +63,9 @@ async def review(client: Client, token: str, audiences: Sequence[str], *, timeou
     if not audiences:
         raise ValueError("an audience is needed")
     if not token or len(token) > _LONGEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise ReviewRefused(Reason.NOT_AUTHENTICATED, "this is not a token")
+        raise ReviewRefused(
+            Reason.NOT_AUTHENTICATED, "the token is empty or too long, or has characters that no token has"
+        )
     question = {
         "apiVersion": TOKEN_REVIEWS.api_version,
         "kind": TOKEN_REVIEWS.kind,
@@ -102,8 +104,8 @@ def _identity(status: _Status, audiences: Sequence[str]) -> Reviewed:
 
 
 def _only(extra: dict[str, list[str] | None], key: str) -> str:
-    """The value of `key` in the `extra` fields of a user; "" unless there is exactly one value, since several are
-    ambiguous."""
+    """Return the value of `key` in the `extra` fields of a user; "" unless there is exactly one value, since several
+    are ambiguous."""
     values = extra.get(key) or []
     return values[0] if len(values) == 1 else ""
 

@@ -142,8 +142,8 @@ class Transport:
         )
 
     async def _said(self, path: str, query: Mapping[str, str], status: int, where: str) -> ApiError:
-        """The server's error for a rejected WebSocket, with its message. A failed WebSocket handshake returns only a
-        status code, so this sends a plain request to the same path to get the message."""
+        """Return the server's error for a rejected WebSocket, with the server's message. A failed WebSocket handshake
+        returns only a status code, so this sends a plain request to the same path to get the message."""
         try:
             await self.raw("GET", path, query=query)
         except ApiError as error:
@@ -164,7 +164,8 @@ class Transport:
         kind: str = _JSON,
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request and return the successful response, whose body is not read yet."""
+        """Send a request and yield the successful response, whose body is not read yet. Raises ApiError or
+        ApiUnavailable."""
         where = f"{method} {path}"
         try:
             for retry in (True, False):
@@ -188,7 +189,7 @@ class Transport:
                     yield answer
                     return
         except aiohttp.ClientConnectorCertificateError as error:
-            hint = "the CA in the kubeconfig, or tls-server-name, does not fit this server"
+            hint = "check the CA and tls-server-name in the kubeconfig: they do not match this server's certificate"
             raise ApiUnavailable(
                 f"the API server's certificate is not trusted: {error.certificate_error}", hint, where=where
             ) from error
@@ -227,4 +228,4 @@ def _socket(address: Any) -> socket.socket:
 
 
 def _hint(connection: ApiConnection) -> str:
-    return f"check that it is up: {connection.server}/readyz, from {connection.source or 'the connection'}"
+    return f"check that it is up: {connection.server}/readyz (address from {connection.source or 'the connection'})"

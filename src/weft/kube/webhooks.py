@@ -26,15 +26,15 @@ async def unanswered(client: Client, labels: str) -> list[Problem]:
             where = Where(object=f"{resource.kind} {each.metadata.name}")
             service = each.webhooks[0].client_config.service if each.webhooks else _Service()
             if not all(webhook.client_config.ca_bundle for webhook in each.webhooks):
-                what = "it has no caBundle: the API server cannot verify the webhook's certificate"
-                hint = f"the control plane writes it: kubectl logs -n {service.namespace} -l app=istiod"
+                what = "the configuration has no caBundle: the API server cannot verify the webhook's certificate"
+                hint = f"the control plane writes the caBundle; see: kubectl logs -n {service.namespace} -l app=istiod"
                 problems.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
             elif not await _is_believed(client, service, each.webhooks):
                 what = (
-                    "its caBundle is of another CA than the control plane's: the API server cannot verify the webhook"
+                    "the caBundle is of another CA than the control plane's: the API server cannot verify the webhook"
                 )
                 published = f"ConfigMap {ROOT_CONFIG_MAP} in {service.namespace}"
-                hint = f"compare it with {published}; the control plane writes it again"
+                hint = f"compare the caBundle with {published}; the control plane writes the caBundle again"
                 problems.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
             elif not await _answers(client, service):
                 what = f"Service {service.namespace}/{service.name} has no ready endpoint"
@@ -62,7 +62,7 @@ def _decoded(bundle: str) -> str:
 
 
 def _certificates(text: str) -> set[str]:
-    """The base64 text of each PEM certificate in `text`, without line breaks."""
+    """Return the base64 text of each PEM certificate in `text`, without line breaks."""
     return {"".join(body.split()) for body in _CERTIFICATE.findall(text)}
 
 

@@ -49,7 +49,7 @@ def fetch_debug(name: str, page: str, query: dict[str, str] | None = None, quest
 
 def fetch_entrance(name: str, pod: str, command: Sequence[str]) -> Entrance:
     """Return the program, arguments and environment to pass to os.execve in order to run `command` in a pod. `pod` is
-    the name of a pod, or of a workload: then one of its ready pods is used."""
+    the name of a pod, or of a workload: then one of its pods is used, a ready one if there is one."""
     answer = _ask(name, "POST", "/exec", {"pod": pod}, body=msgspec.json.encode(list(command)))
     return msgspec.json.decode(answer, type=Entrance)
 

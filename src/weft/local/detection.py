@@ -76,7 +76,7 @@ class Detection:
         if count > before:
             which = (
                 *_named("undeclared", ports, declared=False),
-                *_named("declared in two ways", ports, declared=True),
+                *_named("declared with several protocols", ports, declared=True),
             )
             yield "to an inbound port whose protocol is not declared" + (f" ({'; '.join(which)})" if which else "")
 
@@ -122,8 +122,8 @@ def _out_of(counts: ByListener, mesh: Mesh, *, shared: bool) -> Iterator[str]:
 
 
 def _behind(address: str, number: int, mesh: Mesh) -> Iterator[tuple[Service, ServicePort]]:
-    """Yield the services, with their port `number`, that a listener's address belongs to. `address` is compared with
-    the virtual addresses of a service, or with the pod addresses of a headless service."""
+    """Yield each service, with its port `number`, to which the address of a listener belongs: `address` is a virtual
+    address of the service, or for a headless service the address of one of its pods."""
     for service in mesh.services():
         port = service.port(number)
         if port is None:

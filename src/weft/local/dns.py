@@ -247,13 +247,13 @@ def _name_servers(text: str) -> list[tuple[str, int]]:
 async def _ask_over_udp(upstream: tuple[str, int], wire: bytes) -> bytes:
     loop = asyncio.get_running_loop()
     family = socket.AF_INET6 if ":" in upstream[0] else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as asking:
-        asking.setblocking(False)
+    with socket.socket(family, socket.SOCK_DGRAM) as connection:
+        connection.setblocking(False)
         # On a connected socket, the kernel accepts only datagrams from the resolver's address and port.
-        await loop.sock_connect(asking, upstream)
-        await loop.sock_sendall(asking, wire)
+        await loop.sock_connect(connection, upstream)
+        await loop.sock_sendall(connection, wire)
         while True:
-            answer = await loop.sock_recv(asking, 65535)
+            answer = await loop.sock_recv(connection, 65535)
             if answer[:2] == wire[:2] and len(answer) >= 12:
                 return answer
 

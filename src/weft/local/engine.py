@@ -107,7 +107,8 @@ class Engine:
     # Start and stop
 
     async def start(self) -> None:
-        """Start the mesh. If that fails, raise LocalError after removing everything that was created."""
+        """Start the mesh. If that fails, remove everything that was created, then raise LocalError, or the exception of
+        an unexpected failure."""
         self._starting = asyncio.create_task(self._start())
         try:
             await self._starting
@@ -225,8 +226,8 @@ class Engine:
         return self._identities
 
     async def settled(self) -> None:
-        """Return when every proxy has acknowledged the last change and the bridge's load-balancing rules contain the
-        change, but after one second at the latest."""
+        """Return when every proxy has acknowledged the last change, and the published ports and the bridge's
+        load-balancing rules contain the change, but after one second at the latest."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ACK_TIMEOUT):
                 await self.control.pushed()
@@ -260,8 +261,8 @@ class Engine:
         return self._pods.all()
 
     def find_pod(self, word: str) -> LocalPod:
-        """Return the pod with the name `word`, or a ready pod of the workload with that name. `word` may begin with
-        NAMESPACE/."""
+        """Return the pod with the name `word`, or a pod of the workload with that name, a ready one if there is one.
+        `word` may begin with NAMESPACE/. Raises LocalError if there is no such pod."""
         return self._pods.find(word)
 
     def status(self) -> MeshStatus:

@@ -37,7 +37,11 @@ class LogFile:
                 if follower.full():
                     follower.get_nowait()
                 follower.put_nowait(line)
-        lost = f"weft: {self._lost} lines were lost: more than could be written\n" if self._lost else ""
+        lost = (
+            f"weft: {self._lost} lines were lost: the output was too fast, or the log could not be written\n"
+            if self._lost
+            else ""
+        )
         data = (lost + "".join(f"{line}\n" for line in lines)).encode(errors="replace")
         try:
             if self._size + len(data) > self._most_bytes:

@@ -62,7 +62,9 @@ class IdentitySource(Typed):
 
 
 class PodEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod gets from its mesh: its network, directory, environment and identities."""
+    """What a pod gets from its mesh: its network, directory, environment and identities. `visible`: paths of the
+    machine that the pod can read, whatever the modes of their parents. `path`: the PATH of its app. `settled`: returns
+    when the proxies have acknowledged the last change."""
 
     bridge: links.Bridge
     namespace_name: str
@@ -202,7 +204,7 @@ class LocalPod:
 
     async def run(self) -> None:
         """Create the pod and run it until its job is done, `end` is called, or the task is cancelled. Then remove
-        it."""
+        everything of the pod except its logs."""
         try:
             living = asyncio.ensure_future(self._live())
             ending = asyncio.ensure_future(self._ending.wait())
@@ -363,7 +365,8 @@ class LocalPod:
 
     async def _leave(self) -> None:
         """Remove the pod from the endpoints of its services, so that no new call arrives; then let requests in flight
-        finish. The caller stops the app and its proxy afterwards."""
+        finish. If `end` was called without draining, end the proxy at once instead. The caller stops the app and its
+        proxy afterwards."""
         served = self.ready
         self._enter(PodPhase.ENDING, "")
         if not self._drains:

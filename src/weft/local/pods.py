@@ -115,8 +115,8 @@ class LocalPods:
         return [pod for replicas in self._replicas.values() for pod in replicas.pods]
 
     def find(self, word: str) -> LocalPod:
-        """Return the pod with the name `word`, or a ready pod of the workload with that name. `word` may begin with
-        NAMESPACE/."""
+        """Return the pod with the name `word`, or a pod of the workload with that name, a ready one if there is one.
+        `word` may begin with NAMESPACE/. Raises LocalError if there is no such pod."""
         where, _, name = word.rpartition("/")
         near = [pod for pod in self.all() if where in ("", pod.plan.workload.namespace)]
         matches = [pod for pod in near if pod.plan.name == name] or [

@@ -35,7 +35,8 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
 
 async def watch(app: App, tell: probe.Tell) -> None:
     """Call `tell(ready, why not)` whenever the app's readiness changes. With a readiness probe, this runs until
-    cancelled. Without one, it returns once the app listens on its first TCP port."""
+    cancelled. Without one, it returns once the app listens on its first TCP port; at once if the app has no TCP
+    port."""
     workload = app.workload
     if workload.readiness is not None:
         await probe.watch(workload.readiness, _target(app, app.addresses[0]), tell)
@@ -58,14 +59,14 @@ async def _until_it_listens(app: App, port: int, tell: probe.Tell) -> None:
     """Return when the app listens on `port` at one of its pod's addresses. Until then, call `tell` with the reason
     why the app is not ready."""
     listens = Probe(TcpProbe(port), period=timedelta(seconds=_LOOK_AGAIN))
-    asking = [asyncio.ensure_future(probe.until_passed(listens, _target(app, address))) for address in app.addresses]
+    attempts = [asyncio.ensure_future(probe.until_passed(listens, _target(app, address))) for address in app.addresses]
     try:
         done: set[asyncio.Future[None]] = set()
         while not done:
             tell(False, _why_deaf(app, port))
-            done, _ = await asyncio.wait(asking, timeout=_LOOK_AGAIN, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(attempts, timeout=_LOOK_AGAIN, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in asking:
+        for each in attempts:
             each.cancel()
 
 

@@ -41,7 +41,8 @@ log = logging.getLogger("weft.local.run_directory")
 
 
 class LockOwner(msgspec.Struct, frozen=True):
-    """The content of the lock file: the process that runs the mesh."""
+    """The content of the lock file: the process that runs the mesh, the mesh's directory of YAML, the time of its start
+    (Unix time), and the first UID of its apps (`users`)."""
 
     pid: int
     directory: str  # the YAML directory, shown to users
@@ -61,7 +62,8 @@ class MeshRecord(msgspec.Struct, frozen=True):
 
 
 class RunDirectory:
-    """The run directory of a running mesh. It exists exactly as long as the mesh has the lock."""
+    """The run directory of a running mesh, which has the directory's lock. The directory is removed when the mesh
+    stops; that of a killed mesh stays until the next `weft up` or `weft down`."""
 
     def __init__(self, name: str, path: Path, lock: int, users: range) -> None:
         self.name, self.path = name, path
@@ -180,7 +182,7 @@ def acquire(name: str, directory: str) -> RunDirectory:
 
 
 def meshes() -> list[MeshRecord]:
-    """Return every mesh on this machine, running or killed, sorted by name."""
+    """Return every mesh in the base directory (WEFT_RUN_DIR, or the default one), running or killed, sorted by name."""
     base = base_directory()
     try:
         names = sorted(entry.name for entry in base.iterdir() if entry.is_dir())

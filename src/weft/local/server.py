@@ -106,7 +106,7 @@ class MeshServer:
         pod = self._pod(request)
         if not namespace.exists(pod.namespace):
             raise LocalError(
-                f"pod {pod.plan.key} is not running ({pod.phase})", f"see its log: weft logs {pod.plan.name}"
+                f"pod {pod.plan.key} is not running ({pod.phase})", f"see the pod's log: weft logs {pod.plan.name}"
             )
         wanted = pod.command(command)
         try:
@@ -122,7 +122,7 @@ class MeshServer:
             allowed = "that accepts POST here" if request.method == "POST" else "that is read-only"
             raise LocalError(f"`{path}` is not a path of Envoy's admin API {allowed}", "for example: /config_dump")
         if pod.proxy is None:
-            raise LocalError(f"pod {pod.plan.key} has no proxy", "its Workload has `inject: false`")
+            raise LocalError(f"pod {pod.plan.key} has no proxy", "the pod's Workload has `inject: false`")
         query = {name: value for name, value in request.query.items() if name not in ("pod", "path")}
         admin = pod.proxy.admin
         return web.Response(body=await (admin.post if request.method == "POST" else admin.read)(path, query))

@@ -63,7 +63,10 @@ class WorkloadStatus(msgspec.Struct, frozen=True):
 
 
 class EdgeStatus(msgspec.Struct, frozen=True):
-    """Calls from one workload to one destination, over the last few seconds, as the caller's proxy counted them."""
+    """Calls from one workload to one destination, as the caller's proxies counted them: rates, shares and latencies
+    over the last few seconds, `requests` since the proxies started. `success`, `denied`: shares from 0.0 to 1.0
+    (`denied`: of responses 401 and 403, which count as success of the called service); None without requests, and for
+    TCP."""
 
     source: str  # NAMESPACE/WORKLOAD
     destination: str  # the called host

@@ -34,9 +34,10 @@ _Held = TypeVar("_Held")
 
 
 class SliceMember(msgspec.Struct, frozen=True):
-    """One endpoint of a service, from its EndpointSlices."""
+    """One endpoint of a service, from its EndpointSlices. `instance`: its pod; None if that is unknown. `port`: the
+    port number at which the endpoint is called."""
 
-    instance: Instance | None  # None: not a known pod
+    instance: Instance | None
     addresses: tuple[str, ...]
     port: int
 

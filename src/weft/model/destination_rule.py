@@ -46,19 +46,21 @@ class Warmup(msgspec.Struct, frozen=True):
 
 
 class Distribution(msgspec.Struct, frozen=True):
-    """How calls from one locality are distributed over localities."""
+    """How calls from one locality are distributed over localities. `origin`: the callers' locality (`from`) as
+    region/zone/subzone, `*` for all. `to`: pairs of a locality and its share of the calls, in per cent."""
 
-    origin: str  # `from`: region/zone/subzone, `*` for all
-    to: tuple[tuple[str, int], ...]  # per cent
+    origin: str
+    to: tuple[tuple[str, int], ...]
 
 
 class LocalitySetting(msgspec.Struct, frozen=True):
-    """Istio's localityLbSetting. `model/locality.py` applies it."""
+    """Istio's localityLbSetting. `model/locality.py` applies it. `failover`: pairs of a region and the region to
+    which its calls fail over. `failover_priority`: labels, each as LABEL or LABEL=VALUE."""
 
     enabled: bool = True
     distribute: tuple[Distribution, ...] = ()
-    failover: tuple[tuple[str, str], ...] = ()  # from one region to another
-    failover_priority: tuple[str, ...] = ()  # labels, or LABEL=VALUE
+    failover: tuple[tuple[str, str], ...] = ()
+    failover_priority: tuple[str, ...] = ()
 
 
 class LoadBalancer(msgspec.Struct, frozen=True):
@@ -91,10 +93,10 @@ class ConnectionPool(msgspec.Struct, frozen=True):
 
 
 class RetryBudget(msgspec.Struct, frozen=True):
-    """How many of the active requests may be retries."""
+    """How many of the active requests may be retries: `percent` of all active requests, but always `minimum`."""
 
-    percent: float = 20.0  # share of all active requests
-    minimum: int = 3  # this many retries are always allowed
+    percent: float = 20.0
+    minimum: int = 3
 
 
 class ProxyProtocol(StrEnum):
@@ -132,18 +134,21 @@ class ClientTlsMode(StrEnum):
 
 
 class ClientTls(msgspec.Struct, frozen=True):
-    """The TLS settings of connections to a host. File paths are in the proxy's file system."""
+    """The TLS settings of connections to a host. `server_name`: the `sni`. `certificate`, `private_key`,
+    `authorities` (caCertificates; "" for the system's CA certificates) and `revoked` (caCrl) are paths in the proxy's
+    file system. `verify`: false for insecureSkipVerify. `roots`: CA certificates inline, as PEM. `credential`: the name
+    of a Secret in the proxy's namespace that replaces all of these files."""
 
     mode: ClientTlsMode = ClientTlsMode.DISABLE
-    server_name: str = ""  # sni
+    server_name: str = ""
     subject_alt_names: tuple[str, ...] = ()
     certificate: str = ""
     private_key: str = ""
-    authorities: str = ""  # caCertificates; "": the system's
-    revoked: str = ""  # caCrl
-    verify: bool = True  # not insecureSkipVerify
-    roots: str = ""  # CA certificates inline, as PEM
-    credential: str = ""  # a Secret of the proxy's namespace that replaces all of these files
+    authorities: str = ""
+    revoked: str = ""
+    verify: bool = True
+    roots: str = ""
+    credential: str = ""
 
 
 class TrafficPolicy(msgspec.Struct, frozen=True):
@@ -313,8 +318,8 @@ def effective(rule: DestinationRule | None, port: int, subset: Subset | None = N
     own = _at_port(subset.policy, port) or TrafficPolicy()
     at_port = any(number == port for number, _ in subset.policy.ports)
     wider = {field: getattr(policy, field) for field in (WHOLE_LEVEL if at_port else FIELDS)}
-    unsaid = {field: value for field, value in wider.items() if getattr(own, field) is None}
-    return msgspec.structs.replace(own, ports=(), **unsaid)
+    inherited = {field: value for field, value in wider.items() if getattr(own, field) is None}
+    return msgspec.structs.replace(own, ports=(), **inherited)
 
 
 WHOLE_LEVEL = (
@@ -343,8 +348,8 @@ class Decided(msgspec.Struct, frozen=True):
 
 def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subset | None = None) -> Decided:
     """The level that decides one field of the policy that `effective` returns."""
-    heard: list[tuple[PolicyLevel, TrafficPolicy]] = []  # the narrowest first
-    silenced: list[tuple[PolicyLevel, TrafficPolicy]] = []
+    in_force: list[tuple[PolicyLevel, TrafficPolicy]] = []  # the narrowest first
+    ignored: list[tuple[PolicyLevel, TrafficPolicy]] = []
     for written, everywhere, at_port in (
         (subset.policy if subset else None, PolicyLevel.SUBSET, PolicyLevel.SUBSET_PORT),
         (rule.policy if rule else None, PolicyLevel.HOST, PolicyLevel.HOST_PORT),
@@ -354,13 +359,13 @@ def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subs
         entry = next((entry for number, entry in written.ports if number == port), None)
         if field in WHOLE_LEVEL:
             entry = None
-        closed = any(level is PolicyLevel.SUBSET_PORT for level, _ in heard)
-        (silenced if closed else heard).append((everywhere, written) if entry is None else (at_port, entry))
+        closed = any(level is PolicyLevel.SUBSET_PORT for level, _ in in_force)
+        (ignored if closed else in_force).append((everywhere, written) if entry is None else (at_port, entry))
         if entry is not None:
-            silenced.append((everywhere, written))
-    saying = [level for level, policy in heard if getattr(policy, field) is not None]
-    unheard = [*saying[1:], *(level for level, policy in silenced if getattr(policy, field) is not None)]
-    return Decided(saying[0] if saying else None, unheard[0] if unheard else None)
+            ignored.append((everywhere, written))
+    setting = [level for level, policy in in_force if getattr(policy, field) is not None]
+    overridden = [*setting[1:], *(level for level, policy in ignored if getattr(policy, field) is not None)]
+    return Decided(setting[0] if setting else None, overridden[0] if overridden else None)
 
 
 def line_of(level: PolicyLevel, rule: DestinationRule, port: int, subset: Subset | None = None) -> int:

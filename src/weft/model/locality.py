@@ -78,6 +78,12 @@ def asks_where(rule: DestinationRule | None) -> bool:
     )
 
 
+def fails_over(policy: TrafficPolicy, mesh: LocalitySetting, caller: Whereabouts | None) -> bool:
+    """Whether the caller's calls to a port move to other localities when the endpoints of nearer ones are ejected."""
+    known = caller is not None and bool(caller.locality or caller.labels)
+    return known and setting_for(policy, mesh) is not None
+
+
 def looks_at_labels(rule: DestinationRule | None, mesh: LocalitySetting) -> bool:
     """Whether callers in one locality may get different priorities, by their labels."""
     return asks_where(rule) and bool(_named_labels(rule, mesh))

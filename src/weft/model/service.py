@@ -57,10 +57,11 @@ class ServicePort(msgspec.Struct, frozen=True):
 
 
 class StaticEndpoint(msgspec.Struct, frozen=True):
-    """An endpoint listed in a ServiceEntry: an address, a host name or a Unix socket path."""
+    """An endpoint listed in a ServiceEntry. `address`: an IP address, a host name or a Unix socket path. `ports`: pairs
+    of a service port's name and the endpoint's port number for it."""
 
     address: str
-    ports: tuple[tuple[str, int], ...] = ()  # port numbers by service port name
+    ports: tuple[tuple[str, int], ...] = ()
     labels: Labels = ()
     weight: int = 1
     locality: str = ""

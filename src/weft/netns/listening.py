@@ -10,7 +10,7 @@ _LOOPBACK = ("0100007F", "00000000000000000000000001000000")
 
 def listening(pid: int) -> frozenset[tuple[int, int]]:
     """Return (IP version, port) of every TCP socket, in the network namespace of process `pid`, that accepts
-    connections from outside."""
+    connections from outside. An IPv6 socket is returned for both IP versions."""
     own = {(4, port) for port in _ports(pid, "tcp")}
     for port in _ports(pid, "tcp6"):
         own |= {(6, port), (4, port)}  # an IPv6 socket also accepts IPv4, unless IPV6_V6ONLY is set

@@ -90,7 +90,8 @@ def make(name: str) -> NetworkNamespace:
 
 
 def delete(namespace: NetworkNamespace) -> None:
-    """Remove the name. The kernel keeps the network until its last process and socket have ended. Idempotent."""
+    """Remove the namespace's name. The kernel keeps the network itself until its last process and socket have ended.
+    Idempotent."""
     try:
         _call("umount2", os.fsencode(namespace.path), _MNT_DETACH)
     except OSError as error:
@@ -203,10 +204,11 @@ def processes_in(namespace: NetworkNamespace) -> list[int]:
 
 @contextlib.contextmanager
 def _directory_held() -> Iterator[None]:
-    """Create, mount and lock /run/netns. It is a mount of its own, as with `ip netns`, so that one unmount hides all
-    namespaces from a process.
+    """Create /run/netns and mount it, and hold its lock inside the block. The directory is a mount of its own, as with
+    `ip netns`, so that one unmount hides all namespaces from a process.
 
-    The lock is the one that `ip netns` takes; without it, two processes that start at once would mount it twice.
+    The lock is the one that `ip netns` takes; without the lock, two processes that start at once would mount the
+    directory twice.
     """
     try:
         handle = _open_locked()

@@ -27,10 +27,10 @@ log = logging.getLogger("weft.node.agent")
 
 
 class Agent:
-    """Serves the certificates of all workloads of one machine. `private` is a directory that only root can enter,
-    for the server's own sockets. `lifetime` is the lifetime that is requested for each certificate. `bundle`
-    holds the roots to trust until the CA sends its own. Callbacks: `changed` gets a workload whose status
-    changed, `certified` gets a workload and its new certificate, `trusted` gets the new roots."""
+    """Serves the certificates of all workloads of one machine. `private` is a directory that only root can enter, for
+    the server's own sockets. `lifetime` is the lifetime that is requested for each certificate. `bundle` holds the
+    roots to trust until the CA sends its own. Callbacks: `changed` is called with a workload whose status changed,
+    `certified` with a workload and its new certificate, `trusted` with the new roots."""
 
     def __init__(
         self,
@@ -72,9 +72,10 @@ class Agent:
         self._put_roots(workload)
 
     async def add(self, bearer: Bearer, doorway: Doorway, before: Certified | None = None) -> None:
-        """Open the socket of the workload `bearer` at `doorway`, and keep its certificate valid from now on.
-        `before` is a certificate that an earlier agent got for the workload: while it is valid, no new one is
-        requested. If a workload of the same name has a socket already, its socket is replaced. Raises DoorError."""
+        """Open the socket of the workload `bearer` at `doorway`, and keep its certificate valid from now on. `before`
+        is a certificate that an earlier agent got for the workload: while it is valid, no new one is requested. A
+        socket that `open` has opened at the same doorway stays open; any other socket of this workload is replaced.
+        Raises DoorError."""
         workload = bearer.workload
         if workload in self._kept or not self._secrets.is_open(workload, doorway):
             await self.open(workload, doorway)

@@ -37,9 +37,11 @@ class DoorError(Exception):
 
 
 class Doorway(msgspec.Struct, frozen=True, kw_only=True):
-    """The path of a workload's socket, and which processes may connect. The directory contains only sockets of this
-    workload. The pod mounts the directory, not the socket, so that it also sees a socket that is created anew at the
-    same path."""
+    """The path of a workload's socket, and which processes may connect: those of user `uid`, and with `network` only
+    those in this network namespace. The directory of the socket contains only sockets of this workload, and `beside`
+    names the others. The pod mounts the directory, not the socket, so that it also sees a socket that is created anew
+    at the same path. `seen`: the path inside the pod, if it is not `path`; the kernel's limit of a path's length
+    applies to it."""
 
     path: Path
     uid: int
@@ -150,8 +152,8 @@ def bind(doorway: Doorway) -> tuple[socket.socket, os.stat_result]:
 
 def unbind(doorway: Doorway, created: os.stat_result, *, gone: bool) -> None:
     """Delete the socket file if it is still the one that `bind` created; `created` is the stat result that `bind`
-    returned. A file that another agent has put there since is kept. With `gone`, also delete the directory of the
-    socket if it is empty."""
+    returned. A file that another agent has put there since is kept. With `gone`, also delete the socket's directory if
+    it is empty then."""
     path = doorway.path
     with contextlib.suppress(OSError):
         # Another agent may have replaced the socket meanwhile; that agent's socket must not be deleted.

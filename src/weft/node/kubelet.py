@@ -81,8 +81,8 @@ class _Note(msgspec.Struct):
 
 
 class PluginRegistration:
-    """Kubelet's plugin registration service: returns the driver's name and socket, and records whether kubelet accepted
-    it."""
+    """Kubelet's plugin registration service: returns the driver's name and socket to kubelet, and records whether
+    kubelet has accepted the driver."""
 
     def __init__(self, driver: str, endpoint: Path) -> None:
         self._driver, self._endpoint = driver, endpoint

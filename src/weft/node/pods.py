@@ -91,8 +91,8 @@ class NodePods:
 
     async def publish(self, volume: Volume, pod: KubeletPod, token: str) -> None:
         """Open the pod's sockets, or store its newer token. Kubelet calls this first at the pod's start and then about
-        every minute. Raises VolumeRefused, but only for the first call: after a later error kubelet would unmount
-        the volume of a running pod."""
+        every minute. Raises VolumeRefused, but only for the first call of a volume: after a later error kubelet would
+        unmount the volume of a running pod."""
         async with self._turn(pod.uid):
             served, kept = self._served.get(pod.uid, (None, None))
             if served is not None and served.id != volume.id:
@@ -209,10 +209,12 @@ class NodePods:
             try:
                 await self._open(pod, volume, socket)
             except (DoorError, OSError) as error:
-                log.error("%s: cannot open the socket `%s` in its volume; retrying in a minute: %s", pod, socket, error)
+                log.error(
+                    "%s: cannot open the socket `%s` in the pod's volume; retrying in a minute: %s", pod, socket, error
+                )
             except Exception:
                 log.exception(
-                    "%s: cannot open the socket `%s` in its volume, because of an unexpected error", pod, socket
+                    "%s: cannot open the socket `%s` in the pod's volume, because of an unexpected error", pod, socket
                 )
 
     def _missing_sockets(self, uid: str) -> list[str]:
@@ -252,7 +254,7 @@ class NodePods:
 
     @contextlib.asynccontextmanager
     async def _turn(self, uid: str) -> AsyncIterator[None]:
-        """Serialize the calls for one pod."""
+        """Wait until no other call for this pod is in progress: inside the block, this is the pod's only call."""
         lock, waiting = self._turns.get(uid, (asyncio.Lock(), 0))
         self._turns[uid] = lock, waiting + 1
         try:

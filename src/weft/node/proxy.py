@@ -45,7 +45,10 @@ _OWN = ("http.own-admin.", "http.admin.")  # stat prefixes of its admin listener
 
 
 class ProxyPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything needed to run the proxy of one workload."""
+    """Everything needed to run the proxy of one workload. `directory`: the proxy's own directory, to which its
+    bootstrap is written; `started_in`: Envoy's working directory, if it is another one. `interception`: None if no
+    traffic is intercepted, as at a gateway. `sockets`: paths that Envoy must be able to reach. `files`: mounted over
+    the machine's files."""
 
     bootstrap: Bootstrap
     binary: Path
@@ -59,10 +62,10 @@ class ProxyPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SupervisedProxy:
-    """One Envoy process and its restarts. `synced` waits until the control plane has answered all of the proxy's xDS
-    requests. `changed` is called when `ready` or `message` changes. `output` reads Envoy's output until its end.
-    `lacks` returns why the workload has no certificate, or an empty string: without a certificate a proxy never
-    becomes ready."""
+    """One Envoy process and its restarts. `synced`: called with the proxy's node id and a timeout in seconds; waits
+    until the proxy has acknowledged its config, and returns whether it has. `changed` is called when `ready` or
+    `message` changes. `output` reads Envoy's output until its end. `lacks` returns why the workload has no certificate,
+    or an empty string: without a certificate a proxy never becomes ready."""
 
     def __init__(
         self,
@@ -201,7 +204,7 @@ class SupervisedProxy:
 
     async def _why_missing(self, listeners: list[str]) -> str:
         refused = await self.admin.refused_listeners()
-        why = next((refused[name] for name in listeners if name in refused), "the control plane sent none")
+        why = next((refused[name] for name in listeners if name in refused), "the control plane sent no such listener")
         return f"proxy: Envoy has no {' and no '.join(listeners)} listener: {why}"
 
     async def _end(self) -> None:

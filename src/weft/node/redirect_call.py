@@ -51,7 +51,7 @@ def ask(path: Path, arguments: tuple[str, ...], *, timeout: float) -> None:
                 why = getattr(error, "strerror", None) or str(error)
                 raise RedirectFailed(
                     f"no response from the node's agent at {path} within {timeout:g} s ({why}); "
-                    "check that it runs on this node, and with --redirect"
+                    "check that the agent runs on this node, and with --redirect"
                 ) from None
             time.sleep(_PAUSE)
     if answer.error:
@@ -72,5 +72,5 @@ def _ask(path: Path, arguments: tuple[str, ...], end: float) -> RedirectResult:
                 break
             line += some
     if not line:
-        raise ValueError("it closed the connection without a response")
+        raise ValueError("the agent closed the connection without a response")
     return msgspec.json.decode(line, type=RedirectResult)

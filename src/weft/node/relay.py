@@ -141,10 +141,11 @@ class Relay:
         self._copy.changed()
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
-        """Request the on-demand clusters `names` for the group of this stream's proxy; the control plane answers
-        with an update of the group. `had` are the clusters and listeners that a reconnected proxy has and should
-        keep. If the agent's copy of the group has all of `had`, return None. Otherwise return an awaitable that
-        holds back updates to the proxy until the control plane has answered."""
+        """Request the on-demand clusters `names` for the group of this stream's proxy; the control plane answers with
+        an update of the group. `had` are the clusters and listeners that a reconnected proxy has and should keep. If
+        nothing of `had` has to be requested from the control plane, return None. Otherwise return an awaitable that
+        holds back updates to the proxy until the control plane has answered, or has been connected for ANSWER_SECONDS
+        without an answer."""
         group = self._copy.placements.get(self._streams.get(stream_id, ""))
         if group is None:
             return None

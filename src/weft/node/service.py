@@ -88,16 +88,16 @@ class NodeService:
             try:
                 await self.agent.add(_bearer(registration), _doorway(registration))
             except (DoorError, OSError) as error:
-                log.error("%s: cannot open its socket, so its proxy gets no certificate: %s", name, error)
+                log.error("%s: cannot open the workload's socket, so its proxy gets no certificate: %s", name, error)
                 continue
             except Exception:
-                log.exception("%s: its proxy gets no certificate, because of an unexpected error", name)
+                log.exception("%s: the workload's proxy gets no certificate, because of an unexpected error", name)
                 continue
             self._served[name] = registration
             log.info("%s: serving %s at %s", name, registration.identity, registration.socket)
             if registration.key is KeyKind.ED25519:
                 log.warning(
-                    "%s: Envoys reject Ed25519 certificates; use another key if its peers are Envoys",
+                    "%s: Envoys reject Ed25519 certificates; use another key if the workload's peers are Envoys",
                     name,
                 )
         return self._served == self._wanted

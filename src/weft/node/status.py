@@ -9,7 +9,9 @@ import msgspec
 
 
 class IdentityStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The certificate of one workload. Times are Unix time; 0 means not yet."""
+    """The certificate of one workload. Times are Unix time; 0 means not yet. `renewal`: when the next certificate is
+    requested. `roots`: SHA-256 fingerprints of the roots that the workload trusts. `failing_since`, `error`: the first
+    failure since the last success, and the error of the last attempt; 0 and empty if it succeeded."""
 
     workload: str
     identity: str
@@ -44,7 +46,7 @@ class IdentityStatus(msgspec.Struct, frozen=True, kw_only=True):
             return f"no certificate {since}"
         if now >= self.not_after:
             return f"its certificate expired at {clock_text(self.not_after)}; renewal has failed {since}"
-        return f"renewal of its certificate has failed {since}; it expires at {clock_text(self.not_after)}"
+        return f"renewal of its certificate has failed {since}; the certificate expires at {clock_text(self.not_after)}"
 
 
 def clock_text(when: float) -> str:

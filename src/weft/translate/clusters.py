@@ -19,7 +19,7 @@ from weft.model.destination_rule import ClientTlsMode, ConnectionPool, Subset, T
 from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
 from weft.model.inbound_port import InboundPort
-from weft.model.locality import weighs_places
+from weft.model.locality import fails_over, weighs_places
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy, tls
@@ -158,7 +158,9 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
         cluster.common_lb_config.locality_weighted_lb_config.SetInParent()
     _locate(cluster, view, port, subset, chosen, settings)
     policy.limit(cluster, chosen.connection_pool, chosen.retry_budget)
-    policy.eject(cluster, chosen.outlier_detection)
+    policy.eject(
+        cluster, chosen.outlier_detection, fails_over=fails_over(chosen, settings.locality, view.caller.whereabouts)
+    )
     spoken = upstream(view, port, chosen)
     if spoken in (UpstreamHttp.HTTP1, UpstreamHttp.AS_CALLED) and not policy.limits_retries(chosen):
         allow_replays(cluster)

@@ -4,6 +4,8 @@ is left out."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 from msgspec.structs import replace
 
@@ -45,9 +47,7 @@ def written_out(
             if leaf.delegate is not None:
                 dropped.append(Dropped(delegate, leaf, "a delegate cannot delegate further"))
             elif (match := _joined(route.match, leaf.match)) is None:
-                dropped.append(
-                    Dropped(delegate, leaf, f"its match is not within the match of the route in {routing.name}")
-                )
+                dropped.append(Dropped(delegate, leaf, _why_apart(routing, route, delegate, leaf)))
             else:
                 resolved.append(DelegatedRoute(_inherited(route, leaf, match), _origins(delegate, routing)))
     return tuple(resolved), tuple(dropped)
@@ -86,6 +86,27 @@ def _joined(roots: tuple[HttpMatch, ...], leaves: tuple[HttpMatch, ...]) -> tupl
     return tuple(joined)
 
 
+def _why_apart(routing: VirtualService, route: HttpRoute, delegate: VirtualService, leaf: HttpRoute) -> str:
+    """Return why the matches of a root route and of a delegate's route cannot be joined."""
+    pairs = [pair for root in route.match for match in leaf.match for pair in _shared(root, match)]
+    field = next((field for field, *patterns in pairs if MatchKind.REGEX in {each.kind for each in patterns}), "")
+    root, part = (f"{each.namespace}/{each.name}" for each in (routing, delegate))
+    if field:
+        return f"{root} and its delegate {part} both match {field}, one of them with a regex, which cannot be joined"
+    return f"the match in the delegate {part} is not within the match of the route in {root}"
+
+
+def _shared(root: HttpMatch, leaf: HttpMatch) -> Iterator[tuple[str, StringMatch, StringMatch]]:
+    """Yield each field that both matches test: its name, and the patterns of the root and of the leaf."""
+    for field in ("uri", "scheme", "method", "authority"):
+        wide, narrow = getattr(root, field), getattr(leaf, field)
+        if wide is not None and narrow is not None:
+            yield field, wide, narrow
+    for field in ("headers", "without_headers", "query_params"):
+        wides: dict[str, StringMatch] = dict(getattr(root, field))
+        yield from ((key, wides[key], narrow) for key, narrow in getattr(leaf, field) if key in wides)
+
+
 def _merge(root: HttpMatch, leaf: HttpMatch) -> HttpMatch:
     return HttpMatch(
         name="-".join(name for name in (root.name, leaf.name) if name),
@@ -106,20 +127,8 @@ def _merge(root: HttpMatch, leaf: HttpMatch) -> HttpMatch:
 
 
 def _lies_within(root: HttpMatch, leaf: HttpMatch) -> bool:
-    singles = (
-        (root.uri, leaf.uri),
-        (root.scheme, leaf.scheme),
-        (root.method, leaf.method),
-        (root.authority, leaf.authority),
-    )
-    pairs = (
-        (root.headers, leaf.headers),
-        (root.without_headers, leaf.without_headers),
-        (root.query_params, leaf.query_params),
-    )
     return (
-        all(_narrows(wide, narrow) for wide, narrow in singles)
-        and all(_narrows(dict(wide).get(key), narrow) for wide, narrows in pairs for key, narrow in narrows)
+        all(_narrows(wide, narrow) for _, wide, narrow in _shared(root, leaf))
         and (root.uri is None or leaf.uri is None or root.ignore_uri_case == leaf.ignore_uri_case)
         and (not root.port or not leaf.port or root.port == leaf.port)
         and (not root.source_namespace or leaf.source_namespace in ("", root.source_namespace))
@@ -127,10 +136,12 @@ def _lies_within(root: HttpMatch, leaf: HttpMatch) -> bool:
     )
 
 
-def _narrows(wide: StringMatch | None, narrow: StringMatch | None) -> bool:
-    if wide is None or narrow is None or wide == narrow:
-        return True
+def _narrows(wide: StringMatch, narrow: StringMatch) -> bool:
     match (wide.kind, narrow.kind):
+        case (MatchKind.REGEX, _) | (_, MatchKind.REGEX):
+            return False  # as in Istio, even for equal patterns
+        case _ if wide == narrow:
+            return True
         case (MatchKind.PREFIX, MatchKind.PREFIX | MatchKind.EXACT):
             return narrow.value.startswith(wide.value)
         case (MatchKind.PRESENT, _):

@@ -27,6 +27,7 @@ __all__ = ["balance", "by_callers_address", "effective", "eject", "is_closed", "
 
 NO_LIMIT = 2**32 - 1  # Istio's default: a limit that is not configured must not drop requests
 _DEFAULT_RING_SIZE = 1024
+_PANIC_WITH_FAILOVER = 50  # percent of healthy endpoints; Envoy's own default
 _NO_RUNTIME_KEY = "weft.warmup"  # Envoy requires a runtime key; this one is never set
 
 _LIMITS = CircuitBreakers.Thresholds(
@@ -120,7 +121,11 @@ def limit(cluster: Cluster, pool: ConnectionPool | None, budget: RetryBudget | N
             keepalive.keepalive_interval.value = int(pool.keepalive.interval.total_seconds())
 
 
-def eject(cluster: Cluster, detection: OutlierDetection | None) -> None:
+def eject(cluster: Cluster, detection: OutlierDetection | None, *, fails_over: bool = False) -> None:
+    """Set the cluster's outlier detection. `fails_over`: calls move to other localities when the nearer endpoints are
+    ejected. Envoy ejects at most 10 % of the endpoints by default, which is none of fewer than ten, so there would be
+    no failover; the default is then all of them. Once more than half of the endpoints of all localities are ejected,
+    and no locality can take their calls, Envoy uses all endpoints (panic mode)."""
     if detection is None:
         return
     outlier: EnvoyOutlierDetection = cluster.outlier_detection
@@ -142,8 +147,12 @@ def eject(cluster: Cluster, detection: OutlierDetection | None) -> None:
         outlier.interval.CopyFrom(duration(detection.interval))
     if detection.base_ejection_time:
         outlier.base_ejection_time.CopyFrom(duration(detection.base_ejection_time))
+    panic = 0  # panic mode (use all endpoints if too few are healthy) would undo ejection
     if detection.max_ejection_percent is not None:
         outlier.max_ejection_percent.value = detection.max_ejection_percent
-    # Panic mode (use all endpoints if too few are healthy) would undo ejection, so it is on only where it is
-    # configured.
-    cluster.common_lb_config.healthy_panic_threshold.value = detection.min_health_percent or 0
+    elif fails_over:
+        outlier.max_ejection_percent.value = 100
+        panic = _PANIC_WITH_FAILOVER
+    if detection.min_health_percent is not None:
+        panic = detection.min_health_percent
+    cluster.common_lb_config.healthy_panic_threshold.value = panic

@@ -143,8 +143,9 @@ class Copy:
     # Frames of the stream
 
     def hello(self, node: str) -> Hello:
-        """Return the first frame of a new stream: it lists everything that the agent has. Reports of the previous
-        stream may be lost, so reporting starts again from nothing."""
+        """Return the first frame of a new stream, which lists the agent's pods, groups and resource bodies. Reports on
+        the previous stream may be lost, so unsent reports are discarded, and acceptances and sync states are reported
+        again from the start."""
         self._connected = True
         self._drop_unused()
         self._told, self._removed = set(self.pods), set()
@@ -173,10 +174,10 @@ class Copy:
         return Hello(node, tuple(self.pods), groups, bodies, builds=True, wanted=wanted, whole=whole)
 
     def _said(self) -> tuple[dict[str, list[str]], tuple[str, ...]]:
-        """Return two parts of a Hello: the names that each group calls (clusters and listeners `0.0.0.0_PORT`), by
-        group, and the groups without such a list. A group has no list if it gets every service and not only those
-        that it calls, or if its list does not fit: shorter lists come first, and all lists together have at most
-        _MOST_SAID bytes."""
+        """Return (wanted, whole), two fields of a Hello. `wanted`: for each group, the names of the clusters and of the
+        listeners `0.0.0.0_PORT` that it calls. `whole`: the groups without such a list. A group has no list if it gets
+        every service and not only those that it calls, or if its list does not fit: shorter lists come first, and all
+        lists together have at most _MOST_SAID bytes."""
         clusters: dict[str, list[str]] = {}
         whole = [group for group in self._mirrors if not self._holds(group)]
         room = _MOST_SAID
@@ -207,9 +208,9 @@ class Copy:
 
     def had(self, group: Hashable, resources: Iterable[str]) -> int:
         """Record that a proxy of `group` has reconnected, and still has these clusters and listeners `0.0.0.0_PORT`
-        from its earlier stream. If the group is on demand and the copy lacks a host of these clusters, or one of
-        these listeners, it is requested from the control plane, which adds it because a proxy has it. Returns the
-        number of the request, for `is_answered`, or 0 if there is nothing to wait for."""
+        from its earlier stream. If the group is on demand, the hosts of these clusters, and the listeners, that the
+        copy lacks are requested from the control plane, which adds them because a proxy has them. Returns the number of
+        the request, for `is_answered`, or 0 if there is nothing to wait for."""
         name = str(group)
         resources = tuple(resources)
         self.want(name, (each for each in resources if is_held(CLUSTER, each)))
@@ -232,18 +233,18 @@ class Copy:
 
     def wanted_frames(self) -> list[WantedFrame]:
         """Return the frames that request wanted clusters not yet sent on this stream, and clear the queue."""
-        unsaid = [
+        requests = [
             WantedFrame(name, tuple(clusters), self._unasked.get(name, 0))
             for name, clusters in self._unsaid.items()
             if clusters
         ]
         self._unsaid.clear()
         self._unasked.clear()
-        return unsaid
+        return requests
 
     def _held(self, group: str) -> dict[str, None]:
-        """Return the clusters that calls of the group have waited for, one cluster of each other host that the group
-        calls, and its listeners `0.0.0.0_PORT`."""
+        """Return names of resources that the group uses, as the keys of a dict: the clusters that its calls have waited
+        for, one cluster of each other host that it calls, and its listeners `0.0.0.0_PORT`."""
         there = self._there(group)
         waiting = (name for name in there if is_held(CLUSTER, name))
         by_host = {host: name for name in there if (host := cluster_host(name))}
@@ -251,8 +252,8 @@ class Copy:
         return {**dict.fromkeys((*waiting, *by_host.values(), *ports)), **self._wanted.get(group, {})}
 
     def _there(self, group: str) -> Collection[str]:
-        """Return the clusters that the copy has of a group. If the group is on demand, these are the clusters of
-        hosts that it calls. For a group that gets every service, the result is empty."""
+        """Return the names of an on-demand group's clusters in the copy: those of the hosts that the group calls. Empty
+        for a group that gets every service, and for a group that the copy does not have."""
         return self._mirrors[group].tables.get(CLUSTER, {}) if self._holds(group) else ()
 
     def _holds(self, group: str) -> bool:
@@ -260,7 +261,8 @@ class Copy:
         return mirror is not None and RESUMED in mirror.tables.get(LISTENER, {})
 
     def lost(self) -> None:
-        """Handle the end of the stream: the control plane no longer refers to any group or body of this copy."""
+        """Handle the end of the stream. No further update can refer to what was sent on it, so groups without a pod on
+        this node are dropped; groups with a pod stay and are still served."""
         self._connected = False
         self._listed = []
         for mirror in self._mirrors.values():
@@ -268,8 +270,8 @@ class Copy:
         self._drop_unused()
 
     def apply(self, update: Update) -> None:
-        """Apply an update to mirrors, snapshots and placements. Raises Broken if it refers to something that is missing
-        here."""
+        """Apply an update to mirrors, snapshots and placements. Raises Broken if the update refers to a group or body
+        that the copy does not have; the groups before that one in the update stay applied."""
         for group in update.groups:
             self._apply_group(group)
         for pod, name in update.placements.items():
@@ -451,7 +453,8 @@ class Copy:
 
 
 def _is_sensible(cluster: str) -> bool:
-    """Whether the control plane can parse this cluster name."""
+    """Whether this name may be requested from the control plane: the name of a held call's cluster must contain an
+    address that can be parsed, any other name may have at most _LONGEST characters."""
     return bool(held_address(cluster)) if is_held(CLUSTER, cluster) else len(cluster) <= _LONGEST
 
 

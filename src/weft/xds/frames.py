@@ -79,7 +79,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     groups: dict[str, dict[str, str]] = {}  # group → type → digest of the agent's names and versions
     bodies: dict[str, list[tuple[str, str]]] = {}  # type → names and versions
     builds: bool = False  # the agent accepts patches of bodies, and groups as differences
-    wanted: dict[str, list[str]] = {}  # group → clusters that its proxies wait for by name, or have waited for
+    wanted: dict[str, list[str]] = {}  # group → names of clusters and listeners that it calls
     whole: tuple[str, ...] = ()  # groups that have every service, or whose list of called clusters is too long
 
 
@@ -115,8 +115,11 @@ NOT_SENT = -1
 
 
 class ProxyFrame(msgspec.Struct, frozen=True, array_like=True):
-    """Sync state of one proxy. `settled`: for each type, the revision up to which the proxy has acknowledged every
-    change; NOT_SENT if nothing of the type was sent to it."""
+    """Sync state of one proxy, as its agent reports it. `settled`: for each type, the revision up to which the proxy
+    has acknowledged every change; NOT_SENT if nothing of the type was sent to it. `behind`: for each stale type, the
+    revision of the first change that the proxy has not acknowledged. `refused`: for each type, the error of the proxy's
+    last NACK; `errors`: these errors without their types. `cluster`, `version`: CLUSTER_ID and ISTIO_VERSION in the
+    proxy's node metadata."""
 
     number: int  # id of the proxy's xDS stream at the agent
     node_id: str
@@ -202,8 +205,8 @@ def digests(tables: Mapping[str, Iterable[tuple[str, str]]]) -> dict[str, str]:
 
 
 def bounded(proxy: ProxyFrame) -> ProxyFrame:
-    """Return the proxy's status, truncated to the limits of this module: a compromised node must not fill the
-    control plane's memory."""
+    """Return the proxy's sync state, truncated to the limits of this module (number of types, length of texts): a
+    compromised node must not fill the control plane's memory."""
     return ProxyFrame(
         proxy.number,
         proxy.node_id[:NAME_LENGTH],

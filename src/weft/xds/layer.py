@@ -91,8 +91,8 @@ class LayeredTable(ResourceTable):
         return max(super().changed_at(name), shared)
 
     def shows(self, name: str) -> bool:
-        """Whether the group has the layer's resource of this name, if the layer has one: true if the group has no
-        resource of its own under this name and does not hide the layer's."""
+        """Whether the layer's resource of this name, if there is one, is a resource of the group: true if the group has
+        no resource of its own with this name and the name is not hidden."""
         return name not in self.own and name not in self.hidden
 
     def put(self, name: str, resource: Resource, revision: int) -> bool:
@@ -108,8 +108,8 @@ class LayeredTable(ResourceTable):
         return super().put(name, resource, revision)
 
     def remove(self, name: str, revision: int) -> bool:
-        """Remove the group's own resource of this name. If the layer has a resource of this name, the group has that
-        again. Returns whether the live resource changed."""
+        """Remove the group's own resource of this name. If the layer has a resource of this name, that one is live for
+        the group again. Returns whether the live resource changed."""
         self.claims.discard(name)
         below = self.shared.live.get(name)
         if below is None:
@@ -247,7 +247,8 @@ class LayeredTable(ResourceTable):
         return changed
 
     def is_implied(self, name: str) -> bool:
-        """Whether the layer's resource of this name is among those that were accepted up to revision `until`."""
+        """Whether `until` covers the layer's resource of this name: the resource was accepted as part of everything up
+        to revision `until`."""
         changed = self.shared.changes.get(name)
         if changed is None or changed > self.until or not self.shows(name):
             return False
@@ -255,8 +256,9 @@ class LayeredTable(ResourceTable):
 
 
 def unlike(like: ResourceTable, table: ResourceTable) -> tuple[list[str], list[Resource]]:
-    """Compare two nearly equal tables. Returns the names whose resources differ, and identical resources: among
-    these are all large ones (joined from several parts, see `parts_of`), which later patches can use as a base."""
+    """Compare two nearly equal tables and return (names, common). `names`: the names whose resources differ. `common`:
+    identical resources, among them all large ones (joined from several parts, see `parts_of`), which later patches can
+    use as a base."""
     names: list[str] = []
     common: list[Resource] = []
     if isinstance(like, LayeredTable) and isinstance(table, LayeredTable):

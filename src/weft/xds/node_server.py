@@ -86,15 +86,16 @@ class NodeServer:
             if not isinstance(hello, frames.Hello):
                 raise StreamRefused("a stream must begin with Hello")
         except (StreamRefused, frames.Malformed, TimeoutError) as refused:
-            log.warning("rejected a stream from %s, which is not an agent's: %s", context.peer(), refused)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused) or "no Hello was received")
+            reason = str(refused) or "no Hello was received"
+            log.warning("rejected a stream from %s: it does not begin as an agent's stream: %s", context.peer(), reason)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         try:
             node = self._observer.admit(hello.node, principal)
         except StreamRefused as refused:
             log.warning("rejected the agent of %s: %s", hello.node[:200], refused)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
         if sum(session.stream.node == node for session in self._sessions) >= STREAMS:
-            log.warning("rejected another stream of the agent of %s: it has %d already", node, STREAMS)
+            log.warning("rejected another stream of the agent of %s: the agent has %d streams already", node, STREAMS)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{node} has {STREAMS} streams already")
         await self._run(node, hello, len(payload), context)
 

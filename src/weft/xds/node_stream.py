@@ -81,7 +81,11 @@ class NodeObserver(Protocol):
 
 
 class ProxyState(msgspec.Struct, frozen=True):
-    """State of one proxy behind an agent, as the agent reports it."""
+    """State of one proxy behind an agent, as the agent reports it. `types`: the sync state of each type. `settled`: for
+    each type, the push up to which the proxy has acknowledged everything; `behind`: for each stale type, the first push
+    that it has not acknowledged. `errors` and `refused`: the errors of its last NACKs, without and with their types.
+    `node`: the node whose agent reports the proxy, first at the time `since`. `cluster`, `version`: CLUSTER_ID and
+    ISTIO_VERSION in the proxy's node metadata."""
 
     node_id: str
     group: Hashable
@@ -430,7 +434,7 @@ def _everything(hello: Hello) -> tuple[str, ...]:
 
 
 class _Joined:
-    """One group on one agent's stream. It is the `table.Watcher` of the group's tables."""
+    """One group that an agent gets, on that agent's stream. It is the `table.Watcher` of the group's tables."""
 
     def __init__(self, snapshots: Snapshots, group: Hashable, name: str, wake: Callable[[], None]) -> None:
         self.group = group

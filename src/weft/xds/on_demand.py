@@ -37,7 +37,7 @@ def cluster_host(cluster: str) -> str:
 
 
 def is_whole_port(listener: str) -> bool:
-    """Whether this is the name of a listener of a whole port, `0.0.0.0_PORT`: it accepts the calls to a port whose
-    address has no listener. No cluster has such a name."""
+    """Whether this is the name `0.0.0.0_PORT` of a listener for a whole port. Such a listener accepts the calls to the
+    port at every address that has no listener of its own. No cluster has such a name."""
     port = listener.removeprefix(WHOLE_PORT)
     return port != listener and len(port) <= 5 and port.isascii() and port.isdecimal()

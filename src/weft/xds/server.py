@@ -34,8 +34,8 @@ log = logging.getLogger("weft.xds")
 
 
 class StreamObserver(Protocol):
-    """Assigns clients to groups and is notified of their ACKs and NACKs. Exceptions that its methods raise, except
-    StreamRefused, are logged and have no effect on streams."""
+    """Assigns clients to groups and is notified of their ACKs and NACKs. An exception of `join` ends the new stream. An
+    exception of any other method is logged and has no effect on streams."""
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable | Awaitable[Hashable]:
         """Return the group of a new client, directly or as an awaitable. Raises StreamRefused to reject the client. The
@@ -142,7 +142,7 @@ class XdsServer:
         return bound
 
     async def stop(self, address: str, grace: float | None = None) -> None:
-        """Stop serving on one address; its streams end after `grace` seconds."""
+        """Stop serving on one address. Its streams end after `grace` seconds; None: at once."""
         server = self._servers.pop(address, None)
         if server is not None:
             await server.stop(grace)
@@ -161,7 +161,8 @@ class XdsServer:
         return [session.status() for session in self._sessions.values()]
 
     def watches(self, stream_id: int) -> dict[str, tuple[str, ...]]:
-        """Return, for each type, the names that a client has subscribed to; an empty tuple means a wildcard."""
+        """Return, for each type, the names that a client has subscribed to explicitly. A wildcard is not among the
+        names: the tuple of a client that subscribed only to a wildcard is empty."""
         session = self._sessions.get(stream_id)
         subscriptions = session.stream.subscriptions if session is not None else {}
         return {type_url: tuple(sorted(each.names)) for type_url, each in subscriptions.items()}
@@ -231,7 +232,7 @@ class XdsServer:
             if node is None or not node.id:
                 raise StreamRefused("the first request of a stream must have a node with an id")
         except StreamRefused as refused:
-            log.warning("rejected a stream at %s, which is not an xDS client's: %s", listener, refused)
+            log.warning("rejected a stream at %s: it does not begin as an xDS client's stream: %s", listener, refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
         stream_id, peer = next(self._stream_ids), Peer(listener, context.peer(), principal)
         if is_question(request):
@@ -379,7 +380,9 @@ class _Session:
         self._turn_due.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error(
-                "cannot prepare the clusters that %s had; it is served without them", self.node.id, exc_info=error
+                "cannot get the clusters and listeners that %s has from its earlier stream; it is served without them",
+                self.node.id,
+                exc_info=error,
             )
 
     async def _until_turn(self) -> None:

@@ -138,7 +138,7 @@ class XdsStream:
 
     @property
     def wake_at(self) -> float | None:
-        """Return the time at which `turn` must be called even without a new event; None if there is none."""
+        """The time at which `turn` must be called even without a new event; None if `turn` need not be called."""
         both = ((each.held_since, each.answers_held_since) for each in self.subscriptions.values())
         waiting_since = [since for each in both for since in each if since is not None]
         if self._round is not None:
@@ -270,14 +270,14 @@ class XdsStream:
         ):
             subscription.answers_held_since = None
             return True
-        unasked = self._unasked(due)
-        if not self._warming & self._table(ENDPOINT).live.keys() and unasked.items() <= self._in_vain.items():
+        unrequested = self._unasked(due)
+        if not self._warming & self._table(ENDPOINT).live.keys() and unrequested.items() <= self._in_vain.items():
             return False
         if subscription.answers_held_since is None:
             subscription.answers_held_since = now
         waits = now < subscription.answers_held_since + HOLD_SECONDS
         if not waits:  # later calls must not wait for these routes again
-            self._in_vain = unasked
+            self._in_vain = unrequested
         return waits
 
     def _is_behind(self, type_url: str, due: _Round) -> bool:
@@ -287,7 +287,7 @@ class XdsStream:
         return bool(other.flight or other.owed)
 
     def _unasked(self, due: _Round) -> dict[str, str]:
-        """Return the routes of the round, with versions, that no listener has requested yet. A new listener requests
+        """Return the routes of the round that no listener has requested yet, as name → version. A new listener requests
         its routes, and Envoy uses the listener once it has them."""
         routes, live = self.subscriptions.get(ROUTE), self._table(ROUTE).live
         requested = routes.names if routes is not None else frozenset()
@@ -357,9 +357,9 @@ class XdsStream:
         self._answer_warming(sent)
 
     def _answer_warming(self, clusters: Iterable[str]) -> None:
-        """Owe the endpoints of clusters that the client warms again, even if the client has these endpoints or knows
-        that they do not exist. The client does not request them again, and would acknowledge no cluster until it
-        stops waiting, in Envoy after 15 s."""
+        """Owe the endpoints of clusters that the client is warming again, even if the client already has these
+        endpoints, or knows that they do not exist. The client does not request them again, and would acknowledge no
+        cluster until it stops waiting, in Envoy after 15 s."""
         endpoints = self.subscriptions.get(ENDPOINT)
         if endpoints is not None and endpoints.started:
             live = self._table(ENDPOINT).live
@@ -390,8 +390,9 @@ class XdsStream:
         return Acked(subscription.type_url, response.nonce)
 
     def _refused(self, subscription: Subscription, flight: Flight, error: str) -> NackedResource | None:
-        """Owe the rejected resources again, in smaller responses, until a response has one resource: the one at fault.
-        It is returned and is no longer owed, and nothing waits for it."""
+        """Handle a NACK. If the rejected response had several resources, owe them again in smaller responses and return
+        None. If it had one, that resource is at fault: quarantine its version, unless another proxy has accepted it,
+        and return the resource. It is no longer owed, and nothing waits for it."""
         subscription.error = error
         if subscription.type_url == CLUSTER:
             self._warming.difference_update(flight.upserts)

@@ -125,8 +125,8 @@ class Subscription:
 
     def look(self, table: ResourceTable) -> None:
         """Owe what changed since the last call. While a response is unacknowledged this does nothing: the table records
-        changes once for all streams, so a client that never acknowledges costs nothing until its changes are no
-        longer recorded."""
+        changes once for all streams, so a client that never acknowledges costs nothing. Raises Behind if the changes
+        that the client needs are no longer recorded."""
         if self.revision < table.floor:
             raise Behind(f"{self.type_url}: changes before push {table.floor} are no longer recorded")
         if self.flight is None and self.revision != table.revision:
@@ -165,7 +165,8 @@ class Subscription:
         return accepted is not None and accepted.version == resource.version
 
     def sendable(self, table: ResourceTable, dialect: Dialect) -> tuple[list[str], list[str]]:
-        """Split the owed names into upserts and removals, and drop those that need not or cannot be sent."""
+        """Return (upserts, removals): the owed names whose resources exist, and those whose resources do not exist.
+        Owed names that need not or cannot be sent are dropped."""
         upserts: list[str] = []
         removals: list[str] = []
         for name, awaited in tuple(self.owed.items()):

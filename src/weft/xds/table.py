@@ -167,10 +167,9 @@ class ResourceTable:
         return None
 
     def restore(self, resource: Resource, revision: int) -> bool:
-        """Lift the quarantine of `resource` because another proxy has accepted this version. So a version is not
-        withheld from the whole group because one proxy rejects it: that proxy could otherwise disable a policy
-        for all. Proxies that went back to an earlier version get this one again. Returns whether this version was
-        quarantined."""
+        """Lift the quarantine of `resource` because another proxy has accepted this version: if the rejection by one
+        proxy withheld a version from the whole group, that proxy could disable a policy for all. Proxies that went back
+        to an earlier version get this one again. Returns whether this version was quarantined."""
         rejected = self.rejected.get(resource.name)
         if rejected is None or rejected.version != resource.version:
             return False

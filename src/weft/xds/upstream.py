@@ -1,8 +1,8 @@
-"""The node agent's one stream to the control plane: connects, reconnects when the stream ends, and keeps a `Copy` up
-to date.
+"""The node agent's one stream to the control plane: connects, reconnects when the stream ends, and keeps a `Copy` up to
+date.
 
-gRPC's errors are handled here. Rule: only a valid update changes the config in the copy. If the stream fails or a
-message is invalid, the copy keeps its config.
+gRPC's errors are handled here. Rule: a group's config in the copy changes only by a valid update of that group. If the
+stream fails or a message is invalid, the copy keeps its config.
 """
 
 from __future__ import annotations

@@ -35,7 +35,10 @@ def test_a_change_is_shown_by_proxies_and_by_requests(weft, tmp_path):
     assert "\nweb GET http://web/ (" in done.stdout
     assert "  - delivered: outbound|80||web.shop.svc.cluster.local" in done.stdout
     assert "  + denied 403: outbound|80||web.shop.svc.cluster.local" in done.stdout
-    assert "1 object and 1 group of proxies change, 0 do not; 2 of 2 requests have another result" in done.stderr
+    assert (
+        "1 object and the config of 1 group of proxies change, that of 0 does not; 2 of 2 requests have another result"
+        in done.stderr
+    )
     said = json.loads(weft("diff", "-f", change, "--against", base, "-o", "json").stdout)
     assert [each["name"] for each in said["proxies"][0]["resources"]] == ["virtualInbound"]
 
@@ -59,9 +62,9 @@ def test_the_same_again_changes_nothing(weft, tmp_path):
     ("arguments", "said"),
     [
         ([], "nothing to compare is given"),
-        (["@-1", "-f", "x.yaml"], "files cannot be applied over the past"),
-        (["@-3", "@-2", "@-1"], "too many things to compare"),
-        (["@-1", "--against", "."], "too many things to compare"),
+        (["@-1", "-f", "x.yaml"], "files (-f) cannot be applied to a moment of the past"),
+        (["@-3", "@-2", "@-1"], "too many moments are given"),
+        (["@-1", "--against", "."], "too many moments are given, or a moment together with --against"),
     ],
 )
 def test_an_invalid_command_line_is_a_usage_error(weft, arguments, said):
@@ -89,7 +92,7 @@ def test_an_object_that_is_another_is_a_change_also_if_no_proxy_is_sent_anything
     (tmp_path / "change.yaml").write_text(change)
     done = weft("diff", "-f", tmp_path / "change.yaml", "--against", tmp_path / "base")
     assert (done.returncode, done.stdout.startswith(told)) == (1, True), done.stdout + done.stderr
-    assert "1 object and 0 groups of proxies change, 1 do not; 0 of" in done.stderr
+    assert "1 object and the config of 0 groups of proxies change, that of 1 does not; 0 of" in done.stderr
     done = weft("diff", "-f", tmp_path / "base", "--against", tmp_path / "base")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
@@ -150,7 +153,10 @@ def test_errors_of_the_base_stop_no_change(weft, tmp_path):
     done = weft("diff", "-f", change, "--against", base)
     assert "added AuthorizationPolicy shop/nobody" in done.stdout, done.stderr
     (warning,) = [line for line in done.stderr.splitlines() if "WFT0001" in line]
-    assert warning.startswith("warning: ") and "has 2 errors, and these objects are left out; the first: " in warning
+    assert (
+        warning.startswith("warning: ")
+        and "has 2 errors; objects with errors are left out; the first error: " in warning
+    )
 
 
 def test_a_file_that_fixes_a_rejected_object_is_compared(weft, tmp_path):
@@ -234,7 +240,9 @@ def test_a_running_mesh_is_compared_by_its_last_good_state_and_its_audit_reports
         change.write_text(POLICY)
         done = weft("diff", "-f", change, "--mesh", mesh)
         assert done.stdout.startswith("added AuthorizationPolicy shop/nobody"), done.stderr
-        assert f"warning: mesh {mesh} has an error, and the last valid version of these objects is used" in done.stderr
+        assert (
+            f"warning: mesh {mesh} has an error; the last valid versions of objects with errors are used" in done.stderr
+        )
         done = weft("audit", "--mesh", mesh)
         assert done.stdout.startswith("Rejected objects and other errors\n  error [WFT0001]: "), done.stdout
         assert ": 1 error, " in done.stderr

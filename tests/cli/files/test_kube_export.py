@@ -20,7 +20,7 @@ def by_key(text):
 
 def test_the_shop_is_exported_as_written():
     result = export(SHOP, "--image", "shop:1")
-    assert "the image shop:1 must have: perl, python3" in result.stderr
+    assert "the image shop:1 must contain these programs: perl, python3" in result.stderr
     assert "apply to the whole mesh" in result.stderr
     made = by_key(result.stdout)
     written = {

@@ -53,7 +53,7 @@ def test_workloads_are_injected_and_other_objects_are_unchanged(file):
     probes = deployment["spec"]["template"]["spec"]["containers"][0]
     assert probes["livenessProbe"] != probes["readinessProbe"]
     assert "initContainers" not in job["spec"]["template"]["spec"]
-    assert "Job default/once gets no sidecar: it uses hostNetwork" in result.stderr
+    assert "Job default/once gets no sidecar: the pod uses hostNetwork" in result.stderr
 
 
 def test_kube_inject_makes_the_same_pod_as_the_webhook(file):

@@ -226,6 +226,55 @@ def test_validate_and_analyze_report_the_same_for_a_deployment(tmp_path, text):
     assert "does not read" not in said[0] + said[1]
 
 
+GATEWAY = """\
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {istio-injection: enabled}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: edge, namespace: shop}
+spec:
+  selector: {matchLabels: {istio: ingressgateway}}
+  template:
+    metadata:
+      labels: {istio: ingressgateway, sidecar.istio.io/inject: "true"}
+      annotations: {inject.istio.io/templates: gateway}
+    spec: {containers: [{name: istio-proxy, image: auto}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: edge, namespace: shop}
+spec: {selector: {istio: ingressgateway}, ports: [{name: http2, port: 80, targetPort: 8080}]}
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec:
+  selector: {istio: ingressgateway}
+  servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [shop.example.com]}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec: {hosts: [shop.example.com], gateways: [edge], http: [{directResponse: {status: 418}}]}
+"""
+
+
+def test_a_deployment_with_the_gateway_template_is_a_gateway_for_every_command(tmp_path):
+    (tmp_path / "mesh.yaml").write_text(GATEWAY)
+    asked = ["--to", "http://shop.example.com/"]
+    for command in (
+        ["validate", tmp_path],
+        ["analyze", tmp_path],
+        ["explain", "-f", tmp_path, "edge.shop", *asked],
+        ["diff", "-f", tmp_path, "--against", tmp_path],
+    ):
+        result = CliRunner().invoke(app, list(map(str, command)))
+        assert result.exit_code == 0 and "WFT0708" not in result.output, (command, result.output)
+        assert command[0] != "explain" or "418" in result.output
+
+
 ENTRY = """\
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry

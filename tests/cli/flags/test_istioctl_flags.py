@@ -8,7 +8,7 @@ from weft.cli.main import app
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["proxy-status", "--xds-address", "istiod:15012"], "weft finds the control plane; to choose another"),
+        (["proxy-status", "--xds-address", "istiod:15012"], "weft finds the control plane itself; to choose another"),
         (["proxy-config", "routes", "web", "--proxy-admin-port=15000"], "leave it out"),
         (["kube-inject", "-f", "x.yaml", "--injectConfigFile", "y"], "--settings FILE"),
         (["validate", "--meshConfigFile", "y"], "the ConfigMap istio-system/istio"),

@@ -83,7 +83,7 @@ def test_a_cluster_that_is_not_fit_is_left_alone(cluster_cli):
                                {"metadata": {"name": "istiod"}, "spec": {"ports": [{"port": 1}]}})  # fmt: skip
     ended = cluster_cli("install", "--no-wait", "--set", f"namespace={place}")
     assert ended.returncode == 1
-    assert "Service taken/istiod: error: it exists already and is not weft's" in ended.stderr
+    assert "Service taken/istiod: error: the object exists already and is not weft's" in ended.stderr
     assert cluster_cli.left() == set()
 
 

@@ -88,7 +88,7 @@ def test_pods_that_live_by_it_keep_it(installed):
         assert "default (1 pod)" in ended.stderr
         assert installed.names(DEPLOYMENTS) == {"weft-control"}
         said = installed.done("uninstall", "-y", "--force").stderr
-        assert "keys of pods that used it are left" in said and "/run/weft/REVISION" in said
+        assert "the keys of pods that used a removed revision are left" in said and "/run/weft/REVISION" in said
     finally:
         installed.server.request("DELETE", f"{PODS.path('default', 'uses-it')}?gracePeriodSeconds=0")
     assert installed.left() == set()

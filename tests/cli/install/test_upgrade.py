@@ -45,7 +45,7 @@ def test_it_lists_which_namespace_uses_which_revision_and_the_next_commands(two,
     assert row == [shop, "default", "none"]
     assert "revision b: weft" in ended.stderr
     assert f"weft upgrade --revision b --move {shop}" in ended.stderr
-    assert "no namespace uses b" in ended.stderr
+    assert "no namespace uses revision b" in ended.stderr
 
 
 def test_a_namespace_is_moved_and_the_old_revision_can_go(two, shop):
@@ -63,7 +63,7 @@ def test_a_requested_revision_that_is_not_installed_is_reported(two, shop):
     ended = two.done("upgrade")
     row = next(line.split() for line in ended.stdout.splitlines() if line.startswith(shop))
     assert row == [shop, "no", "proxy", "none"]
-    assert f"{shop} requests revision gone, which is not installed: its new pods get no proxy" in ended.stderr
+    assert f"namespace {shop} requests revision gone, which is not installed: new pods get no proxy" in ended.stderr
     assert f"weft upgrade --revision b --move {shop}" in ended.stderr
 
 

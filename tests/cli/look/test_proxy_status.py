@@ -29,7 +29,7 @@ def test_a_dump_from_a_file_is_compared_too(weft, mesh, tmp_path):
     assert done.returncode == 1
     assert done.stdout.startswith("Clusters Don't Match\n")
     assert "  PassthroughCluster: Envoy does not have it\n" in done.stdout
-    assert "  ThroughCluster: Envoy has it, and it was not sent\n" in done.stdout
+    assert "  ThroughCluster: Envoy has it, but the control plane did not send it\n" in done.stdout
     done = weft("proxy-status", "talker-0", "--mesh", mesh, "--file", tmp_path / "dump.json", "-o", "json")
     assert {"PassthroughCluster", "ThroughCluster"} <= {each["name"] for each in json.loads(done.stdout)}
 

@@ -57,7 +57,7 @@ def test_applies_the_rules_in_its_own_namespace_and_takes_them_out_again(pod):
     assert (applied.returncode, applied.stderr) == (0, "the rules are in place\n")
     assert "-A ISTIO_IN_REDIRECT -p tcp -j REDIRECT --to-ports 15006" in rules_in(pod)
     removed = run_in(pod, "--remove")
-    assert (removed.returncode, removed.stderr) == (0, "the rules are gone\n")
+    assert (removed.returncode, removed.stderr) == (0, "the rules are removed\n")
     assert "ISTIO" not in rules_in(pod)
 
 

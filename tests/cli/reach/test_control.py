@@ -61,7 +61,7 @@ class Running:
         command = [sys.executable, "-m", "weft.cli", "control", *map(str, arguments)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=self.environment)
         for line in self.process.stderr:
-            if "query it with" in line:
+            if "query this control plane with" in line:
                 break
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
 

@@ -52,13 +52,13 @@ def mesh(tmp_path, secret):
 def warnings(directory, command="validate"):
     result = CliRunner().invoke(app, [command, str(directory)])
     assert result.exception is None or isinstance(result.exception, SystemExit)
-    return [line for line in result.stdout.splitlines() if "WFT0819" in line]
+    return [line for line in result.stdout.splitlines() if "WFT0823" in line]
 
 
 @pytest.mark.parametrize("command", ["validate", "analyze"])
 def test_a_secret_in_a_file_that_all_users_can_read_is_reported(mesh, command):
     (line,) = warnings(mesh, command)
-    assert line.startswith(f"{mesh}/secret.yaml:5: Secret shop/a: data: warning [WFT0819]: every user of this machine")
+    assert line.startswith(f"{mesh}/secret.yaml:5: Secret shop/a: data: warning [WFT0823]: every user of this machine")
     assert line.endswith(f"(hint: chmod 600 {mesh}/secret.yaml)")
 
 
@@ -92,7 +92,7 @@ def test_a_key_file_of_a_gateway_is_reported_with_the_proxys_user(mesh):
     key.chmod(0o644)
     (mesh / "mesh.yaml").write_text(WORKLOAD.format(more="") + "---\n" + GATEWAY.format(key=key))
     (line,) = warnings(mesh)
-    assert "spec.servers[0].tls.privateKey: warning [WFT0819]" in line
+    assert "spec.servers[0].tls.privateKey: warning [WFT0823]" in line
     assert line.endswith(f"(hint: chown 1337 {key} && chmod 400 {key})")
 
 

@@ -177,7 +177,7 @@ def test_a_mesh_that_is_ended_while_it_starts_is_reported(weft, tmp_path):
             assert line, "it ended by itself"
         assert weft("down", name).returncode == 0
         said = starting.stderr.read()
-        assert "error: the mesh ended with code 0" in said and "Traceback" not in said
+        assert "error: the mesh ended with exit code 0" in said and "Traceback" not in said
         assert starting.wait() == 1
     finally:
         weft("down", name)

@@ -32,7 +32,7 @@ def test_on_a_terminal_it_draws_what_fits_and_again_and_again(weft, mesh):
     process = start(weft, "--mesh", mesh, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
     os.close(theirs)
     seen = b""
-    while seen.count(b"Ctrl-C ends this view; the mesh runs on") < 3:
+    while seen.count(b"Ctrl-C ends this view; the mesh continues to run") < 3:
         seen += os.read(ours, 65536)
     assert b"WORKLOAD" in seen and b"talker" in seen
     process.send_signal(signal.SIGINT)

@@ -57,7 +57,7 @@ def test_settings_of_the_hosts_traffic_policy_name_the_destination_rule():
     )  # of the limits that it does not mention
     assert cluster(mesh, "outlier_detection") == (
         ("DestinationRule shop/payments trafficPolicy.outlierDetection (rule.yaml:6)",),
-        (),
+        ("tenth-ejectable",),
     )
     assert cluster(mesh)[1] == ("cluster-per-port", "nearest-destination-rule")
 

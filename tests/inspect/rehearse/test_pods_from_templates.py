@@ -55,3 +55,29 @@ def test_injection_uses_the_settings_of_the_revision():
     injection = AssumedInjection(read(WRITTEN), {"canary": canary})
     assert injection.settings({"istio.io/rev": "canary"}) is canary
     assert injection.settings_for("shop").revision == "default"
+
+
+GATEWAY = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: edge, namespace: edge}
+spec:
+  selector: {matchLabels: {istio: ingressgateway}}
+  template:
+    metadata:
+      labels: {istio: ingressgateway, sidecar.istio.io/inject: "true"}
+      annotations: {inject.istio.io/templates: gateway}
+    spec: {containers: [{name: istio-proxy, image: auto}]}
+"""
+
+
+def test_a_template_for_a_gateway_becomes_a_gateway_and_not_a_sidecar():
+    def kinds(text):
+        ((_, pod),) = written_pods(read(text))
+        return pod.gateway, pod.meshed
+
+    assert kinds(GATEWAY) == (True, False)
+    assert kinds(GATEWAY.replace("templates: gateway", "templates: sidecar")) == (False, True)
+    assert kinds(GATEWAY.replace('"true"', '"false"')) == (False, False)  # the image `auto` is never replaced
+    assert kinds(GATEWAY.replace('"true"', '"false"').replace("auto", "weft:1")) == (True, False)  # injected already
+    assert kinds(GATEWAY.replace("templates: gateway", "templates: unknown")) == (False, False)  # rejected

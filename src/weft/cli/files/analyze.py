@@ -58,7 +58,10 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
     help="The lowest level of a finding that is shown.",
 )
 @click.option(
-    "-S", "--suppress", multiple=True, help="CODE=OBJECT: skip this check for this object; * matches anything."
+    "-S",
+    "--suppress",
+    multiple=True,
+    help="CODE=OBJECT: ignore findings of this check about this object; * matches anything.",
 )
 @click.option("-L", "--list", "--list-analyzers", "listing", is_flag=True, help="List every check and exit.")
 @click.option("--explain", default="", help="Describe one check and exit.")
@@ -71,7 +74,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
     "mesh_config",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="A MeshConfig file, instead of the mesh's own.",
+    help="A file with a MeshConfig, which replaces the mesh's own.",
 )
 @shared.system
 @shared.settings_revision

@@ -12,7 +12,7 @@ import click
 from click.exceptions import Exit
 
 from weft.cli.flags import shared
-from weft.cli.print.output import counted, fail, is_data, print_data, say, trouble_is_no_answer
+from weft.cli.print.output import counted, fail, is_data, print_data, print_line, say, trouble_is_no_answer
 
 _MOST_SHOWN = 8  # resources listed for one group of proxies
 _MOST_SENT = 1_000  # kinds of recent requests sent to the control plane
@@ -64,7 +64,7 @@ def diff(
     given = list(moments)
     if given and files:
         hint = f"without {given[0]}, the files are applied over the mesh as it is now: weft diff -f {files[0]}"
-        fail("files cannot be applied over the past", hint, code=2)
+        fail("files (-f) cannot be applied to a moment of the past", hint, code=2)
     for word in given:
         if not word.startswith("@") and Path(word).exists():
             fail(f"{word} is a file, not a moment", f"to see what the file would change: weft diff -f {word}", code=2)
@@ -72,7 +72,7 @@ def diff(
         fail("nothing to compare is given", "give a change: weft diff -f FILE; or a moment: weft diff @-1", code=2)
     if len(given) > 2 or (given and against is not None):
         fail(
-            "too many things to compare are given",
+            "too many moments are given, or a moment together with --against",
             "give one or two moments, such as weft diff @-3 @-1; --against is only for files (-f)",
             code=2,
         )
@@ -162,13 +162,14 @@ def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tu
 
 
 def _sum_up(name: str, difference: Found, *, records: bool) -> None:
-    """Print a summary of the difference. `name` is what was compared. `records`: whether the mesh could have
-    recorded recent traffic; if it could and there is none, a note is printed."""
+    """Print a summary of the difference. `name` names the mesh or the moments that were compared. `records`: whether
+    it is a running mesh, which could have recorded recent traffic; if none was recorded, a note is printed."""
     from weft.cli.read.recent_traffic import NOT_RECORDED
 
     say(
-        f"{name}: {counted(len(difference['objects']), 'object')} and "
-        f"{counted(len(difference['proxies']), 'group')} of proxies change, {difference['untouched']} do not; "
+        f"{name}: {counted(len(difference['objects']), 'object')} and the config of "
+        f"{counted(len(difference['proxies']), 'group')} of proxies change, "
+        f"that of {difference['untouched']} does not; "
         f"{len(difference['requests'])} of {difference['tried']} requests have another result"
     )
     recent = difference["recent"]
@@ -185,29 +186,29 @@ def _tell(difference: Found) -> None:
     from weft.cli.print.moments import name_of, place_of
 
     for each in difference["objects"]:
-        click.echo(f"{each['what']} {name_of(each['object'])}{place_of(each['where'])}")
+        print_line(f"{each['what']} {name_of(each['object'])}{place_of(each['where'])}")
     for proxies in difference["proxies"]:
         pods, resources = proxies["pods"], proxies["resources"]
         more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
-        click.echo(f"{proxies['group']} ({', '.join(pods[:3])}{more})")
+        print_line(f"{proxies['group']} ({', '.join(pods[:3])}{more})")
         for resource in resources[:_MOST_SHOWN]:
-            click.echo(f"  {resource['what']} {resource['kind']} {resource['name']}")
+            print_line(f"  {resource['what']} {resource['kind']} {resource['name']}")
         if len(resources) > _MOST_SHOWN:
-            click.echo(f"  and {len(resources) - _MOST_SHOWN} more; all of them: -o json")
+            print_line(f"  and {len(resources) - _MOST_SHOWN} more; all of them: -o json")
     for retold in difference["retold"]:
         groups = retold["groups"]
         more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
         becomes = (
-            "get config on demand from now on, and keep what they have"
+            "get config on demand from now on, and keep the config that they have"
             if retold["on_demand"]
             else "no longer get config on demand"
         )
-        click.echo(f"{', '.join(groups[:3])}{more} {becomes}: {retold['why']}")
+        print_line(f"{', '.join(groups[:3])}{more} {becomes}: {retold['why']}")
     for turned in (*difference["requests"], *difference["recent"]["requests"]):
         times, place = f"{turned['count']}× " if turned["count"] else "", place_of(turned["where"])
-        click.echo(f"{times}{turned['request']}{place}")
+        print_line(f"{times}{turned['request']}{place}")
         for mark, ways in (("-", turned["before"]), ("+", turned["after"])):
             for line in ways:
-                click.echo(f"  {mark} {line}")
+                print_line(f"  {mark} {line}")
         if turned["because"]:
-            click.echo(f"  by {turned['because']}")
+            print_line(f"  by {turned['because']}")

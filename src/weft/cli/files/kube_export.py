@@ -25,9 +25,10 @@ _PASSED_OVER = frozenset({"Workload", "Namespace"})
     help="The image of the pods. It must contain the interpreters of the Workloads' commands; default: weft's.",
 )
 def kube_export(directory: Path, image: str) -> None:
-    """Print a mesh of this machine as objects of a cluster. Workloads become Deployments and Jobs.
+    """Print a mesh of this machine as Kubernetes objects. Workloads become Deployments and Jobs.
 
-    All other objects are printed as they are written. Files in a Workload's working directory become a ConfigMap.
+    Files in a Workload's working directory become a ConfigMap. Namespaces without an injection or revision label get
+    the label that enables injection. All other objects are printed as they are written.
 
     \b
     Example: weft kube-export examples/shop | kubectl apply -f -
@@ -41,9 +42,9 @@ def kube_export(directory: Path, image: str) -> None:
         {each["command"][0] for document in objects for each in _containers(document) if "command" in each}
     )
     if programs:
-        say(f"the image {image} must have: {', '.join(programs)}")
+        say(f"the image {image} must contain these programs: {', '.join(programs)}")
     if any(document["metadata"].get("namespace") == "istio-system" for document in objects):
-        say("some objects are in istio-system and apply to the whole mesh there")
+        say("some objects are in the namespace istio-system; on a cluster, they apply to the whole mesh")
     say(f"{len(objects)} objects; apply them with: weft kube-export {directory} | kubectl apply -f -")
 
 

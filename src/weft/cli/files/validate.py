@@ -59,7 +59,7 @@ def validate(paths: tuple[Path, ...], files: tuple[Path, ...], strict: bool, out
     warnings = len(problems) - errors
     say(f"{counted(objects, 'object')}, {counted(errors, 'error')}, {counted(warnings, 'warning')}")
     if partial:
-        say("without a Workload this is a part of a mesh: references to other objects were not checked")
+        say("files without a Workload count as a part of a mesh: references to other objects were not checked")
     if errors or (strict and warnings):
         raise Exit(1)
 

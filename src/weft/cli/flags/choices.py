@@ -1,6 +1,6 @@
-"""Types of options that accept one of a few words. They return the typed word in the spelling of the list. A word
-that is not in the list ends the command, and the list is printed. Otherwise a misspelled filter would match
-nothing, and the empty output would look like a result."""
+"""The type of options that accept one of a few words, in upper or lower case. Its value is the word as it is spelled in
+the list of accepted words. A word that is not in the list ends the command, and the list is printed: a misspelled
+filter would match nothing, and the empty output would look like a result."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-_ASKED = "weft finds the control plane; to choose another: --mesh NAME, --kubeconfig FILE, --context NAME"
-_INJECTED = "the injector's settings are one file: --settings FILE"
+_ASKED = "weft finds the control plane itself; to choose another: --mesh NAME, --kubeconfig FILE, --context NAME"
+_INJECTED = "weft reads all settings of the injector from one file: --settings FILE"
 _BUILT_IN = "the manifests are part of weft: see weft manifest generate and weft manifest values"
 _MESH_CONFIG = (
     "put the MeshConfig into the ConfigMap istio-system/istio, among the files; weft analyze takes --meshConfigFile"
@@ -15,7 +15,7 @@ _INSTEAD = {
     **dict.fromkeys(("--meshConfigFile", "--meshConfigMapName"), _MESH_CONFIG),
     **dict.fromkeys(("--charts", "--manifests"), _BUILT_IN),
     "--proxy-admin-port": "leave it out: weft knows where a proxy's admin interface is",
-    "--remote-contexts": "one cluster at a time: --context NAME",
+    "--remote-contexts": "weft queries one cluster at a time; choose it with --context NAME",
     "--vklog": "leave it out: weft logs no requests to the API server",
 }
 

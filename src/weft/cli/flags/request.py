@@ -80,8 +80,9 @@ def _header_of(text: str) -> tuple[str, str]:
 
 
 def _token_of(text: str) -> dict[str, Any]:
-    """Return one token of the request, from the text of a `--jwt`: a JWT, @FILE with a JWT, or claims as JSON. A JWT
-    is marked `signed`, so that the control plane verifies it with the keys in its config."""
+    """Return one token of the request, as a dict with the fields of the `Question`'s tokens, from the text of a
+    `--jwt`: a JWT, @FILE with a JWT, or claims as JSON. A JWT is marked `signed`, so that the control plane verifies
+    its signature; claims count as signed by their issuer."""
     import json
 
     if text.startswith("@"):
@@ -101,8 +102,8 @@ def _token_of(text: str) -> dict[str, Any]:
 
 
 def _whole(text: str) -> dict[str, Any]:
-    """Return the token for a JWT: its text and its claims. A malformed JWT gets the reason instead of claims, and is
-    not rejected here: how Envoy would respond to a malformed JWT can be explained, too."""
+    """Return the token for the JWT `text`: its text and its claims. For a malformed JWT, the token has the reason
+    (`malformed`) instead of claims. It is not rejected here, because Envoy's response to it can be explained, too."""
     from weft.explain.token import read_token
 
     token = read_token(text)

@@ -45,8 +45,8 @@ def install(
 ) -> None:
     """Install weft on a Kubernetes cluster, or change what is installed.
 
-    Running it twice changes nothing the second time. Objects of an older version of the same revision are removed.
-    The CA's root and the resources of the mesh are never touched.
+    Running it twice changes nothing the second time. Objects that an older version of the same revision installed and
+    this version no longer has are removed. The CA's root and the resources of the mesh are never changed.
 
     \b
     Example: weft install
@@ -135,7 +135,7 @@ async def wait_for(cluster: Client, values: Values, patience: timedelta) -> None
     except TimeoutError:
         fail(
             f"weft is not running yet: {last}",
-            f"look at it: kubectl get pods -n {values.namespace} -l app.kubernetes.io/name=weft\n"
+            f"see its pods: kubectl get pods -n {values.namespace} -l app.kubernetes.io/name=weft\n"
             "wait longer: weft install --timeout 15m",
         )
 

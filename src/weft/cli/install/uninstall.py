@@ -63,7 +63,7 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
     if not left:
         known = ", ".join(sorted(each.name for each in await _installed(cluster)))
         fail(
-            f"there is no revision {revision}" if not purge else "weft is not on this cluster",
+            f"there is no revision {revision}" if not purge else "weft is not installed on this cluster",
             f"installed: {known}" if known else "",
         )
     gateways = await made(cluster, None if purge else revision)
@@ -81,13 +81,14 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
         from weft.install.node import STATE_DIRECTORY
 
         say(
-            f"keys of pods that used it are left in the memory of their nodes, in {STATE_DIRECTORY}/REVISION, and are "
-            "valid until their certificates expire; remove this directory on each node, or restart the node"
+            f"the keys of pods that used a removed revision are left in the memory of their nodes, in "
+            f"{STATE_DIRECTORY}/REVISION, and are valid until their certificates expire; remove this directory on each "
+            "node, or restart the node"
         )
     if purge:
         await _purge(cluster, {each.namespace for each in removed} or {"istio-system"})
         for namespace in sorted({each.namespace for each in removed}):
-            say(f"the namespace is left: kubectl delete namespace {namespace}")
+            say(f"the namespace {namespace} is kept; to remove it: kubectl delete namespace {namespace}")
     else:
         await _disclaim(cluster, removed)
         say("resources of the mesh and the CA's root are kept; to remove those too: weft uninstall --purge")
@@ -131,9 +132,10 @@ def _refuse(used: list[str]) -> NoReturn:
 
 
 async def _remove(cluster: Client, labels: str, *, revision: str | None, force: bool) -> None:
-    """Remove the objects of `revision`, or of all revisions if it is None. The control plane is removed first,
-    because it would create the pods of Gateways again. Then these pods are removed, and the nodes' agent last,
-    because pods need it until they end. `force`: do not stop if pods of Gateways have not ended in time."""
+    """Remove the objects of `revision`, or of all revisions if it is None; `labels` select these objects. The webhooks
+    and the control plane are removed first, because the control plane would create the pods of Gateways again. Then
+    these pods are removed, and the nodes' agent last, because pods need it until they end. If pods of Gateways have
+    not ended in time, the command ends before the agent is removed, unless `force` is set."""
     from weft.cli.print.progress import Progress, progress
     from weft.kube import made_gateways
     from weft.kube.apply import remove

@@ -37,7 +37,7 @@ def upgrade(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Show which namespaces use which revision, and move them to another.
+    """Install a new revision, move namespaces to it, and show which namespaces use which revision.
 
     \b
     Example: weft upgrade --revision 0-2-0                  a second revision, not in use yet
@@ -100,13 +100,13 @@ async def _move(cluster: Client, namespace: str, revision: str, patience: timede
     except TimeoutError:
         fail(
             f"not all pods are restarted yet: {last}",
-            f"the rollout continues; look at it: kubectl get pods -n {namespace}",
+            f"the rollout continues; see the pods: kubectl get pods -n {namespace}",
         )
     except ApiError as error:
         if error.not_found and error.problem.where.object.endswith(f"/namespaces/{namespace}"):
             fail(f"there is no namespace {namespace}", "list them: weft upgrade")
         raise
-    say(f"{namespace} uses revision {revision}")
+    say(f"namespace {namespace} uses revision {revision}")
 
 
 async def _show(cluster: Client, output: str) -> None:
@@ -143,14 +143,17 @@ def _say_next(installed: list[Revision], used: list[Use]) -> None:
         say("weft is not installed on this cluster; install it: weft install")
     for use in used:
         if use.revision and use.revision not in names:
-            say(f"{use.namespace} requests revision {use.revision}, which is not installed: its new pods get no proxy")
+            say(
+                f"namespace {use.namespace} requests revision {use.revision}, which is not installed: "
+                "new pods get no proxy"
+            )
             if names:
                 say(f"  move it: weft upgrade --revision {names[-1]} --move {use.namespace}")
     for name in names if len(names) > 1 else ():
         staying = [use.namespace for use in used if use.revision == name or name in use.pods]
         if not staying:
-            say(f"no namespace uses {name}; if it is the old one: weft uninstall --revision {name}")
+            say(f"no namespace uses revision {name}; to remove it: weft uninstall --revision {name}")
         else:
             other = next(each for each in reversed(names) if each != name)
             move = f"weft upgrade --revision {other} --move {staying[0]}"
-            say(f"namespaces that use {name}: {len(staying)}; to move one: {move}")
+            say(f"namespaces that use revision {name}: {len(staying)}; to move one: {move}")

@@ -66,7 +66,7 @@ def check(source: ProxySource, output: str) -> None:
         print_data([{"action": action, "policy": name, "rules": rules} for action, name, rules in listed], output)
         return
     if not listed:
-        say("no policy is in force: every caller is allowed")
+        say("no AuthorizationPolicy is in force: every caller is allowed")
     for line in lines(COLUMNS, [(action, name, str(len(rules))) for action, name, rules in listed], gap=3):
         click.echo(line)
 
@@ -102,7 +102,8 @@ def _configs(listener: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _rules(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each rule of an RBAC filter with its action."""
+    """Yield (action, rule name) for each rule of an RBAC filter. The action of shadow rules is that
+    of a dry run, or AUDIT."""
     from weft.envoy.dump import at, text
 
     for field in ("rules", "shadow_rules"):

@@ -144,7 +144,10 @@ def _print_differences(differing: list[ResourceDifference]) -> None:
         of_kind = [each for each in differing if each.kind == kind]
         click.echo(f"{kind} Don't Match" if of_kind else f"{kind} Match")
         for each in of_kind:
-            words = {"missing": "Envoy does not have it", "unknown": "Envoy has it, and it was not sent"}
+            words = {
+                "missing": "Envoy does not have it",
+                "unknown": "Envoy has it, but the control plane did not send it",
+            }
             click.echo(f"  {each.name}: {words.get(each.what, 'differs')}")
             if each.note:
                 click.echo(f"    {each.note}")

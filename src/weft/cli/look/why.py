@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from weft.cli.flags import completions, shared
-from weft.cli.print.output import fail, is_data, print_data
+from weft.cli.print.output import fail, is_data, print_data, print_line
 
 
 @click.command()
@@ -37,10 +37,10 @@ def why(
     context: str | None,
     system: str,
 ) -> None:
-    """Show which objects and rules made a resource of a proxy. Listeners, routes, clusters, endpoints and secrets, down
-    to the single filter chain, virtual host, route, policy and field: each with the object's file and line, or its
-    version on a cluster, and with the default or the rule that decides. KIND is listener, route, cluster,
-    endpoints or secret; it is needed only if resources of several kinds have the name.
+    """Show which objects and rules made a resource of a proxy. The output lists the parts of the resource, down to
+    single filter chains, virtual hosts, routes, policies and fields. Each part is shown with the objects it was made
+    from, by file and line, or by their version on a cluster, and with the default or rule that decides. KIND is
+    listener, route, cluster, endpoints or secret; it is needed only if resources of several kinds have the name.
 
     \b
     Example: weft why frontend 'outbound|80|v1|payments.shop.svc.cluster.local'
@@ -62,12 +62,12 @@ def why(
         return
     for answer in answers:
         version = f", version {answer['version']}" if answer["version"] else ""
-        click.echo(f"{answer['kind']} {answer['name']} of {answer['proxy']}{version}")
+        print_line(f"{answer['kind']} {answer['name']} of {answer['proxy']}{version}")
         for refusal in answer["refused"]:
-            click.echo(f"  rejected: {refusal}")
+            print_line(f"  rejected: {refusal}")
         for part in answer["parts"]:
-            click.echo(f"  {part['path'] or '(the whole)'}")
+            print_line(f"  {part['path'] or '(the whole)'}")
             for source in part["sources"]:
-                click.echo(f"    {source}")
+                print_line(f"    {source}")
             for rule in part["rules"]:
-                click.echo(f"    {'rule' if part['sources'] else 'default'} {rule['name']}: {rule['says']}")
+                print_line(f"    {'rule' if part['sources'] else 'default'} {rule['name']}: {rule['says']}")

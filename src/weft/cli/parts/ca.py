@@ -37,7 +37,7 @@ GROUP = LazyGroup(
             Listing(
                 "show",
                 "parts.ca:show",
-                "Show a CA's certificates and the state of a rotation; or the certificates of a file.",
+                "Show a CA's certificates and the state of a rotation; or the certificates in a file.",
             ),
             Listing("rotate", "parts.ca:rotate", "Replace a CA's root without an outage."),
         )
@@ -95,7 +95,7 @@ def show(
     context: str | None,
     namespace: str,
 ) -> None:
-    """Show a CA's certificates and the state of a rotation; or the certificates of a file.
+    """Show a CA's certificates and the state of a rotation; or the certificates in a file.
 
     \b
     Example: weft ca show /var/lib/weft/ca
@@ -177,8 +177,8 @@ def rotate(
 ) -> None:
     """Replace a CA's root without an outage.
 
-    The new root is trusted first, signs later, and the old one is removed when everything that it signed has expired.
-    The signing process does the rotation, so this command can be interrupted at any time.
+    The new root is trusted first and signs later. The old root is removed when everything that it signed has expired.
+    The process that signs with the CA does the rotation, so this command can be interrupted at any time.
 
     \b
     Example: weft ca rotate /var/lib/weft/ca
@@ -221,7 +221,7 @@ def rotate(
     except PermissionError:
         fail(f"{directory} belongs to another user", "run this as the user of weft control, or as root")
     except KeyboardInterrupt:
-        say("the rotation continues without this command; see: weft ca show")
+        say("the rotation continues without this command; see its state: weft ca show")
         raise Exit(130) from None
     if wait and (status is None or status.phase is not RotationPhase.STEADY):
         say("the process that signs with this CA ended; the rotation continues when it runs again")
@@ -263,7 +263,7 @@ def _rotate_mesh(mesh: str, pause: timedelta | None, *, wait: bool) -> None:
                 say(f"{following.phase}: {following.next_step}")
             status = following
     except KeyboardInterrupt:
-        say(f"the rotation continues without this command; see: weft ca show --mesh {name}")
+        say(f"the rotation continues without this command; see its state: weft ca show --mesh {name}")
         raise Exit(130) from None
 
 

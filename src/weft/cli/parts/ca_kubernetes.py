@@ -70,7 +70,7 @@ def rotate(place: InstalledCa, pause: timedelta | None, *, wait: bool) -> None:
     try:
         asyncio.run(ask())
     except KeyboardInterrupt:
-        say("the rotation continues without this command; see: weft ca show --kubernetes")
+        say("the rotation continues without this command; see its state: weft ca show --kubernetes")
         raise Exit(130) from None
 
 
@@ -104,7 +104,7 @@ async def _follow(cluster: Client, namespace: str, *, wait: bool) -> None:
     except TimeoutError:
         fail(
             "no control plane has begun the rotation yet",
-            f"it begins when one runs: kubectl get pods -n {namespace} -l app=istiod",
+            f"it begins when a control plane runs; see: kubectl get pods -n {namespace} -l app=istiod",
         )
 
 
@@ -137,14 +137,15 @@ async def _plugged_in(cluster: Client, namespace: str) -> AuthorityStatus | None
     if published and not any(pem in published for pem in roots):
         say(
             f"the CA in the Secret {namespace}/{name} does not sign yet: a control plane reads it only when it "
-            f"starts; kubectl rollout restart deployment -n {namespace} -l app=istiod"
+            f"starts; restart the control plane: kubectl rollout restart deployment -n {namespace} -l app=istiod"
         )
         return None
     return plugged_status("", [pem for pem in own | chain if pem not in roots], list(roots))
 
 
 async def _secret_of_others(cluster: Client, namespace: str) -> str:
-    """Return the name of the Secret for a plugged-in CA, as set at installation."""
+    """Return the name of the Secret for a plugged-in CA, as set at installation (the value `ca.secret`). The Secret
+    may not exist."""
     from weft.install.values import Values
     from weft.kube.resource import DEPLOYMENTS
 

@@ -149,7 +149,7 @@ def _script(app: click.Command, shell: str) -> str:
 
 
 class _TooLongError(BaseException):
-    """The time for a lookup is over. Not an Exception: a lookup catches exceptions and would continue."""
+    """The time for a lookup is over. A BaseException, because the lookup catches every Exception and would continue."""
 
 
 @contextmanager

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     "--debug",
     metavar="DIRECTORY",
     default="",
-    help="The directory of the socket for queries with --mesh DIRECTORY; default: in weft's run directory.",
+    help="The directory of the sockets for queries with --mesh DIRECTORY; default: in weft's run directory.",
 )
 @click.option(
     "--history",
@@ -263,10 +263,10 @@ async def _serve_ca(ca: _Ca, stack: AsyncExitStack) -> str:
 
 
 async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: AsyncExitStack) -> None:
-    """Serve the debug pages on a socket that only its owner can open. `given` is the directory of `--debug`; empty:
-    the default directory. If the socket cannot be created in the default directory, proxies are still served, and
-    a message states that the control plane cannot be queried. If it cannot be created in a given directory, the
-    command fails."""
+    """Serve the debug pages and, for istioctl, xDS on two sockets that only their owner can open. `given` is the
+    directory of `--debug`; empty: the default directory. If the sockets cannot be created in the default directory,
+    proxies are still served, and a message states that the control plane cannot be queried. If they cannot be created
+    in a given directory, the command fails."""
     import os
 
     from weft.base.private_directory import NotPrivate, make_private
@@ -279,7 +279,7 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
     debug = attach_debug(plane)
     place = Path(given) if given else default_place()
     if place is None:
-        say("this control plane cannot be queried: choose a directory for its socket with --debug DIRECTORY")
+        say("this control plane cannot be queried: choose a directory for its sockets with --debug DIRECTORY")
         return
     try:
         make_private(place)
@@ -293,14 +293,14 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
     except (OSError, NotPrivate, ListenError) as error:
         if given:
             fail(str(error), "choose a directory that does not exist yet: --debug DIRECTORY")
-        say(f"this control plane cannot be queried: {error}; choose a directory: --debug DIRECTORY")
+        say(f"this control plane cannot be queried: {error}; choose a directory for its sockets: --debug DIRECTORY")
         return
-    say(f"query it with, for example: weft proxy-status --mesh {place}")
+    say(f"query this control plane with, for example: weft proxy-status --mesh {place}")
 
 
 def _remove(place: Path) -> None:
-    """Remove the directory of the debug socket if it is empty, and its parent directory if that is weft's own and
-    empty."""
+    """Remove the xDS socket in the directory `place`, then the directory if it is empty. If it is the default
+    directory, also remove its parent directory if that is empty."""
     from contextlib import suppress
 
     from weft.cli.reach.control_directory import STREAMS, default_place

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Listening(NamedTuple):
-    """Addresses to serve on, each as HOST:PORT; empty for the default port on every address."""
+    """Addresses to serve on, as HOST:PORT: plaintext xDS, xDS and the CA with TLS, the webhooks, and health with
+    metrics. An empty `secure`, `webhooks` or `monitoring` means port 15012, 15017 or 15014 on every address."""
 
     xds: str
     secure: str = ""
@@ -36,7 +37,8 @@ def run(
     ca: Path,
     skew: timedelta,
 ) -> None:
-    """Run the control plane of a cluster until SIGINT or SIGTERM."""
+    """Run the control plane of a cluster until SIGINT, or until `LINGER` seconds after SIGTERM. `ca` is the directory
+    of a plugged-in CA's files, `skew` how much clocks may differ."""
     import asyncio
     import os
     import socket

@@ -1,4 +1,5 @@
-"""`weft interception`: Istio's init container as a command. Prints the rules, or puts them in place."""
+"""`weft interception`: prints the iptables rules that Istio's init container would apply, or applies or removes
+them."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def interception(context: click.Context, apply: bool, remove: bool, force: bool)
             "run it in a pod's namespace: ip netns exec NAME weft interception …; to do it here anyway: --force",
         )
     _change(wanted if apply else None)
-    say("the rules are in place" if apply else "the rules are gone")
+    say("the rules are in place" if apply else "the rules are removed")
 
 
 def _is_machines_own() -> bool:
@@ -74,7 +75,7 @@ def _is_machines_own() -> bool:
         return False
     try:
         return here.stat().st_ino == _PROCESS_ONE.stat().st_ino
-    except OSError:  # process 1 may not be asked, even by root, where its process is shielded
+    except OSError:  # in some sandboxes, even root may not inspect process 1
         return not _is_named(here)
 
 

@@ -26,10 +26,14 @@ _KUBERNETES_ROOT = Path("/var/run/secrets/istio/root-cert.pem")  # where Istio m
     help="A directory that only root can open, with one JSON file for each workload.",
 )
 @click.option("--ca", default="", help="The CA: HOST:PORT, or unix:/path.")
-@click.option("--ca-root", type=click.Path(path_type=Path), help="The root, in PEM, that verifies a CA on the network.")
+@click.option(
+    "--ca-root",
+    type=click.Path(path_type=Path),
+    help="A PEM file with the root of the CA's certificate; needed unless --ca is a Unix socket.",
+)
 @click.option("--ca-name", default="", help="The name in the CA's certificate, if it is not the host of --ca.")
 @click.option("--certificate-ttl", default="24h", show_default=True, help="The lifetime of a certificate.")
-@shared.kubernetes_flag("Run as the agent of a Kubernetes node, as described above.")
+@shared.kubernetes_flag("Run as the agent and CSI driver of a Kubernetes node.")
 @click.option(
     "--control", default="istiod.istio-system.svc:15012", show_default=True, help="The control plane, HOST:PORT."
 )
@@ -92,7 +96,7 @@ def node(
     only the workload's proxy can open.
 
     Each file in --workloads declares a workload's identity, its token and its socket; files may be added and removed
-    while the agent runs. Keys are created in memory and never written to a file. On Kubernetes there are no such files:
+    while the agent runs. Keys are created in memory and never written to a disk. On Kubernetes there are no such files:
     kubelet provides the pods.
 
     \b
@@ -216,7 +220,7 @@ async def _run(service: NodeService, client: CertificateClient) -> None:
     running = asyncio.create_task(service.run())
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, running.cancel)
-    say("following registrations; Ctrl-C ends it")
+    say("watching the registrations; Ctrl-C ends the agent")
     try:
         await asyncio.wait({running})
         if not running.cancelled():

@@ -1,6 +1,6 @@
 """`weft version`: the versions of this command and, if a mesh can be queried, of its control plane and its proxies.
-Names and formats are istioctl's. Rule: without a mesh the command does not wait, and a mesh that does not respond
-costs one line on standard error."""
+Names and formats are istioctl's. Rule: without a mesh the command does not wait, and a mesh that does not respond is
+reported in one line on standard error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     type=click.Choice(["true", "false"]),
     default="true",
     show_default=True,
-    help="Query the mesh too; --remote=false does not.",
+    help="Also query the mesh; --remote=false prints only the versions on this machine.",
 )
 @shared.text_or_data
 @click.option("-s", "--short", is_flag=True, help="No effect: the output is always short.")
@@ -76,7 +76,7 @@ def _lines(versions: dict[str, Any]) -> list[str]:
         proxies = [each["IstioVersion"] for each in versions["dataPlaneVersion"]]
         counts = {each: proxies.count(each) for each in sorted(proxies)}
         kinds = (f"{each} ({count} {'proxy' if count == 1 else 'proxies'})" for each, count in counts.items())
-        shown.append(f"data plane version: {', '.join(kinds) or 'none'}")
+        shown.append(f"data plane version: {', '.join(kinds) or 'none'}; of Istio, as the proxies report it")
     return shown
 
 
@@ -85,8 +85,8 @@ def _listed(versions: list[str]) -> str:
 
 
 def _remote_versions(reached: MeshReach) -> dict[str, Any]:
-    """Return the versions of all replicas of the control plane and of the proxies. If they cannot be queried, print the
-    reason on standard error and return nothing."""
+    """Return the versions of the control plane's replicas (`meshVersion`) and of the proxies (`dataPlaneVersion`). If
+    they cannot be queried, print the reason on standard error and return an empty dict."""
     import msgspec
 
     try:

@@ -1,5 +1,5 @@
-"""click commands for what runs inside pods. `weft.cli.start` usually runs these without click. They are hidden, because
-people do not type them, and pass their arguments on unparsed."""
+"""click commands for the commands that run inside pods. They pass their arguments on unparsed, and are hidden in the
+help, because people do not type them. `weft.cli.start` usually runs the commands without click."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weft drain`: kubelet runs it in a sidecar's container before it stops the container."""
+"""`weft drain`: the preStop hook of the proxy's container. It drains the pod's Envoy, and ends when Envoy may stop."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""`weft iptables`: istio-init runs it. It takes Istio's arguments and applies the redirect in its own pod. The rules
-are printed on standard output, for readers of the container's log."""
+"""`weft iptables`: the command of the init container istio-init. It takes Istio's arguments, and redirects the traffic
+of the pod in which it runs to the pod's proxy. It prints the rules on standard output, so that the container's log
+shows them."""
 
 from __future__ import annotations
 

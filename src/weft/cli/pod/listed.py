@@ -6,8 +6,8 @@ from __future__ import annotations
 from importlib import import_module
 
 IN_PODS = {
-    "iptables": "In a pod's init container: redirect its traffic to its proxy. Takes Istio's arguments.",
-    "redirect": "Like iptables, in a pod that may not change its network: the node's agent does it instead.",
+    "iptables": "In an init container: redirect the pod's traffic to its proxy. Takes Istio's arguments.",
+    "redirect": "Like iptables, for a pod that may not change its own network: the node's agent installs the redirect.",
     "drain": "In a sidecar, before it stops: send callers to other pods and wait for requests in progress.",
     "wait": "In a sidecar, after it has started: wait until it is ready.",
 }

@@ -1,5 +1,6 @@
-"""`weft redirect`: requests the redirect from the node's agent, where pods may not change their own network. `weft
-wait` makes the same request when a proxy starts; the command itself is for debugging inside a pod."""
+"""`weft redirect`: requests the redirect from the node's agent, for pods that may not change their own network. The
+init container istio-validation runs it. In a native sidecar, `weft wait` makes the same request when the proxy
+starts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`weft wait`: kubelet runs it right after it has started a sidecar, so that the application starts only when the
-sidecar is ready and, if the node's agent sets up the redirect, when the redirect is in place. While this command
-runs, kubelet can neither stop the pod nor show its logs. It therefore has a time limit; its error is shown in the
-pod's status, and kubelet tries again."""
+"""`weft wait`: the postStart hook of a sidecar. It waits until the sidecar is ready and, if the node's agent sets up
+the redirect, until the redirect is in place; the application starts only then. While the hook runs, kubelet can neither
+stop the pod nor show its logs, so the hook has a time limit. If the hook fails, its error is shown in the pod's status,
+and kubelet restarts the sidecar."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def _leave(words: str) -> None:
-    """Write `words` to the file from which kubelet takes the message for the pod's status. Do nothing outside a
-    container, where that file does not exist."""
+    """Write `words` to the container's termination log, whose content kubelet shows in the pod's status. Do nothing
+    outside a container, where that file does not exist."""
     with contextlib.suppress(OSError):
         last = os.open(_LAST_WORDS, os.O_WRONLY | os.O_TRUNC)
         try:

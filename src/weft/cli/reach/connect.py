@@ -29,7 +29,8 @@ def reach(
     or_files: str = "",
 ) -> MeshReach:
     """Return a connection to the mesh that the flags name; the caller closes it. `system` is the namespace of a
-    cluster's control plane. `or_files` is the flag that the hint suggests for a mesh in files, if no mesh runs."""
+    cluster's control plane. `or_files` is the flag or command that the error suggests for a mesh in files, if no mesh
+    runs."""
     chosen = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, or_files=or_files)
     if isinstance(chosen, Path):
         from weft.cli.reach.control import ControlReach
@@ -48,7 +49,8 @@ def which(
     mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None, or_files: str = ""
 ) -> str | Path | None:
     """Return which mesh the flags name: the name of a mesh on this machine, the directory of a `weft control`, or
-    None for a cluster. `or_files` is the flag that the hint suggests for a mesh in files, if no mesh runs."""
+    None for a cluster. `or_files` is the flag or command that the error suggests for a mesh in files, if no mesh
+    runs."""
     refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if kubernetes or kubeconfig or context:
         return None
@@ -65,7 +67,7 @@ def refuse_two(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, c
     """End the command if the flags name both a mesh on this machine and a cluster."""
     if mesh is not None and (kubernetes or kubeconfig or context):
         hint = "leave out --mesh, or leave out --kubernetes, --kubeconfig and --context"
-        fail("--mesh is for this machine, and another flag names a cluster", hint, code=2)
+        fail("--mesh names a mesh on this machine, but another flag names a cluster", hint, code=2)
 
 
 def _control_place(mesh: str | None) -> Path | None:
@@ -109,7 +111,7 @@ def answered(
 
 
 def _has_cluster() -> bool:
-    """Return whether a kubeconfig exists."""
+    """Return whether $KUBECONFIG is set or ~/.kube/config exists."""
     import os
 
     return bool(os.environ.get("KUBECONFIG")) or (Path.home() / ".kube" / "config").exists()

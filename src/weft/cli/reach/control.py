@@ -45,7 +45,7 @@ class ControlReach:
         return matches
 
     def find_labelled(self, selector: str, namespace: str = "") -> NoReturn:
-        fail("weft control has no labels of pods", "name a proxy instead; weft proxy-status lists them")
+        fail("weft control does not know the labels of pods", "name a proxy instead; weft proxy-status lists them")
 
     def admin(
         self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
@@ -74,7 +74,7 @@ class ControlReach:
 
 
 def only_pods(reached: object, what: str) -> None:
-    """End the command if `reached` is a connection to a `weft control`, which runs no pods. `what` is the name of
-    the command, for the message."""
+    """End the command if `reached` is a connection to a `weft control`, which runs no pods. `what` is the subject of
+    the command in the message, such as `an audit`."""
     if isinstance(reached, ControlReach):
         fail(f"weft control runs no pods, and {what} is about pods", "use this command with weft up or Kubernetes")

@@ -34,14 +34,15 @@ class MeshReach(Protocol):
         """Send a request to the admin interface of the proxy's Envoy, and return the body of the response."""
 
     def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
-        """Return the names of a kind, for shell completion: pods with a proxy, deployments and other workloads,
-        services, or namespaces. With `namespace`, only the names in that namespace, without the suffix `.NAMESPACE`."""
+        """Return the names of a kind, for shell completion. `kind` is `pod` (only pods with a proxy are listed), a kind
+        of workload such as `deploy`, `service` or `namespace`. With `namespace`, return only the names in that
+        namespace, without the suffix `.NAMESPACE`."""
 
     def ask(
         self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
     ) -> bytes:
-        """Return the page /debug/PAGE of the control plane, from `replica` or, if that is empty, from any replica.
-        `question` is sent as the body of the request, if it is too long for the query string."""
+        """Return the page /debug/PAGE of the control plane, from `replica` or, if that is empty, from the replica that
+        has run longest. `question` is the body of the request, for data that is too long for `query`."""
 
     def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
         """Return the page /debug/PAGE of every replica, by the replica's name. A proxy is connected to only one

@@ -73,7 +73,7 @@ class ClusterReach:
                 raise
             can = f"kubectl auth can-i create pods/portforward -n {proxy.namespace}"
             fail(
-                f"you may not reach into pod {proxy}: {error.message or error}",
+                f"you may not connect to the Envoy of pod {proxy}: {error.message or error}",
                 f"this needs the permission to get and create pods/portforward in {proxy.namespace}; see: {can}",
             )
         if answer.status != 200:

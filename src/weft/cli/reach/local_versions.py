@@ -1,6 +1,6 @@
 """The versions of weft, Envoy and Python on this machine, and whether there is a mesh whose versions can be queried.
-Imports nothing of the command line: scripts often run `weft version` first, and without a mesh these versions are
-the whole output."""
+Imports little, so that `weft version` is fast: scripts often run it first, and without a mesh these versions are the
+whole output."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def here() -> dict[str, str]:
 
 def lines(versions: dict[str, str]) -> list[str]:
     return [
-        f"client version: {versions['version']}",
-        f"envoy version: {versions['envoy_version']}",
+        f"client version: {versions['version']} (this command)",
+        f"envoy version: {versions['envoy_version']} (the proxy that this weft starts on this machine)",
         f"python version: {versions['python_version']}",
     ]
 

@@ -25,7 +25,7 @@ def problems_of(document: Document) -> Iterator[Problem]:
     for path, file in _named(document.body.get("spec"), ("spec",)):
         what = _against(Path(file))
         if what:
-            hint = f"calls by this rule fail until the file exists and is readable: ls -l {shlex.quote(file)}"
+            hint = f"calls that use this DestinationRule fail until the file is readable: ls -l {shlex.quote(file)}"
             yield Problem(document.where(path), f"`{path[-1]}`: {what}", hint, Severity.WARNING, "WFT0214")
 
 
@@ -49,6 +49,6 @@ def _against(file: Path) -> str:
             return f"{file} does not exist"
         if not file.is_file():
             return f"{file} is not a file"
-        return "" if os.access(file, os.R_OK) else f"{file} is not readable for you"
+        return "" if os.access(file, os.R_OK) else f"you have no permission to read {file}"
     except (OSError, ValueError) as error:
         return f"{file} cannot be checked: {error}"

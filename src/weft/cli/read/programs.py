@@ -1,5 +1,5 @@
-"""Checks whether a Workload's command can be started: looks up its working directory and its program in the same way as
-its pod."""
+"""Checks whether a Workload's command can be started. Looks up the working directory and the program in the same way as
+a pod of the Workload would."""
 
 from __future__ import annotations
 

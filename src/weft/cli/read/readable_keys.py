@@ -33,7 +33,7 @@ def problems_of(documents: Sequence[Document]) -> Iterator[Problem]:
             owner = f"chown {PROXY_UID} {shlex.quote(str(file))} && " if for_proxies else ""
             mode = "400" if for_proxies else "600"
             hint = f"{owner}chmod {mode} {shlex.quote(str(file))}"
-            yield Problem(document.where(path), what, hint, Severity.WARNING, "WFT0819")
+            yield Problem(document.where(path), what, hint, Severity.WARNING, "WFT0823")
 
 
 def _declared(documents: Iterable[Document]) -> Iterator[tuple[str, Path]]:

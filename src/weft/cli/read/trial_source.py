@@ -29,7 +29,8 @@ class GivenFiles(NamedTuple):
 
 
 class Base(NamedTuple):
-    """The mesh before a change."""
+    """The mesh before a change: a name for messages, its objects, its RequestTests, and recent requests. `runs`:
+    whether it is a running mesh, which uses the last valid version of an object with an error."""
 
     name: str
     documents: list[Document]
@@ -88,8 +89,10 @@ def warn_of_base(name: str, problems: Iterable[Problem], *, runs: bool) -> None:
     errors = sorted({coded(each) for each in problems if is_error(each)}, key=lambda each: (str(each.where), each.what))
     if errors:
         count = f"{len(errors)} errors" if len(errors) > 1 else "an error"
-        counts = "the last valid version of these objects is used" if runs else "these objects are left out"
-        say(f"warning: {name} has {count}, and {counts}; the first: {errors[0]}")
+        counts = (
+            "the last valid versions of objects with errors are used" if runs else "objects with errors are left out"
+        )
+        say(f"warning: {name} has {count}; {counts}; the first error: {errors[0]}")
 
 
 def stage_of(documents: list[Document], read: Reading | None = None) -> Stage:
@@ -170,8 +173,8 @@ def base_of(
 
 
 def in_force(documents: list[Document], configz: bytes) -> tuple[list[Document], list[Problem]]:
-    """Return the documents that a running mesh uses. A document with an error is replaced by the last valid version
-    of its object, if the debug page `configz` contains one. Also return the errors of the replaced documents."""
+    """Return the documents that a running mesh uses, and the errors of the documents that were replaced. A document
+    with an error is replaced by the last valid version of its object, if the debug page `configz` contains one."""
     import msgspec
 
     from weft.api.kinds import key_kind

@@ -1,6 +1,6 @@
 """Runs a mesh in the background: starts `weft up` as a separate process, and waits until its pods are ready. The output
-of `weft up` is written to a file beside the run directory, readable by root only, which is removed when the mesh
-ends."""
+of `weft up` is written to a file beside the mesh's run directory. Only root can read the file, and it is removed when
+the mesh ends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_background(
         status = _wait(process, name, patience, log)
     hint = f"look with: weft ps, weft logs WORKLOAD, or: cat {output_file(name)}"
     if status is None:
-        fail(f"the mesh has not answered after {patience:g} s; it continues to run", hint)
+        fail(f"the mesh has not responded within {patience:g} s; it continues to run", hint)
     wrong = _what_is_wrong(status, patience)
     problems = _problem_counts(status)
     if wrong:
@@ -92,7 +92,7 @@ def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: Fil
                 say(words)
                 raise Exit(1)
             hint = "watch it start: weft up without --detach"
-            fail(f"the mesh ended with code {process.returncode}" + (words and f":\n{words}"), hint)
+            fail(f"the mesh ended with exit code {process.returncode}" + (words and f":\n{words}"), hint)
         try:
             before, status = status, fetch_status(name)
         except LocalError:

@@ -15,7 +15,7 @@ from weft.cli.print.output import fail, is_data, print_data, print_table, say
 @shared.mesh_as_option
 @shared.wide_table_or_data("table, wide, json or yaml.")
 def ps(name: str | None, mesh: str | None, output: str) -> None:
-    """List the running pods of every mesh on this machine.
+    """List the pods of every running mesh on this machine.
 
     \b
     Example: weft ps

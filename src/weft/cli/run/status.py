@@ -34,7 +34,11 @@ def status(name: str | None, mesh: str | None, output: str, watch: bool) -> None
         from weft.cli.run.watch import watch_mesh
 
         if output != "table":
-            fail("--watch shows a table, or lines where there is no terminal", "leave -o out", code=2)
+            fail(
+                "--watch cannot be combined with -o: it shows a table, or lines if stdout is not a terminal",
+                "leave out -o",
+                code=2,
+            )
         watch_mesh(chosen)
         return
     now = fetch_status(chosen)

@@ -19,7 +19,7 @@ from weft.local.error import LocalError
 from weft.local.status import MeshStatus
 
 REDRAW = 0.5  # seconds; the figures of the edges are not updated more often
-_FOOTER = Text("\nCtrl-C ends this view; the mesh runs on", "dim")
+_FOOTER = Text("\nCtrl-C ends this view; the mesh continues to run", "dim")
 _FOOTER_LINES = 3  # including the line that a terminal reserves for its cursor
 
 

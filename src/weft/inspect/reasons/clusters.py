@@ -26,6 +26,7 @@ from weft.model.destination_rule import (
 )
 from weft.model.gateway import CredentialRef
 from weft.model.inbound_port import InboundPort
+from weft.model.locality import fails_over
 from weft.model.service import Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy
@@ -161,7 +162,7 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     yield _part("lb_policy", objects, *levels, *((rules.LEAST_REQUEST,) if simple else ()))
     yield from _near(ground, cluster, found)
     objects, levels = found.of(_OUTLIER)
-    yield _part("outlier_detection", objects, *levels, *(() if objects else (rules.NO_EJECTION,)))
+    yield _part("outlier_detection", objects, *levels, *_ejected(ground, view, found))
     yield from _spoken(view, port, found, cluster)
     yield _secured(ground, view, found, cluster, by_policy)
 
@@ -250,6 +251,16 @@ def _near(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
     balancing."""
     if cluster.common_lb_config.HasField("locality_weighted_lb_config"):
         yield _part("common_lb_config", *locality(ground, found))
+
+
+def _ejected(ground: Ground, view: ServiceView, found: Policy) -> Iterator[DecisionRule]:
+    """The rules for what an outlierDetection leaves unset: how many endpoints may be ejected."""
+    detection = found.chosen.outlier_detection
+    if detection is None:
+        yield rules.NO_EJECTION
+    elif detection.max_ejection_percent is None:
+        moves = fails_over(found.chosen, ground.mesh.settings.locality, view.caller.whereabouts)
+        yield rules.ALL_EJECTABLE if moves else rules.TENTH_EJECTABLE
 
 
 def locality(ground: Ground, found: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:

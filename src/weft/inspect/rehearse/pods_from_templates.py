@@ -8,8 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from weft.analyze.namespaces import INJECTION, REVISION
 from weft.analyze.templates import PodTemplate, template_of
 from weft.api.document import Document
+from weft.inject.annotations import InjectionRefused
 from weft.inject.decision import decide
+from weft.inject.gateway import is_gateway
+from weft.inject.overrides import AUTO_IMAGE
 from weft.inject.settings import InjectionSettings
+from weft.model.group import ProxyKind
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, Origin
 
@@ -28,7 +32,7 @@ def would_be(templates: Iterable[PodTemplate], injection: AssumedInjection) -> I
         if template.owner != ("", ""):
             continue
         named = {name: number for container in template.containers for name, number, _ in container.ports if name}
-        document = template.document
+        document, kind = template.document, injection.kind_of(template)
         yield (
             ObjectKey("Pod", template.namespace, f"{document.key.kind}/{template.name}"),
             Instance(
@@ -38,7 +42,8 @@ def would_be(templates: Iterable[PodTemplate], injection: AssumedInjection) -> I
                 labels=template.labels,
                 service_account=template.account,
                 ports=tuple(sorted(named.items())),
-                meshed=not template.host_network and (template.proxy is not None or injection.wants(template)),
+                meshed=kind is ProxyKind.SIDECAR,
+                gateway=kind is ProxyKind.GATEWAY,
                 workload=template.name,
                 by_slice=True,
                 origin=Origin(document.key, "", document.file, document.line),
@@ -55,6 +60,17 @@ class AssumedInjection:
     def __init__(self, documents: Iterable[Document], injectors: Mapping[str, InjectionSettings] = {}) -> None:
         self._namespaces = {each.key.name: _labels(each) for each in documents if each.key.kind == "Namespace"}
         self._injectors = injectors
+
+    def kind_of(self, template: PodTemplate) -> ProxyKind | None:
+        """The kind of the pod's proxy: the one that it has, or the one that it would get; None if it gets none."""
+        if template.host_network:
+            return None
+        try:
+            kind = ProxyKind.GATEWAY if is_gateway(dict(template.annotations), template.name) else ProxyKind.SIDECAR
+        except InjectionRefused:  # the injector rejects the pod; a check reports it
+            return None
+        injected = template.proxy is not None and template.proxy.image != AUTO_IMAGE
+        return kind if injected or self.wants(template) else None
 
     def wants(self, template: PodTemplate) -> bool:
         labels = self._namespaces.get(template.namespace)

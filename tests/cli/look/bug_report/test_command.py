@@ -31,7 +31,7 @@ def made(weft, mesh, tmp_path_factory):
 def test_the_path_is_on_stdout_and_the_progress_on_stderr(made):
     done, path = made
     assert done.stdout == f"{path}\n"
-    assert "proxy 1 of 2: talker-0.shop" in done.stderr and "check it before you share it" in done.stderr
+    assert "proxy 1 of 2: talker-0.shop" in done.stderr and "check the archive before you share it" in done.stderr
     assert path.stat().st_mode & 0o777 == 0o600
 
 

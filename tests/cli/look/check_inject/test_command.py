@@ -82,7 +82,7 @@ def test_files_need_neither_a_cluster_nor_a_mesh(alone, tmp_path):
     assert [(row[0], row[1].rpartition("/")[2], *row[3:]) for row in rows] == [
         (
             *("Deployment shop/web", "web.yaml:6", "default", "✔"),
-            "a label of its namespace or its revision label enables injection",
+            "a label of the namespace, or the pod's revision label, enables injection",
         ),
         (
             *("Pod default/old", "web.yaml:14", "default", "✘"),
@@ -91,7 +91,7 @@ def test_files_need_neither_a_cluster_nor_a_mesh(alone, tmp_path):
     ]
     assert done.stderr == (
         "namespace default is not in the files: it is assumed to have no labels\n"
-        "hint: give its Namespace too, or use a cluster: --kubernetes\n"
+        "hint: give the file of the Namespace too, or use a cluster: --kubernetes\n"
     )
 
 
@@ -120,8 +120,8 @@ def test_a_running_pod_that_differs_from_a_new_one_is_reported(capsys):
     bare = {"spec": {"containers": [{"name": "app"}]}, "status": {"phase": "Running"}}
     meshed = {**bare, "spec": {"containers": [{"name": "istio-proxy"}]}}
     for pod, verdicts, said in (
-        (bare, [yes], "has no proxy: it was created before"),
-        (meshed, [no], "has a proxy: it was created while"),
+        (bare, [yes], "has no proxy, but a new pod would get one"),
+        (meshed, [no], "has a proxy, but a new pod would get none"),
         (meshed, [yes, yes], "several webhooks inject this pod: a, a"),
     ):
         check_inject._tell(pod, verdicts)
@@ -198,7 +198,7 @@ def test_a_workload_of_a_cluster_is_found_by_its_name(cluster_cli, webhooks):
             ["istio-sidecar-injector-canary", "canary", "✘"],
         ]
         assert rows[1][3] == "Namespace label istio-injection=enabled matches"
-        assert "istio-sidecar-injector: warning [WFT0815]: it has no caBundle" in done.stderr
+        assert "istio-sidecar-injector: warning [WFT0815]: the configuration has no caBundle" in done.stderr
     for word, words in (("nobody", "there is no pod or workload `nobody`"), ("svc/web", "is not a workload")):
         done = cluster_cli("check-inject", word, "-n", "inject-named")
         assert (done.returncode, done.stdout) == (1, "")

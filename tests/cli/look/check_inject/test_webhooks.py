@@ -85,7 +85,7 @@ def test_the_injector_may_still_leave_a_pod_alone():
     injected, reason = said({}, {ENABLED: "enabled"}, annotations={INJECT: "false"})
     assert not injected
     assert reason.startswith(
-        "Namespace label istio-injection=enabled matches, but the injector does not inject it: its annot"
+        "Namespace label istio-injection=enabled matches, but the injector does not inject it: the pod's annot"
     )
     assert not said({}, {ENABLED: "enabled"}, settings=InjectionSettings(auto_inject=False))[0]
 

@@ -65,7 +65,7 @@ def _without_proxy(pods: list[PodStatus]) -> audit.Section:
     findings = [
         Problem(
             Where(object=f"Workload {namespace}/{name}"),
-            "the workload has no proxy (sidecar.istio.io/inject is false), so no identity, and enforces no policy",
+            "the workload has no proxy (sidecar.istio.io/inject is false): it has no identity and enforces no policy",
             "unless this is intended, remove the label or annotation sidecar.istio.io/inject",
             Severity.INFO,
         )

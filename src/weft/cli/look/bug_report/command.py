@@ -86,7 +86,7 @@ def bug_report(
     if named or is_somebody_there():
         reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     else:
-        say("no mesh is included: none runs on this machine (--mesh NAME), and no cluster is configured")
+        say("no mesh is included: choose one with --mesh NAME, or a cluster with --kubernetes")
     try:
         file = path.open("xb")
     except OSError as error:
@@ -102,7 +102,7 @@ def bug_report(
                 reached.close()
     for line in bundle.left_out:
         say(f"left out: {line}")
-    say(f"{len(bundle.names)} files, {path.stat().st_size / 1e6:.1f} MB; check it before you share it")
+    say(f"{len(bundle.names)} files, {path.stat().st_size / 1e6:.1f} MB; check the archive before you share it")
     click.echo(str(path))
 
 
@@ -184,7 +184,9 @@ def _of_place(
     namespace: str,
     cluster: tuple[Path | None, str | None, str],
 ) -> None:
-    """Add what only one kind of mesh has: status and logs of pods on this machine, or those of a cluster."""
+    """Add what differs between the kinds of meshes: for a mesh on this machine, its status and the logs of its
+    proxies; for a cluster, the list of pods and the logs; for a `weft control`, nothing. `cluster`: kubeconfig, context
+    and the control plane's namespace."""
     from weft.cli.reach.control import ControlReach
     from weft.cli.reach.local import LocalReach
 

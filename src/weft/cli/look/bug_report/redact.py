@@ -66,7 +66,8 @@ def is_secret(name: str) -> bool:
 
 
 def redacted(value: Any, depth: int = 0) -> Any:
-    """Return a copy of the document without secrets. `value` itself is not changed."""
+    """Return a copy of the document `value` without secrets. `depth` is its level in the whole document; a value
+    deeper than DEEPEST is redacted whole."""
     if depth > DEEPEST:
         return REDACTED
     if isinstance(value, list):
@@ -165,7 +166,7 @@ def _text(text: str, depth: int) -> str:
 
 
 def _settings(text: str) -> list[Any]:
-    """Return the YAML documents in a text; empty if the text is not YAML."""
+    """Return the YAML documents in a text; empty if the text is not YAML, is a single line, or contains an alias."""
     # Aliases could expand to a very large document.
     if "\n" not in text or not _YAML.search(text) or _REFERRED.search(text):
         return []

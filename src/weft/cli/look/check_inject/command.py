@@ -64,8 +64,8 @@ def check_inject(
     context: str | None,
     revision: str,
 ) -> None:
-    """Show which webhook injects a pod, and why. Labels take effect when a pod is created. If a running pod is
-    older than a change of its labels, a message reports that.
+    """Show which webhook injects a pod, and why. Labels take effect when a pod is created. If a running pod has a
+    proxy and a new pod would get none, or the reverse, a message reports that.
 
     Files need neither a cluster nor a mesh: a default installation is assumed, and a namespace has the labels that the
     files give it.
@@ -234,7 +234,7 @@ def _of_files(
     for name in unknown:
         say(f"namespace {name} is not in the files: it is assumed to have no labels")
     if unknown:
-        say("hint: give its Namespace too, or use a cluster: --kubernetes")
+        say("hint: give the file of the Namespace too, or use a cluster: --kubernetes")
     return verdicts(pods, msgspec.structs.replace(InjectionSettings(), revision=revision))
 
 
@@ -267,8 +267,8 @@ def _labels(text: str) -> dict[str, str]:
 
 
 def _tell(pod: Mapping[str, Any], verdicts: Iterable[InjectionVerdict]) -> None:
-    """Print what the table of `verdicts` does not show: that several webhooks inject the pod, or that the running
-    pod has a proxy although a new one would get none, or the other way round."""
+    """Print what the table of `verdicts` does not show: that several webhooks inject the pod, that the running pod has
+    a proxy although a new pod would get none, or that it has none although a new pod would get one."""
     injecting = [each.webhook for each in verdicts if each.injected]
     if len(injecting) > 1:
         say(f"warning: several webhooks inject this pod: {', '.join(injecting)}\nhint: remove one revision's label")
@@ -278,12 +278,15 @@ def _tell(pod: Mapping[str, Any], verdicts: Iterable[InjectionVerdict]) -> None:
 
     if has_proxy(dict(pod)) and not injecting:
         say(
-            "the running pod has a proxy: it was created while a webhook injected it\nhint: a restart removes the proxy"
+            "the running pod has a proxy, but a new pod would get none: "
+            "the proxy was injected when the pod was created\n"
+            "hint: to remove the proxy, create the pod again: kubectl rollout restart, or delete the pod"
         )
     if injecting and not has_proxy(dict(pod)):
         say(
-            "the running pod has no proxy: it was created before a webhook injected it\n"
-            "hint: create it again: kubectl rollout restart, or delete it"
+            "the running pod has no proxy, but a new pod would get one: "
+            "no proxy was injected when the pod was created\n"
+            "hint: to add a proxy, create the pod again: kubectl rollout restart, or delete the pod"
         )
 
 

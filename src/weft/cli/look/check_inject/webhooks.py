@@ -99,7 +99,10 @@ def _selected(
                 )
                 if label
             ]
-            reason = ", and ".join(matches) or "Neither the namespace nor the pod has a label, as this webhook requires"
+            reason = (
+                ", and ".join(matches)
+                or "Neither the namespace nor the pod has an injection label, and this webhook selects such pods"
+            )
             return True, reason[0].upper() + reason[1:]
         if in_namespace:
             prevented = prevented or _preventing("Pod", each.objects, pod_labels)
@@ -112,7 +115,7 @@ def _selected(
 
 
 def _matching(selector: Selector, labels: Mapping[str, str]) -> str:
-    """Return, as text, the labels in `labels` with which the selector's requirements are met."""
+    """Return, as text, the labels in `labels` that the selector requires. The selector must select `labels`."""
     return ", ".join(f"{each.key}={labels[each.key]}" for each in selector.requirements if each.operator == "In")
 
 

@@ -1,5 +1,5 @@
 """The source that `weft proxy-config` reads: a pod's Envoy, on this machine or on a cluster, or a file with a dump.
-Every command of the group has the same options for that, and gets them as one `ProxySource`."""
+Every command of the group has the same options to choose the source, and gets them as one `ProxySource`."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ _LISTINGS = (
     Listing(
         "all",
         "look.proxy_config.tables:all_",
-        "All of these tables; with -o json, the whole config dump.",
+        "Bootstrap, clusters, listeners, routes, secrets and endpoints; with -o json, the whole config dump.",
     ),
 )
 
@@ -313,7 +313,7 @@ def all_(
     why: bool,
     output: str,
 ) -> None:
-    """All of these tables; with -o json, the whole config dump.
+    """Bootstrap, clusters, listeners, routes, secrets and endpoints; with -o json, the whole config dump.
 
     \b
     Example: weft proxy-config all frontend --with-headers
