@@ -8,7 +8,7 @@ import yaml
 from api.test_parse import VALID
 
 ROOT = Path(__file__).parent.parent.parent
-_DUMPER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def meshes():
@@ -20,7 +20,7 @@ def meshes():
     examples = sorted(each for each in (ROOT / "examples").iterdir() if each.is_dir())
     found = [_objects([file]) for file in files]
     found += [_objects(sorted(directory.rglob("*.yaml"))) for directory in examples]
-    found += [[*(yaml.load(text, _DUMPER) for text in VALID.values()), *deployments()[:1]]]
+    found += [[*(yaml.load(text, _LOADER) for text in VALID.values()), request_test(), *deployments()[:1]]]
     found += [[namespace(), service(), each] for each in deployments()]
     return [mesh for mesh in found if mesh]
 
@@ -28,7 +28,7 @@ def meshes():
 def pods():
     """Return the pods of the injection's golden cases."""
     files = sorted((ROOT / "tests" / "inject" / "golden").glob("*/pod.yaml"))
-    return [yaml.load(file.read_text(), _DUMPER)["pod"] for file in files]
+    return [yaml.load(file.read_text(), _LOADER)["pod"] for file in files]
 
 
 def deployments():
@@ -50,6 +50,13 @@ def service():
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
 
 
+def request_test():
+    request = {"from": "web", "to": "http://web/a", "method": "POST", "headers": {"x": "y"}, "expect": "allowed"}
+    metadata = {"name": "requests", "namespace": "shop"}
+    spec = {"requests": [request, {**request, "sourceAddress": "10.0.0.1", "expect": {"status": 200}}]}
+    return {"apiVersion": "weft.dev/v1alpha1", "kind": "RequestTest", "metadata": metadata, "spec": spec}
+
+
 def _workload(kind, pod):
     metadata = {"name": "web", "namespace": "shop"}
     if kind == "Pod":
@@ -65,7 +72,7 @@ def _objects(files):
     found = []
     for file in files:
         try:
-            found += [each for each in yaml.load_all(file.read_text(), _DUMPER) if isinstance(each, dict)]
+            found += [each for each in yaml.load_all(file.read_text(), _LOADER) if isinstance(each, dict)]
         except yaml.YAMLError:
             continue  # a file that is invalid on purpose
     return found
