@@ -60,7 +60,8 @@ def mount_lines(view: View, uid: int, gid: int) -> list[str]:
         files = [staged[path] for path in cover.kept if not path.is_dir()]
         lines.append(f"mount -t tmpfs -o mode=0755,size=1m weft {stage}")
         if directories:
-            lines.append(f"mkdir -p {' '.join(map(_quoted, sorted(directories)))}")
+            # Whatever umask weft was started with: the user must be able to enter these directories.
+            lines.append(f"(umask 022 && mkdir -p {' '.join(map(_quoted, sorted(directories)))})")
         if files:
             lines.append(f"touch {' '.join(map(_quoted, files))}")
         lines += [f"mount --rbind {_quoted(path)} {_quoted(staged[path])}" for path in cover.kept]
