@@ -10,7 +10,7 @@ import msgspec
 
 from weft.api.metadata import Meta
 from weft.api.reader import Fields, quoted
-from weft.api.syntax import is_host
+from weft.api.syntax import is_host, is_object_name
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy, levels
 from weft.model.value import Value
 
@@ -87,26 +87,24 @@ def _closed(policy: TrafficPolicy | None) -> TrafficPolicy | None:
 
 
 def _server_name(tls: Fields) -> str:
-    name = tls.text("sni", most=255)
-    if name and not is_host(name.replace("_", "a")):  # the mesh's own server names contain underscores
-        tls.error("sni", f"`{name[:80]}` is not a name for `sni`", "use a host name")
-    return name
+    # The mesh's own server names contain underscores.
+    return tls.checked("sni", lambda name: is_host(name.replace("_", "a")), "a name for `sni`", "use a host name")
 
 
 def _file(tls: Fields, name: str) -> str:
-    path = tls.text(name, most=4_096)
-    if path and (not path.startswith("/") or path.endswith("/")):
-        tls.error(name, f"`{path[:80]}` is not the path of a file", "use an absolute path in the proxy's file system")
-    return path
+    hint = "use an absolute path in the proxy's file system"
+    return tls.checked(name, _is_file_path, "the path of a file", hint, most=4_096)
+
+
+def _is_file_path(path: str) -> bool:
+    return path.startswith("/") and not path.endswith("/")
 
 
 def _check_credential(tls: Fields) -> None:
     """Check `credentialName`: it replaces all certificate files, so files beside it would have no effect and are an
     error."""
-    name = tls.text("credentialName", most=253)
-    if name and (not is_host(name) or name != name.lower()):
-        hint = "write the name, without a namespace, of a Secret in the proxy's own namespace"
-        tls.error("credentialName", f"`{name[:80]}` is not the name of a Secret", hint)
+    hint = "write the name, without a namespace, of a Secret in the proxy's own namespace"
+    tls.checked("credentialName", is_object_name, "the name of a Secret", hint, most=253)
     beside = [each for each in _FILES if tls.has(each)] if tls.has("credentialName") else []
     if beside:
         tls.error(
