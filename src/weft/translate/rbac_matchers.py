@@ -120,6 +120,14 @@ def service_account(value: str) -> StringMatcher:
     return regex(f"spiffe://.+/ns/{re.escape(owner)}/(?:.+/)?sa/{re.escape(name)}(?:/.+)?")
 
 
+def trust_domain(value: str) -> StringMatcher:
+    if value == "*":
+        return StringMatcher(prefix="spiffe://")
+    if "*" in value:
+        return regex(f"spiffe://{_starred(value)}/.*")
+    return StringMatcher(prefix=f"spiffe://{value}/")
+
+
 def claim(names: tuple[str, ...], value: ValueMatcher) -> MetadataMatcher:
     """Match a claim of the verified token, by the names of the claim and of its nested fields."""
     return metadata(JWT, (PAYLOAD, *names), value)
