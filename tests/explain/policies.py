@@ -37,6 +37,9 @@ class Policies(Chance):
                 entry["fromParams"] = ["access_token"]
             if self.one_in(4):
                 entry["outputClaimToHeaders"] = [{"header": "x-sub", "claim": "sub"}]
+            if self.one_in(6):
+                del entry["issuer"]
+                entry["jwksUri"] = "https://keys.example/unused"  # the keys are those in `jwks`
             rules.append(entry)
         return document(SECURITY, "RequestAuthentication", {"selector": SELECTOR, "jwtRules": rules})
 

@@ -51,8 +51,8 @@ def _of_keys(
             continue
         if not facts.services_of(server.host):
             what = (
-                f"pods of a mesh on one machine cannot fetch keys from {server.host}: every token of {rule.issuer} "
-                "gets 401"
+                f"pods of a mesh on one machine cannot fetch keys from {server.host}: every token of "
+                f"{rule.issuer or 'any issuer'} gets 401"
             )
             hint = "write the keys into the rule instead, as `jwks`"
             yield finding(
@@ -84,7 +84,8 @@ def _of_issuers(
 ) -> Iterator[Problem]:
     wanted = [each for number, rule in enumerate(policy.rules) for each in _wanted(number, rule)]
     known = {issuer for place, runner in guarded for issuer in issuers.get((place, runner.name), ())} if wanted else ()
-    for field, line, value in wanted if known else ():  # if none is known, WFT0544 is reported instead
+    # If none is known, WFT0544 is reported instead; if one is "", tokens of any issuer may be accepted.
+    for field, line, value in wanted if known and "" not in known else ():
         issuer = value.rpartition("/")[0]
         if issuer and "*" not in issuer and issuer not in known:
             what = f"`{value}` matches no request: no RequestAuthentication for {guarded[0][1].name} trusts {issuer}"
