@@ -26,11 +26,24 @@ def test_headers_are_in_lower_case_and_may_match_presence():
     assert match("{queryParams: {Page: {}}}").query_params == (("Page", StringMatch(MatchKind.PRESENT)),)
 
 
+def test_an_empty_prefix_of_a_path_matches_every_path():
+    assert match("{uri: {prefix: ''}}").uri == StringMatch(MatchKind.PREFIX, "")
+    assert told(route("{uri: {prefix: ''}}")) == []
+
+
+def test_a_star_in_without_headers_means_present():
+    assert match("{withoutHeaders: {x-a: {regex: '*'}}}").without_headers == (("x-a", StringMatch(MatchKind.PRESENT)),)
+    assert told(route("{withoutHeaders: {x-a: {regex: '*'}}}")) == []
+    (line,) = told(route("{headers: {x-a: {regex: '*'}}}"))
+    assert "`*` is not a regular expression" in line
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("{uri: {}}", '6 the match needs `exact`, `prefix` or `regex` (for example {prefix: "/api"})'),
-        ("{uri: {prefix: ''}}", "6 an empty prefix matches everything (leave the match out)"),
+        ("{scheme: {prefix: ''}}", "6 an empty prefix matches everything (leave the match out)"),
+        ("{uri: {prefix: '', exact: a}}", "6 only one of `exact`, `prefix` may be set"),
         ("{uri: {exact: /a, prefix: /b}}", "6 only one of `exact`, `prefix` may be set"),
         (
             "{uri: {regex: '('}}",

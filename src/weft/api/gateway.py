@@ -59,6 +59,9 @@ def _server(server: Fields) -> GatewayServer:
             )
         if not is_host(name, wildcard=True):
             server.error(("hosts", index), f"`{name}` is not a host name")
+        elif name != "*" and "." not in name:
+            what, hint = f"`{name}` is a short name, which a Gateway cannot have", f"write {name}.DOMAIN, or `*`"
+            server.error(("hosts", index), what, hint)
     return GatewayServer(port=port, hosts=hosts, name=server.text("name", most=253), bind=bind, tls=tls)
 
 
@@ -83,6 +86,8 @@ def _port(server: Fields, *, unix: bool) -> ServicePort:
         return ServicePort(0)
     port.refused("targetPort", "`targetPort` has no effect in a Gateway", "leave it out")
     number = port.port("number", required=not unix)
+    if unix and number:
+        port.error("number", "a server on a Unix socket has no port", "remove `number`, or write 0")
     if number in OWN_PORTS:
         port.error("number", f"port {number} is reserved for the proxy", "use another port")
     name = port.text("name", required=True, most=253)

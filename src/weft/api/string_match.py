@@ -14,6 +14,15 @@ def string_match(holder: Fields, name: str) -> StringMatch | None:
     return None if fields is None else read_match(fields, presence=False)
 
 
+def uri_match(holder: Fields, name: str) -> StringMatch | None:
+    """Read the match of a path. Unlike in other matches, an empty prefix is allowed, and matches every path."""
+    fields = holder.fields(name)
+    if fields is not None and fields.raw("prefix") == "" and fields.one_of("exact", "prefix", "regex") == "prefix":
+        fields.text("prefix")
+        return StringMatch(MatchKind.PREFIX, "")
+    return None if fields is None else read_match(fields, presence=False)
+
+
 def read_match(fields: Fields, *, presence: bool) -> StringMatch:
     kind = fields.one_of("exact", "prefix", "regex")
     if kind == "regex":
@@ -27,8 +36,11 @@ def read_match(fields: Fields, *, presence: bool) -> StringMatch:
     return StringMatch(MatchKind(kind) if kind else MatchKind.PRESENT, value)
 
 
-def named_matches(holder: Fields, name: str, *, headers: bool) -> tuple[tuple[str, StringMatch], ...]:
-    """Read header or query matches, by name. Header names are returned in lower case, as Envoy compares them."""
+def named_matches(
+    holder: Fields, name: str, *, headers: bool, star: bool = False
+) -> tuple[tuple[str, StringMatch], ...]:
+    """Read header or query matches, by name. Header names are returned in lower case, as Envoy compares them. `star`:
+    whether `{regex: "*"}`, which is no regular expression, stands for "present", as in Istio's `withoutHeaders`."""
     matches = []
     for key, fields in holder.entries(name):
         if headers and key.startswith("@request.auth.claims"):
@@ -38,5 +50,9 @@ def named_matches(holder: Fields, name: str, *, headers: bool) -> tuple[tuple[st
         elif not headers and not 0 < len(key.encode()) <= MOST_QUERY_NAME:
             what = f"longer than {MOST_QUERY_NAME} bytes" if key else "empty"
             holder.error((name, key), f"the name of a query parameter is {what}", 'for example {page: {exact: "2"}}')
-        matches.append((key.lower() if headers else key, read_match(fields, presence=True)))
+        if star and fields.raw("regex") == "*" and fields.one_of("exact", "prefix", "regex") and fields.text("regex"):
+            match = StringMatch(MatchKind.PRESENT)
+        else:
+            match = read_match(fields, presence=True)
+        matches.append((key.lower() if headers else key, match))
     return tuple(sorted(matches, key=lambda pair: pair[0]))

@@ -63,8 +63,12 @@ def route_match(match: HttpMatch | None) -> RouteMatch:
 
 def catches_all(match: RouteMatch) -> bool:
     """Whether every request matches; routes after a route with such a match need not be sent."""
-    everything = match.prefix == "/" or match.safe_regex.regex in ("*", ".*")
+    everything = match.prefix == "/" or _matches_any_path(match) or match.safe_regex.regex in ("*", ".*")
     return everything and not match.headers and not match.query_parameters
+
+
+def _matches_any_path(match: RouteMatch) -> bool:
+    return match.HasField("prefix") and not match.prefix
 
 
 def string_matcher(wanted: StringMatch) -> StringMatcher:
