@@ -38,7 +38,7 @@ from weft.model.scope import Scope
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import Outbound, OutboundPolicy
-from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService, destinations
+from weft.model.virtual_service import MESH, HttpMatch, L4Match, Retries, VirtualService, destinations
 
 _CLOSED = ClientTls(ClientTlsMode.CLOSED)
 _FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
@@ -54,6 +54,7 @@ class CallerView(msgspec.Struct, frozen=True):
     gateways: tuple[str, ...] = (MESH,)  # the gateways through which it calls, for matches on gateways
     encrypted: bool = False  # whether it calls a gateway with TLS, which the gateway terminates
     whereabouts: Whereabouts | None = None  # its locality; only with locality load balancing
+    retries: Retries | None = None  # the mesh's retries for routes that set none; None: weft's default
 
 
 class RouteTarget(msgspec.Struct, frozen=True):
@@ -198,6 +199,7 @@ def _seen(
             and (group.kind is ProxyKind.GATEWAY or not service.headless)
             and service.resolution is not Resolution.NONE
             else None,
+            retries=mesh.settings.retries,
         ),
         service=service,
         ports=scope.ports(service) if service else (),

@@ -248,6 +248,11 @@ RETRIES = DecisionRule(
     "A request that fails before a server has read it is retried twice, unless the route sets retries.",
     _RESOURCES,
 )
+RETRIES_OF_MESH = DecisionRule(
+    "retries-of-mesh",
+    "The route sets no retries, so the MeshConfig's `defaultHttpRetryPolicy` decides.",
+    _RESOURCES,
+)
 RETRIES_TO_WORKLOAD = DecisionRule(
     "retries-to-workload",
     "A request is sent to the workload again, at most twice, if a reused connection was closed meanwhile.",
