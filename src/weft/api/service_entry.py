@@ -7,6 +7,7 @@ from weft.api.metadata import Meta, export_to, selector
 from weft.api.protocol import istio_protocol
 from weft.api.reader import Fields
 from weft.api.syntax import is_dns_label, is_host
+from weft.api.traffic_distribution import read_traffic_distribution
 from weft.api.workload_entry import read_endpoint
 from weft.model.service import Resolution, Service, ServicePort, StaticEndpoint
 
@@ -32,6 +33,7 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
     addresses = spec.ranges("addresses")
     names = spec.texts("subjectAltNames")
     exported = export_to(spec, meta, no_namespace=True)
+    distribution = read_traffic_distribution(root, meta)
     _check(spec, hosts, ports, resolution)
     return tuple(
         Service(
@@ -47,6 +49,7 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
             static_endpoints=endpoints
             or ((StaticEndpoint(address=host),) if resolution in _BY_NAME and labels is None else ()),
             subject_alt_names=names,
+            distribution=distribution,
             labels=meta.labels,
             export_to=exported,
             created=meta.created,

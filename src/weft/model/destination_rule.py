@@ -59,6 +59,7 @@ class LocalitySetting(msgspec.Struct, frozen=True):
     distribute: tuple[Distribution, ...] = ()
     failover: tuple[tuple[str, str], ...] = ()  # from one region to another
     failover_priority: tuple[str, ...] = ()  # labels, or LABEL=VALUE
+    always: bool = False  # also without outlier detection; readiness alone decides when calls move elsewhere
 
 
 class LoadBalancer(msgspec.Struct, frozen=True):

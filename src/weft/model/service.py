@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from weft.model.destination_rule import LocalitySetting
 from weft.model.names import Labels, Origin
 
 
@@ -82,6 +83,7 @@ class Service(msgspec.Struct, frozen=True, cache_hash=True):
     publish_not_ready: bool = False
     sliced: bool = False  # a Kubernetes Service: its endpoints among Kubernetes pods come from its EndpointSlices
     subject_alt_names: tuple[str, ...] = ()
+    distribution: LocalitySetting | None = None  # its trafficDistribution; None: the mesh's locality setting applies
     labels: Labels = ()
     export_to: tuple[str, ...] = ()  # (): the default, everywhere; else ".", a namespace, "*" or "~"
     created: str = ""

@@ -19,7 +19,7 @@ from weft.model.destination_rule import ClientTlsMode, ConnectionPool, Subset, T
 from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
 from weft.model.inbound_port import InboundPort
-from weft.model.locality import fails_over, weighs_places
+from weft.model.locality import fails_over, weighs_places, without_rule
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy, tls
@@ -154,13 +154,12 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     if view.caller.kind is ProxyKind.GATEWAY:
         cluster.per_connection_buffer_limit_bytes.value = EDGE_BUFFER
     policy.balance(cluster, chosen.load_balancer)
-    if weighs_places(chosen, settings.locality):
+    locality = without_rule(view.service, settings.locality)
+    if weighs_places(chosen, locality):
         cluster.common_lb_config.locality_weighted_lb_config.SetInParent()
     _locate(cluster, view, port, subset, chosen, settings)
     policy.limit(cluster, chosen.connection_pool, chosen.retry_budget)
-    policy.eject(
-        cluster, chosen.outlier_detection, fails_over=fails_over(chosen, settings.locality, view.caller.whereabouts)
-    )
+    policy.eject(cluster, chosen.outlier_detection, fails_over=fails_over(chosen, locality, view.caller.whereabouts))
     spoken = upstream(view, port, chosen)
     if spoken in (UpstreamHttp.HTTP1, UpstreamHttp.AS_CALLED) and not policy.limits_retries(chosen):
         allow_replays(cluster)
@@ -236,7 +235,7 @@ def _assign(
     cluster: Cluster, members: tuple[Endpoint, ...], view: ServiceView, chosen: TrafficPolicy, settings: Settings
 ) -> None:
     """Put the endpoints into the cluster itself instead of EDS, those near the caller first."""
-    localities = near(chosen, members, view.caller.whereabouts, settings.locality)
+    localities = near(chosen, members, view.caller.whereabouts, without_rule(view.service, settings.locality))
     cluster.load_assignment.CopyFrom(assignment(cluster.name, localities))
 
 

@@ -29,7 +29,7 @@ from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
-from weft.model.locality import Whereabouts, looks_at_labels, whereabouts
+from weft.model.locality import Whereabouts, looks_at_labels, whereabouts, without_rule
 from weft.model.names import Labels
 from weft.model.on_demand import EVERYTHING, Telling
 from weft.model.peer_authentication import PeerModes
@@ -194,7 +194,7 @@ def _seen(
             group.kind,
             group.namespace if by_namespace else "",
             group.labels if by_labels else (),
-            whereabouts=whereabouts(rule, mesh.settings.locality, group.locality, group.labels)
+            whereabouts=whereabouts(rule, without_rule(service, mesh.settings.locality), group.locality, group.labels)
             if service
             and (group.kind is ProxyKind.GATEWAY or not service.headless)
             and service.resolution is not Resolution.NONE

@@ -359,6 +359,12 @@ LOCALITY_BY_RULE = DecisionRule(
     "The DestinationRule's localityLbSetting decides which localities are preferred, and the share of each.",
     _BALANCING,
 )
+LOCALITY_BY_SERVICE = DecisionRule(
+    "locality-by-service",
+    "The service's trafficDistribution prefers endpoints in the caller's zone, then in its region, where no "
+    "DestinationRule has a localityLbSetting.",
+    _BALANCING,
+)
 LOCALITY_BY_MESH = DecisionRule(
     "locality-by-mesh",
     "The mesh's localityLbSetting decides which localities are preferred, where no DestinationRule has one.",
