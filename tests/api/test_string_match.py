@@ -1,7 +1,7 @@
 import pytest
 
 from api.reading import istio, told, value
-from weft.model.virtual_service import MatchKind, StringMatch
+from weft.model.virtual_service import MatchKind, StringMatch, claim_path
 
 
 def route(match):
@@ -39,6 +39,24 @@ def test_a_star_in_without_headers_means_present():
 
 
 @pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("@request.auth.claims.Group.id", ("Group", "id")),
+        ("@request.auth.claims[https://a.b/c][d]", ("https://a.b/c", "d")),
+    ],
+)
+def test_reads_matches_on_claims_of_a_token(name, path):
+    ((found, _),) = match(f"{{headers: {{'{name}': {{exact: a}}}}}}").headers
+    assert claim_path(found) == path
+
+
+@pytest.mark.parametrize("name", ["@request.auth.claims", "@request.auth.claims.", "@request.auth.claims[]"])
+def test_a_match_on_claims_names_a_claim(name):
+    (line,) = told(route(f"{{headers: {{'{name}': {{exact: a}}}}}}"))
+    assert f"`{name}` names no claim" in line
+
+
+@pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("{uri: {}}", '6 the match needs `exact`, `prefix` or `regex` (for example {prefix: "/api"})'),
@@ -65,10 +83,6 @@ def test_a_star_in_without_headers_means_present():
             "{uri: {regex: '(a{100}){11}'}}",
             "6 `(a{100}){11}` is not a regular expression: nested repetitions multiply to 1100, and RE2 accepts "
             "1000 (Envoy uses RE2: https://github.com/google/re2/wiki/Syntax)",
-        ),
-        (
-            "{headers: {'@request.auth.claims.sub': {exact: x}}}",
-            "6 routing by JWT claims is not supported by this version of weft",
         ),
     ],
 )

@@ -14,7 +14,9 @@ from weft.api.syntax import is_address
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.authorization_policy import AuthorizationPolicy, AuthorizationRule
+from weft.model.names import selects
 from weft.model.request_authentication import RequestAuthentication
+from weft.model.virtual_service import MESH, claim_path
 
 _OF_TOKENS = "request.auth."  # prefix of condition keys that are about tokens
 
@@ -31,6 +33,7 @@ def of_tokens(facts: Facts) -> Iterator[Problem]:
         yield from _of_disguises(each, chosen, ports)
         for place, runner in chosen:
             issuers[(place, runner.name)] |= {rule.issuer for rule in each.rules}
+    yield from _of_routes(facts, checked)
     for policy in facts.policies:
         guarded = facts.chosen(policy.namespace, policy.selector, policy.targets)
         yield from _of_issuers(policy, guarded, issuers)
@@ -77,6 +80,34 @@ def _of_disguises(
             what = f"{why}: an HTTP request disguised as raw TCP is accepted without a check of its token"
             yield finding("WFT0543", authentication.origin, "spec", what, hint)
             return
+
+
+def _of_routes(facts: Facts, checked: set[tuple[str, str]]) -> Iterator[Problem]:
+    """Findings about routes by claims of a token where no proxy checks tokens. `checked`: the workloads that a
+    RequestAuthentication selects."""
+    for routing in facts.virtual_services:
+        for number, route in enumerate(routing.http):
+            names = (name for match in route.match for name, _ in (*match.headers, *match.without_headers))
+            if not any(map(claim_path, names)):
+                continue
+            gateways = [facts.gateways[name] for name in routing.gateways if name in facts.gateways]
+            served = [
+                (place, runner.name)
+                for place, runners in facts.runners.items()
+                for runner in runners
+                if runner.instance.gateway and any(selects(each.selector, runner.labels) for each in gateways)
+            ]
+            if MESH in routing.gateways:
+                what = "sidecars do not check tokens of the calls that their workloads send, so no claim matches there"
+                hint = (
+                    "bind the VirtualService to a Gateway, and add a RequestAuthentication for the gateway's workload"
+                )
+            elif served and not checked.intersection(served):
+                what = f"no RequestAuthentication selects {served[0][1]}: it checks no token, so no claim matches"
+                hint = "add a RequestAuthentication for the gateway's workload"
+            else:
+                continue
+            yield finding("WFT0546", routing.origin, f"spec.http[{number}]", what, hint, line=route.line)
 
 
 def _of_issuers(

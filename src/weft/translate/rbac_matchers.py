@@ -142,8 +142,12 @@ def metadata(owner: str, keys: tuple[str, ...], value: ValueMatcher) -> Metadata
 
 def claimed(values: tuple[str, ...]) -> ValueMatcher:
     """Match a claim that is one of these values, or a list that contains one of them."""
-    each = [ValueMatcher(string_match=text(value)) for value in values]
-    wanted = either(each)
+    return in_claim([ValueMatcher(string_match=text(value)) for value in values])
+
+
+def in_claim(alternatives: list[ValueMatcher]) -> ValueMatcher:
+    """Match a claim that one of these matches, or a list with an element that one of these matches."""
+    wanted = either(alternatives)
     listed = ValueMatcher()
     listed.list_match.one_of.CopyFrom(wanted)
     return either([listed, wanted])
