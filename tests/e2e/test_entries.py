@@ -14,6 +14,7 @@ import dns.rrset
 import pytest
 import pytest_asyncio
 
+from e2e.looking import weft
 from e2e.objects import http_service, istio, service, text, to, virtual_service, workload
 from eventually import eventually
 from fields import proves
@@ -30,8 +31,8 @@ def files(control):
     return {
         "clients.yaml": text(workload("client", control=control), workload("peer", control=control, namespace="field")),
         "outside.yaml": text(
-            workload("one", control=control, serve="http=8080 echo=9000", annotations=outside),
-            workload("two", control=control, serve="http=8080 echo=9000", annotations=outside),
+            workload("one", control=control, serve="http=8080 echo=9000 namer=9443", annotations=outside),
+            workload("two", control=control, serve="http=8080 echo=9000 namer=9443", annotations=outside),
         ),
         "inner.yaml": text(
             workload("inner", control=control, serve="http=8080", environment={"SOCKET": f"{control}/inner-http"}),
@@ -114,6 +115,34 @@ async def test_without_resolution_calls_go_where_the_caller_meant(mesh):
     assert await answering(mesh, "http://two.example.com:1234/") == {"two": 20}
     heard = await mesh.tell("client", "tcp", host="two.example.com", port=1235, send="hello", half_close=True)
     assert heard["received"] == "hello<end of file seen>"
+
+
+@proves("ServiceEntry", "spec.resolution")
+async def test_with_dynamic_dns_the_proxy_resolves_the_host_of_each_request_or_its_sni(mesh):
+    tls = {"number": 9443, "name": "tls", "protocol": "TLS"}
+    await mesh.try_out(entry("dynamic", "*.example.com", HTTP, tls, resolution="DYNAMIC_DNS"))
+    for name in HIDDEN:  # the caller's own address leads nowhere
+        called = {"headers": {"host": f"{name}.example.com:8080"}}
+        assert await answering(mesh, "http://240.9.9.9:8080/", **called) == {name: 20}
+        seen = await mesh.tell(
+            "client", "names", host="240.9.9.9", port=9443, count=3, server_name=f"{name}.example.com"
+        )
+        assert {each.rpartition("-")[0] for each in seen} == {name}
+    unknown = await mesh.get("client", "http://240.9.9.9:8080/", headers={"host": "unknown.example.com:8080"})
+    assert unknown["status"] == 503
+    said = await weft(
+        "explain",
+        "client",
+        "--to",
+        "http://240.9.9.9:8080/",
+        "-H",
+        "host: one.example.com:8080",
+        "--mesh",
+        mesh.engine.name,
+    )
+    assert "the proxy resolves one.example.com by DNS and calls its port 8080" in said, said
+    said = await weft("why", "client", "cluster", "outbound|8080||*.example.com", "--mesh", mesh.engine.name)
+    assert "endpoint-by-called-name" in said, said
 
 
 @proves(

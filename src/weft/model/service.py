@@ -47,6 +47,7 @@ class Resolution(StrEnum):
     STATIC = "static"  # addresses are known: endpoints are sent by EDS
     DNS = "dns"  # the proxy resolves the endpoints' names
     DNS_ROUND_ROBIN = "dns-round-robin"  # as DNS, but the endpoints are one logical host
+    DYNAMIC_DNS = "dynamic-dns"  # for wildcards: the proxy resolves the name that each request or connection has
     NONE = "none"  # the caller's own destination address is used
 
 

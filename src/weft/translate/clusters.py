@@ -25,6 +25,7 @@ from weft.model.settings import Settings
 from weft.translate import names, policy, tls
 from weft.translate.announcement import announce_caller
 from weft.translate.built import Built, build
+from weft.translate.dynamic_dns import resolve_by_request
 from weft.translate.endpoints import assignment, near, subset_endpoints
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
@@ -196,11 +197,12 @@ def _locate(
     elif policy.by_callers_address(service, chosen, view.caller.kind):
         cluster.type = Cluster.ORIGINAL_DST
         cluster.lb_policy = Cluster.CLUSTER_PROVIDED
-        cluster.ClearField("common_lb_config")
-        for unused in ("ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config"):
-            cluster.ClearField(unused)
+        _unbalance(cluster)
         if service.resolution is Resolution.NONE and isinstance(port.target, int) and port.target:
             cluster.original_dst_lb_config.upstream_port_override.value = port.target
+    elif service.resolution is Resolution.DYNAMIC_DNS:
+        _unbalance(cluster)
+        resolve_by_request(cluster, service.host)
     elif service.resolution is Resolution.STATIC and view.led_to:
         cluster.type = Cluster.STATIC
         _assign(cluster, _members(view, port, subset), view, chosen, settings)
@@ -225,6 +227,13 @@ def _locate(
             )
         )
         _assign(cluster, members, view, chosen, settings)
+
+
+def _unbalance(cluster: Cluster) -> None:
+    """Remove the settings of load balancing from a cluster that has no endpoints to choose from."""
+    cluster.ClearField("common_lb_config")
+    for unused in ("ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config"):
+        cluster.ClearField(unused)
 
 
 def _members(view: ServiceView, port: ServicePort, subset: Subset | None) -> tuple[Endpoint, ...]:

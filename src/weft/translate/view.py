@@ -197,7 +197,7 @@ def _seen(
             whereabouts=whereabouts(rule, without_rule(service, mesh.settings.locality), group.locality, group.labels)
             if service
             and (group.kind is ProxyKind.GATEWAY or not service.headless)
-            and service.resolution is not Resolution.NONE
+            and service.resolution not in (Resolution.NONE, Resolution.DYNAMIC_DNS)
             else None,
             retries=mesh.settings.retries,
         ),

@@ -225,6 +225,8 @@ def _located(view: ServiceView, found: Policy, by_policy: tuple[ObjectSource, ..
         return _part("type", objects, *by, rules.ENDPOINTS_AS_CALLED)
     if service.resolution is Resolution.STATIC:
         return _part("type", owner, rules.ENDPOINTS_BY_EDS)
+    if service.resolution is Resolution.DYNAMIC_DNS:
+        return _part("cluster_type", owner, rules.ENDPOINT_BY_CALLED_NAME)
     return _part("cluster_type", owner, rules.ENDPOINTS_BY_DNS)
 
 

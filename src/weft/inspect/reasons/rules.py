@@ -384,6 +384,9 @@ ENDPOINTS_BY_EDS = DecisionRule(
 ENDPOINTS_BY_DNS = DecisionRule(
     "endpoints-by-dns", "The proxy itself resolves the host names of the endpoints.", _RESOURCES
 )
+ENDPOINT_BY_CALLED_NAME = DecisionRule(
+    "endpoint-by-called-name", "The proxy itself resolves the host that the request or its SNI names.", _RESOURCES
+)
 ENDPOINTS_AS_CALLED = DecisionRule(
     "as-called", "The call goes to exactly the address that the caller used (original destination).", _RESOURCES
 )
