@@ -41,10 +41,13 @@ _SPKI = re.compile(r"[A-Za-z0-9+/]{43}=")
 _HASH = re.compile(r"[0-9A-Fa-f]{64}|(?:[0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}")
 
 
-def read_server_tls(server: Fields, *, encrypted: bool) -> ServerTls | None:
+def read_server_tls(server: Fields, *, encrypted: bool, impossible: tuple[str, ...] = ()) -> ServerTls | None:
+    """`impossible`: fields that this kind of server cannot have."""
     tls = server.fields("tls")
     if tls is None:
         return None
+    for name in impossible:
+        tls.refused(name, f"`{name}` is not possible here", "use `serverCertificate` and `privateKey`")
     tls.told_elsewhere(*_SHOWN, *_TRUSTED, *_HOW)
     mode = ServerTlsMode(
         tls.choice("mode", tuple(ServerTlsMode), default="PASSTHROUGH", refused=("AUTO_PASSTHROUGH",)).replace(

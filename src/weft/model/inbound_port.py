@@ -6,6 +6,7 @@ import msgspec
 
 from weft.model.carried import Carried
 from weft.model.destination_rule import ConnectionPool, DestinationRule, effective
+from weft.model.gateway import ServerTls
 from weft.model.service import Protocol, Service
 
 
@@ -20,6 +21,7 @@ class InboundPort(msgspec.Struct, frozen=True):
     default_endpoint: str = ""  # from a Sidecar's ingress; "": the port itself
     pool: ConnectionPool | None = None  # from a Sidecar; takes precedence over the DestinationRule
     others: tuple[Protocol, ...] = ()  # different protocols that later services declare
+    tls: ServerTls | None = None  # from a Sidecar's ingress: TLS that the proxy terminates where mutual TLS is disabled
 
     @property
     def carried(self) -> Carried:
