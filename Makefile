@@ -69,7 +69,7 @@ manifests: $(READY) ## Regenerate deploy/weft.yaml and the chart's CustomResourc
 reference: $(READY) ## Regenerate docs/resources.md, docs/traffic.md, docs/troubleshooting.md and docs/reference from the code
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/command_pages.py
-	$(BIN)/python tools/checks.py
+	$(BIN)/python -m tools.checks
 	$(BIN)/python -m tools.fields
 	$(BIN)/python tools/rules.py
 	$(BIN)/python tools/troubleshooting.py

@@ -32,11 +32,11 @@ def told(text):
         (
             GATEWAY + ROUTE % (", sectionName: https", 81),
             [
-                "WFT0901 spec.parentRefs[0] Gateway shop/edge https matches no listener; there are http (80) "
-                "(NoMatchingParent)",
+                "WFT0901 spec.parentRefs[0] Gateway shop/edge https matches no listener; the Gateway's listeners are "
+                "http (80) (NoMatchingParent)",
                 "WFT0902 spec.rules[0] Service shop/web has no port 81; it has 80 (BackendNotFound)",
-                "WFT0905 metadata.name no workload of shop has the label gateway.networking.k8s.io/gateway-name: edge: "
-                "no proxy serves this Gateway",
+                "WFT0905 metadata.name no workload of namespace shop has the label "
+                "`gateway.networking.k8s.io/gateway-name: edge`: no proxy serves this Gateway",
             ],
         ),
     ],

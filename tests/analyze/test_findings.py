@@ -77,7 +77,7 @@ def test_among_objects_in_force_the_deciding_one_is_named():
     assert told == [
         (
             "Sidecar shop/c",
-            "Sidecar b is for all of the namespace too and comes first by its name: this one is not used",
+            "Sidecar b is for the whole namespace too and comes first by its name: this Sidecar is not used",
         )
     ]
 
@@ -88,3 +88,18 @@ def test_the_protocol_of_a_rejected_service_contradicts_no_other(code):
     assert code in {each.code for each in with_refused(documents)}
     for key in (document.key for document in documents if document.key.kind == "Service"):
         assert code not in {each.code for each in with_refused(documents, key)}
+
+
+def test_virtual_services_conflict_also_where_the_files_have_no_service_for_their_host():
+    written = "---".join(
+        f"""
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: {name}, namespace: shop}}
+spec: {{hosts: [api.example.com], http: [{{directResponse: {{status: 200}}}}]}}
+"""
+        for name in ("a", "b")
+    )
+    documents = read_documents(written.encode(), "mesh.yaml").documents
+    problems = rehearsed(documents, "cluster.local", FileAdmission()).problems
+    assert "WFT0108" in {problem.code for problem in problems if problem.where.object == "VirtualService shop/b"}

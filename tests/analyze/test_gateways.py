@@ -30,7 +30,7 @@ def test_workloads_are_compared_and_not_the_labels_by_which_they_are_selected():
     assert found(both) == [("WFT0702", "Gateway shop/b")]
     reverse = WEB + gateway("a", "a.com", selector="{version: v1}") + gateway("b", "a.com")
     (told,) = [each.what for each in of_gateways(facts(reverse)) if each.code == "WFT0702"]
-    assert told == "Gateway shop/a has a.com at port 80 of shop/web-v1 already, and takes precedence"
+    assert told == "Gateway shop/a serves a.com at port 80 of shop/web-v1 too and takes precedence"
     other = of_port("b", "HTTP").replace("{app: web}", "{version: v2, app: web}")
     assert found(WEB + of_port("a", "TCP") + other) == [("WFT0703", "Gateway shop/b")]
     some = WEB + of_port("a", "TCP").replace("{app: web}", "{version: v2}") + of_port("b", "HTTP")

@@ -107,7 +107,7 @@ def test_a_services_port_in_a_rule_is_reported():
         "{action: DENY, rules: [{when: [{key: destination.port, values: ['80']}]}]}",
     ):
         (line,) = said(WEB + policy(spec))
-        assert "spec.rules[0]: warning: 80 is the port of the service, and the workload listens on 8080" in line
+        assert "spec.rules[0]: warning: 80 is the Service's port, and the workload listens on port 8080" in line
         assert said(WEB + policy(spec.replace("80", "8080"))) == []
 
 

@@ -40,7 +40,7 @@ def hints(code, text):
     [
         ("name: egde", "did you mean `edge`?"),
         ("name: nothing-like-it", ""),
-        ("name: edge, namespace: other", "namespace shop has one of this name: write `namespace: shop`"),
+        ("name: edge, namespace: other", "namespace shop has an object of this name: write `namespace: shop`"),
         ("name: edge, sectionName: htpp", "did you mean `http`?"),
         ("group: '', kind: Service, name: wbe", "did you mean `web`?"),
         (
@@ -99,7 +99,7 @@ def test_the_hint_names_the_namespace_that_has_the_backend():
     listener = "{name: more, port: 81, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}"
     route = ROUTE % ("other", "name: edge, namespace: shop", "name: web, port: 80")
     assert hints("WFT0902", GATEWAY % listener + route) == [
-        "namespace shop has one of this name: write `namespace: shop`"
+        "namespace shop has an object of this name: write `namespace: shop`"
     ]
 
 

@@ -68,7 +68,7 @@ def test_a_match_for_a_port_that_carries_another_protocol_is_reported():
     (line,) = routing("tcp", "{port: 80}")
     assert "spec.tcp[0].match[0].port: warning: port 80 of web.shop.svc.cluster.local carries http" in line
     (line,) = routing("http", "{port: 90}")
-    assert "port 90 of web.shop.svc.cluster.local carries tcp, and this match is in http routes" in line
+    assert "port 90 of web.shop.svc.cluster.local carries tcp, and this match is in the http routes" in line
     assert routing("tcp", "{port: 90}") == routing("http", "{port: 80}") == []
     assert routing("tcp", "{port: 80}", gateways="mesh, edge") == [], "the gateway's port 80 may be another one"
     (line,) = routing("tls", "{port: 80, sniHosts: [web]}")

@@ -74,7 +74,7 @@ def test_without_ages_the_first_rule_by_name_decides():
     spec = "{host: web, trafficPolicy: {tls: {mode: DISABLE}}, subsets: [{name: v1, labels: {version: v1}}]}"
     policy, subset = said(WEB + istio("DestinationRule", spec, "b") + istio("DestinationRule", spec, "a"))
     assert "DestinationRule shop/b: spec.trafficPolicy: warning: DestinationRule a is for web.shop.svc" in policy
-    assert "too and comes first by its name: its trafficPolicy is used instead of this one" in policy
+    assert "too and comes first by its name: its trafficPolicy is used instead of this rule's" in policy
     assert (
         "DestinationRule a comes first by its name and has a subset v1 too: that subset is used instead of this one"
         in subset

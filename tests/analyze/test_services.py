@@ -48,7 +48,7 @@ def test_a_port_that_no_workload_declares_is_reported_with_the_declared_ports():
     (line,) = said(WEB.replace("targetPort: 8080", "targetPort: 9999"))
     assert "(web-v1, web-v2) declares port 9999 (hint: declared: 8080; correct `targetPort`" in line
     (line,) = said(WEB.replace(", targetPort: 8080", "").replace("name: http, port: 80}", "name: web, port: 80}"))
-    assert "declares port 80, which is the default without `targetPort`" in line
+    assert "declares port 80 (without `targetPort`, the target is the Service's own port)" in line
 
 
 def test_a_port_of_the_same_name_needs_no_target():

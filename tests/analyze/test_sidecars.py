@@ -20,7 +20,10 @@ def test_hosts_that_import_something_or_may_later_have_no_findings(host):
     [
         ("./wbe.shop.svc.cluster.local", "did you mean `web.shop.svc.cluster.local`?"),
         ("./web", "a Sidecar needs fully qualified names: write ./web.shop.svc.cluster.local"),
-        ("istio-system/web.shop.svc.cluster.local", "it is in shop: write shop/web.shop.svc.cluster.local"),
+        (
+            "istio-system/web.shop.svc.cluster.local",
+            "the host is in namespace shop: write shop/web.shop.svc.cluster.local",
+        ),
         ("shpo/*", "did you mean `shop`?"),
     ],
 )
@@ -45,8 +48,8 @@ def test_a_sidecar_that_selects_no_workload_is_reported():
 @pytest.mark.parametrize(
     ("selector", "found"),
     [
-        ("", "is for all of the namespace too and {}: this one is not used"),
-        ("workloadSelector: {labels: {version: v1}}, ", "selects web-v1 too and {}: this one is not used there"),
+        ("", "is for the whole namespace too and {}: this Sidecar is not used"),
+        ("workloadSelector: {labels: {version: v1}}, ", "selects web-v1 too and {}: this Sidecar is not used for it"),
     ],
 )
 def test_the_second_of_two_sidecars_for_one_workload_is_reported_with_the_reason(selector, found):

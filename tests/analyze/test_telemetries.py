@@ -33,7 +33,7 @@ def test_a_telemetry_that_selects_no_workload_is_reported():
 def test_the_newer_of_two_telemetries_for_the_same_workloads_is_reported():
     (line,) = said(WEB + telemetry(SHOP, "a") + telemetry(SHOP, "b"))
     assert line.startswith("Telemetry shop/b: ")
-    assert "Telemetry a is for the same workloads and comes first by its name: this one has no effect" in line
+    assert "Telemetry a is for the same workloads and comes first by its name: this Telemetry has no effect" in line
 
 
 def test_an_unsupported_provider_is_reported_where_it_is_named():

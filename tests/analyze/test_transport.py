@@ -42,7 +42,10 @@ def test_strict_for_workloads_without_a_proxy_is_reported():
 
 def test_plaintext_to_strict_workloads_is_reported():
     (line,) = said(WEB + STRICT + rule("{mode: DISABLE}"))
-    assert "DestinationRule shop/x: spec: warning: calls to port 80 of web.shop.svc.cluster.local are plaintext" in line
+    assert (
+        "DestinationRule shop/x: spec: warning: calls to port 80 of web.shop.svc.cluster.local fail: they are plaintext"
+        in line
+    )
     assert "web-v1 accepts only mutual TLS" in line
     assert len(said(WEB + peer("{mtls: {mode: STRICT}}", namespace="istio-system") + rule("{mode: DISABLE}"))) == 1
 
@@ -62,9 +65,9 @@ def test_each_subset_is_checked_separately():
 
 def test_mutual_tls_to_workloads_without_a_proxy_or_with_tls_disabled_is_reported():
     (line,) = said(BARE + rule("{mode: ISTIO_MUTUAL}"))
-    assert "web-v2 has no proxy there to terminate it" in line
+    assert "web-v2 has no proxy there to terminate the TLS" in line
     (line,) = said(WEB + DISABLED + rule("{mode: ISTIO_MUTUAL}"))
-    assert "a PeerAuthentication disables it for web-v1" in line
+    assert "which a PeerAuthentication disables for web-v1" in line
 
 
 def test_a_headless_service_that_is_half_in_the_mesh_is_reported():
@@ -79,7 +82,7 @@ def test_a_server_name_that_is_not_verified_is_reported():
     (line,) = said(entry + rule("{mode: SIMPLE, insecureSkipVerify: true}", host="'*.a.b'"))
     assert "`insecureSkipVerify`: the certificate of *.a.b" in line
     (line,) = said(entry + rule("{mode: SIMPLE}", host="'*.a.b'"))
-    assert "no name is verified at port 443 of *.a.b" in line
+    assert "the name in the certificate of port 443 of *.a.b is not verified" in line
     assert said(entry + rule("{mode: SIMPLE, sni: c.a.b}", host="'*.a.b'")) == []
 
 
@@ -93,39 +96,41 @@ def test_a_peer_authentication_that_selects_no_workload_is_reported():
 def test_the_newer_of_two_peer_authentications_for_the_same_workloads_is_reported():
     old = peer("{mtls: {mode: DISABLE}}", "zz", created="2026-01-01T00:00:00Z")
     (line,) = said(WEB + peer("{mtls: {mode: STRICT}}", "aa", created="2026-01-02T00:00:00Z") + old)
-    assert "PeerAuthentication shop/aa: spec: warning: shop/zz is older" in line
+    assert "PeerAuthentication shop/aa: spec: warning: PeerAuthentication shop/zz is older" in line
 
 
 def test_the_second_by_name_of_two_peer_authentications_without_an_age_is_reported():
     (line,) = said(WEB + peer("{mtls: {mode: STRICT}}", "zz") + peer("{mtls: {mode: DISABLE}}", "aa"))
-    assert "PeerAuthentication shop/zz: spec: warning: shop/aa comes first by its name" in line
+    assert "PeerAuthentication shop/zz: spec: warning: PeerAuthentication shop/aa comes first by its name" in line
 
 
 def test_a_service_port_in_port_level_mtls_is_reported():
     (line,) = said(WEB + peer("{selector: {matchLabels: {app: web}}, portLevelMtls: {80: {mode: DISABLE}}}"))
-    assert "80 is the port of the service, and the workload listens on 8080" in line
+    assert "80 is the Service's port, and the workload listens on port 8080" in line
 
 
 def test_a_mode_for_a_port_that_no_workload_has_is_reported():
     spec = "{selector: {matchLabels: {app: web}}, portLevelMtls: {9999: {mode: DISABLE}}}"
     (line,) = said(WEB + peer(spec))
     assert (
-        "spec.portLevelMtls.9999: warning: no workload that this selects declares port 9999: its mode has no effect"
-        in line
-    )
+        "spec.portLevelMtls.9999: warning: no workload that the PeerAuthentication selects declares port 9999: this "
+        "mode has no effect"
+    ) in line
     assert "(hint: declared: 8080)" in line
     assert said(WEB.replace(", ports: [{name: http, port: 8080}]", "") + peer(spec)) == []  # they do not say
 
 
 def test_simple_tls_to_a_sidecar_is_reported():
     (line,) = said(WEB + STRICT + rule("{mode: SIMPLE}"))
-    assert "calls to port 80 of web.shop.svc.cluster.local are TLS without a certificate of the mesh" in line
-    assert "web-v1 accepts only mutual TLS there: they fail" in line
+    assert (
+        "calls to port 80 of web.shop.svc.cluster.local fail: they are TLS without a certificate of the mesh, and "
+        "web-v1 accepts only mutual TLS there"
+    ) in line
     tcp = WEB.replace("name: http, port: 80,", "name: tcp, port: 80,")
     assert len(said(tcp + STRICT + rule("{mode: SIMPLE}"))) == 1
     assert said(tcp + rule("{mode: SIMPLE}")) == []  # the application's own business
     (line,) = said(WEB + rule("{mode: SIMPLE}"))
-    assert "web-v1 expects HTTP there: they fail" in line
+    assert "web-v1 expects HTTP there" in line
     assert (
         said(WEB.replace("app: web, ver", "sidecar.istio.io/inject: 'false', app: web, ver") + rule("{mode: SIMPLE}"))
         == []

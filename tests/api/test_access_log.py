@@ -93,5 +93,5 @@ def test_labels_that_are_no_json_are_errors():
 
 def test_an_unknown_default_provider_gets_a_suggestion():
     assert told(config("defaultProviders: {accessLogging: [envoi]}\n")) == [
-        "6 warning: no access log provider is called `envoi` (did you mean `envoy`?)"
+        "6 warning: there is no access log provider `envoi` (did you mean `envoy`?)"
     ]

@@ -105,7 +105,7 @@ def test_reads_the_keys_of_conditions(key, expected):
         ("{from: []}", "`from` is empty (leave `from` out to match everything)"),
         ("{to: []}", "`to` is empty (leave `to` out to match everything)"),
         ("{to: [{operation: {methods: []}}]}", "`methods` is empty (leave `methods` out to match everything)"),
-        ("{to: [{operation: {paths: ['']}}]}", "an empty text in `paths` (`\"*\"` matches any value)"),
+        ("{to: [{operation: {paths: ['']}}]}", '`paths` contains an empty text (to match any value, write "*")'),
         ("{to: [{operation: {ports: ['0']}}]}", "a port is a number between 1 and 65535, not `0`"),
         ("{to: [{operation: {ports: [http]}}]}", "a port is a number between 1 and 65535, not `http`"),
         ("{to: [{operation: {ports: [80]}}]}", '`ports` must be text, not the number 80 (put it in quotes: "80")'),

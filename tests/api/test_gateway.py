@@ -51,7 +51,7 @@ def server(text):
         (
             server("hosts: [a.b], defaultEndpoint: 127.0.0.1:80"),
             [
-                "5 `defaultEndpoint` has no effect, not in Istio either (bind a VirtualService to the Gateway)",
+                "5 `defaultEndpoint` has no effect, as in Istio (bind a VirtualService to the Gateway)",
             ],
         ),
         (

@@ -109,7 +109,7 @@ def test_reads_rewrites_and_mirrors():
         ("{route: [{destination: {host: '*'}}]}", "7 `host` cannot be `*` (name one service)"),
         (
             "{route: [{destination: {host: a}}, {destination: {host: b}}]}",
-            "7 the weights of the destinations add up to 0 (give at least one of them a `weight`)",
+            "7 the weights of the destinations add up to 0 (give at least one destination a `weight`)",
         ),
         ("{route: [{destination: {host: a}, weight: -1}]}", "7 `weight` must be between 0 and 2147483647, not -1"),
         (f"{{timeout: 0s, {TO}}}", "7 `timeout` must be at least 1ms, not 0s (leave the field out for no limit)"),

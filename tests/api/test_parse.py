@@ -192,7 +192,7 @@ def test_request_tests_may_be_in_the_same_files_and_only_their_errors_are_report
 @pytest.mark.parametrize("kind", sorted(OF_MESHES))
 def test_unsupported_mesh_kinds_get_a_hint_what_to_use_instead(kind):
     (line,) = told(f"apiVersion: x/v1\nkind: {kind}\nmetadata: {{name: a}}")
-    assert line.startswith(f"2 warning: weft does not read kind {kind}: it has no effect (")
+    assert line.startswith(f"2 warning: weft does not read kind {kind}: the object has no effect (")
 
 
 @pytest.mark.parametrize("kind", ["AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"])

@@ -134,7 +134,8 @@ def test_an_entry_that_can_be_distinguished_gets_no_warning_about_its_port(rest)
         ),
         (
             "{hosts: [a.b], ports: [{number: 80, name: a, protocol: TCP}]}",
-            "5 warning: port 80 is not HTTP or TLS and there are no `addresses`: it takes every connection to port 80 "
+            "5 warning: port 80 is not HTTP or TLS, and there are no `addresses`: this ServiceEntry gets every connection to "
+            "port 80, whatever the host "
             "(list the addresses)",
         ),
     ],

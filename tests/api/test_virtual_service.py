@@ -84,7 +84,7 @@ def test_every_host_at_a_gateway_is_fine():
         (f"hosts: [a]\ntcp: [{{match: [{{uri: {{}}}}], {TO}}}]", "6 unknown field `uri`"),
         (
             f"hosts: [a]\ntcp: [{{match: [{{sourceSubnet: 10.0.0.0/8}}], {TO}}}]",
-            "6 `sourceSubnet` is not supported, not by Istio either (use `sourceLabels` or `sourceNamespace`)",
+            "6 neither weft nor Istio supports `sourceSubnet` (use `sourceLabels` or `sourceNamespace`)",
         ),
         (
             f"hosts: [a]\nhttp:\n- {TO}\n- match: [{{port: 80}}]\n  {TO}",

@@ -214,4 +214,4 @@ def test_rejects_fields_that_a_gateway_cannot_have(spec, what):
 
 def test_a_gateway_without_a_proxy_is_rejected():
     metadata = "name: edge, labels: {sidecar.istio.io/inject: 'false'}"
-    assert "a gateway is a proxy" in str(told(str(Written("gateway: {}", metadata=metadata))))
+    assert "a gateway is itself a proxy" in str(told(str(Written("gateway: {}", metadata=metadata))))

@@ -116,3 +116,17 @@ def test_a_terminal_gets_no_colours_if_its_owner_wants_none(tmp_path, no_color, 
     said = os.read(ours, 65536)
     os.close(ours)
     assert b"VirtualService b/a" in said and (b"\x1b[" in said) is coloured
+
+
+@pytest.mark.parametrize(("options", "shown"), (((), False), (("-W", "default"), True)))
+def test_warnings_of_python_are_shown_only_where_they_are_asked_for(options, shown):
+    """A command that emits a warning, as a library may."""
+    program = (
+        "import sys, warnings\n"
+        "from weft.cli import start\n"
+        "start._start = lambda: warnings.warn('a deprecated call', UserWarning)\n"
+        "sys.argv = ['weft', 'validate']\n"
+        "start.main()\n"
+    )
+    done = subprocess.run([sys.executable, *options, "-c", program], capture_output=True, text=True, check=True)
+    assert ("a deprecated call" in done.stderr) is shown

@@ -43,7 +43,7 @@ async def test_each_decision_is_a_line_with_the_object_that_made_it(mesh):
     told = (await weft("explain", "deploy/client", "--to", "http://app/one")).splitlines()
     assert any(re.search(r"VirtualService shop/app \(\S*app.yaml:\d+\)", line) for line in told), told
     assert any("AuthorizationPolicy shop/guard rule[0]" in line for line in told)
-    assert told[-1].startswith("→ delivered: it reaches app-v2-0.shop")
+    assert told[-1].startswith("→ delivered: the call reaches app-v2-0.shop")
 
 
 async def test_explain_predicts_the_outcome_for_a_tcp_port_and_for_an_unknown_host(mesh):

@@ -270,8 +270,8 @@ async def test_a_change_is_judged_by_what_came_in_from_outside(mesh, tmp_path):
 async def test_the_way_from_outside_is_explained(mesh):
     await eventually(lambda: answers(200))
     told = await weft(f"weft explain edge --to https://{HOST}/ --mesh {mesh.engine.name}", mesh.directory)
-    assert "it terminates TLS with kubernetes://shop" in told
-    assert "delivered: it reaches app-0.shop" in told
+    assert "the server terminates TLS with kubernetes://shop" in told
+    assert "delivered: the call reaches app-0.shop" in told
     told = await weft(f"weft why edge secret kubernetes://shop --mesh {mesh.engine.name}", mesh.directory)
     assert "Secret shop/shop" in told and "out-of-secret" in told
 
@@ -391,7 +391,7 @@ def sealed(who: str, mode: str) -> tuple[Document, ...]:
 @pytest.mark.parametrize(
     ("who", "mode", "status", "told"),
     [
-        ("app", "DISABLE", 200, "delivered: it reaches app-0.shop"),
+        ("app", "DISABLE", 200, "delivered: the call reaches app-0.shop"),
         ("other", "DISABLE", 503, "the server is spiffe://cluster.local/ns/shop/sa/app, not"),
         ("app", "ISTIO_MUTUAL", 503, "app-0.shop expects HTTP, which this is not"),
     ],

@@ -118,7 +118,7 @@ def _told(cluster, assignment):
 def test_failover_endpoints_are_mentioned():
     told = _told(Cluster(name="c", type=Cluster.EDS), _zones())
     assert told == (
-        "c: one of 2: 10.0.0.5:80 50 %, 10.0.0.6:80 50 %; these are the closest (eu); 1 more in us if they are unhealthy"
+        "c: one of 2: 10.0.0.5:80 50 %, 10.0.0.6:80 50 %; these are the closest (eu); 1 more in us for failover"
     )
 
 

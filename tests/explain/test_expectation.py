@@ -3,8 +3,10 @@ import pytest
 from weft.explain.decision import Explanation, Kind, Outcome, Verdict
 from weft.explain.expectation import Expectation, Expected, differences
 
-V1 = Verdict(Kind.DELIVERED, "it reaches v1", cluster="outbound|80|v1|app", workload="app-v1-0.shop", path="/x")
-V2 = Verdict(Kind.DELIVERED, "it reaches v2", cluster="outbound|80|v2|app", workload="app-v2-7d9f8c6b5-x2x7k.shop")
+V1 = Verdict(Kind.DELIVERED, "the call reaches v1", cluster="outbound|80|v1|app", workload="app-v1-0.shop", path="/x")
+V2 = Verdict(
+    Kind.DELIVERED, "the call reaches v2", cluster="outbound|80|v2|app", workload="app-v2-7d9f8c6b5-x2x7k.shop"
+)
 DENIED = Verdict(Kind.DENIED, "a policy denies it", status=403)
 
 
@@ -39,7 +41,11 @@ def test_the_expected_result_has_no_differences(expectation, explanation):
 @pytest.mark.parametrize(
     ("expectation", "explanation", "said"),
     [
-        (Expectation(Expected.DENIED), SPLIT, "expected to be denied, but it is delivered: it reaches v1 for 90 %"),
+        (
+            Expectation(Expected.DENIED),
+            SPLIT,
+            "expected to be denied, but it is delivered: the call reaches v1 for 90 %",
+        ),
         (Expectation(Expected.ALLOWED), explained((1.0, DENIED)), "it is denied: a policy denies it"),
         (Expectation(status=404), explained((1.0, DENIED)), "expected status 404, but it is 403"),
         (Expectation(subset="v2", odds=20), SPLIT, "expected for 20 % of requests, but true for 10 %"),

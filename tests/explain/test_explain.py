@@ -21,7 +21,7 @@ def test_steps_go_from_the_name_to_the_workload():
     assert [str(stage) for stage in dict.fromkeys(stages)] == list(dict.fromkeys(in_order))
     said = list(lines(explained))
     assert said[0] == "frontend: name: orders resolves to 10.96.0.1" and said[-1].startswith(
-        "→ delivered: it reaches orders"
+        "→ delivered: the call reaches orders"
     )
 
 
@@ -34,8 +34,8 @@ def test_an_unknown_name_fails():
 def test_a_call_to_loopback_stays_in_the_pod(host, address):
     world = SmallWorld(bypassed={("frontend", 15000)})  # an application may call any port on loopback
     (outcome,) = explain(Request(host=host, port=15000, caller="frontend", address=address), world).outcomes
-    assert (outcome.verdict.kind, outcome.verdict.why) == (Kind.PASSED_ON, "it stays in frontend")
-    assert outcome.steps[-1].what == f"{address or '127.0.0.1'} is frontend itself: no proxy sees it"
+    assert (outcome.verdict.kind, outcome.verdict.why) == (Kind.PASSED_ON, "the call stays in frontend")
+    assert outcome.steps[-1].what == f"{address or '127.0.0.1'} is frontend itself: no proxy handles the call"
 
 
 def test_a_caller_without_a_proxy_connects_directly():
@@ -83,7 +83,8 @@ def test_unknown_destinations_are_passed_on_or_blocked():
     blocked = _ask(only, host="web", address="192.0.2.1").verdict
     assert (blocked.kind, blocked.status) == (Kind.ANSWERED, 502)
     assert blocked.why == (
-        "no service visible to the caller has the host web, and its outbound policy REGISTRY_ONLY allows no other hosts"
+        "no service visible to the caller has the host web, and the caller's outbound policy REGISTRY_ONLY allows no "
+        "other hosts"
     )
     assert _ask(only, host="web", address="192.0.2.1", port=5432).verdict.kind is Kind.CLOSED
 
@@ -203,7 +204,7 @@ def test_a_call_to_an_excluded_port_bypasses_the_callers_proxy():
     world = SmallWorld(ORDERS, bypassed={("frontend", 8080)})
     asked = Request(host="orders", caller="frontend", port=8080, address=world.workload("orders").addresses[0])
     (outcome,) = explain(asked, world).outcomes
-    assert "does not send this through its proxy" in outcome.steps[0].what
+    assert "does not intercept this call" in outcome.steps[0].what
 
 
 def test_an_invalid_path_is_detected_as_tcp_on_an_undeclared_port():
@@ -228,8 +229,8 @@ def test_a_tunnel_has_a_step_with_its_target():
     rule = "{host: orders, trafficPolicy: {tunnel: {targetHost: far.example.com, targetPort: 443}}}"
     found = _ask(policy("DestinationRule", rule, group="networking.istio.io"), port=7000, speaks=Speaks.BYTES)
     assert found.verdict.kind is Kind.PASSED_ON
-    assert "its bytes are tunneled in a CONNECT request to far.example.com:443" in str(found)
-    assert found.verdict.why == "it continues to far.example.com:443, if 10.244.0.2:7000 forwards it"
+    assert "the connection is tunneled in a CONNECT request to far.example.com:443" in str(found)
+    assert found.verdict.why == "the connection continues to far.example.com:443, if 10.244.0.2:7000 forwards it"
 
 
 def test_a_tunnel_is_denied_by_the_policies_of_its_endpoint():

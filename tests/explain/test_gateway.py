@@ -143,7 +143,9 @@ def test_each_decision_of_a_gateway_is_a_step():
         "from outside to port 443 for near.example.com: the listener 0.0.0.0_443, the server https.443.near.public.edge "
         "for near.example.com"
     )
-    assert steps[2] == ("it terminates TLS with kubernetes://shop, and rejects clients without a trusted certificate")
+    assert steps[2] == (
+        "the server terminates TLS with kubernetes://shop, and rejects clients without a trusted certificate"
+    )
     steps, _ = told("http://shop.example.com:8080/")
     assert steps[1:] == ["from outside to port 8080: edge-0.edge serves no such port (it serves 80, 443, 5432)"]
 
@@ -220,7 +222,7 @@ async def test_a_call_through_an_egress_gateway_has_all_steps(spec):
             context.check_hostname = False
             found = await ask(port, "partner.example", "/secret", tls=context)
     if found.status == 200:
-        assert (verdict.kind, verdict.why) == (Kind.PASSED_ON, "it continues to 192.0.2.80:443")
+        assert (verdict.kind, verdict.why) == (Kind.PASSED_ON, "the call continues to 192.0.2.80:443")
     else:
         assert (verdict.kind, verdict.status) == (Kind.DENIED, found.status)
     assert (verdict.cluster, verdict.workload) == ("outbound|443||egress.edge.svc.cluster.local", "egress-0.edge")
@@ -230,7 +232,7 @@ def test_a_gateway_server_accepts_only_the_tls_that_it_terminates():
     plain = "---\n".join(each for each in EGRESS.split("---\n") if "name: to-egress" not in each)
     steps, verdict = outward(plain)
     assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
-    assert steps[-1][1].endswith("the listener 0.0.0.0_8443, whose servers expect TLS, but this is plaintext")
+    assert steps[-1][1].endswith("the listener 0.0.0.0_8443, whose servers expect TLS, but the connection is plaintext")
     other = EGRESS.replace("sni: partner.example}}\n---", "sni: other.example}}\n---")
     assert other != EGRESS
     steps, verdict = outward(other)
@@ -302,17 +304,17 @@ BANK = "spiffe://cluster.local/ns/vault/sa/bank"
 @pytest.mark.parametrize(
     ("who", "name", "mode", "kind", "last"),
     [
-        (BANK, "http", "DISABLE", Kind.DELIVERED, "it reaches bank-0.vault on port 8080"),
-        (BANK, "tcp", "DISABLE", Kind.DELIVERED, "it reaches bank-0.vault on port 8080"),
+        (BANK, "http", "DISABLE", Kind.DELIVERED, "the call reaches bank-0.vault on port 8080"),
+        (BANK, "tcp", "DISABLE", Kind.DELIVERED, "the call reaches bank-0.vault on port 8080"),
         (f"{BANK}x", "http", "DISABLE", Kind.FAILED, f"the server is {BANK}, not {BANK}x"),
         (BANK, "http", "ISTIO_MUTUAL", Kind.FAILED, "bank-0.vault expects HTTP, which this is not"),
         (
             *(BANK, "tcp", "ISTIO_MUTUAL", Kind.FAILED),
-            "inside the TLS that bank-0.vault terminates is a second one, which no proxy terminates",
+            "the connection is TLS inside TLS: bank-0.vault terminates the outer TLS, and no proxy the inner TLS",
         ),
         (
             *(BANK, "tcp", "SIMPLE", Kind.FAILED),
-            "the connection is already TLS and is wrapped in another: 198.18.0.3:8080 gets TLS in TLS",
+            "the connection is already TLS, and the proxy adds TLS: 198.18.0.3:8080 gets TLS inside TLS",
         ),
     ],
 )
@@ -333,14 +335,14 @@ def test_mesh_tls_forwarded_to_an_unknown_server_is_unknown():
     )
     stage, _ = staged(read_documents(f"{CALLER}\n---\n{text}".encode(), "sealed.yaml").documents)
     found = explain(request_of("http://bank.example/x", caller=stage.find("frontend")), stage)
-    assert (found.verdict.kind, "and decides" in found.verdict.why) == (Kind.UNKNOWN, True)
+    assert (found.verdict.kind, "and decides whether" in found.verdict.why) == (Kind.UNKNOWN, True)
 
 
 def test_a_gateway_that_routes_to_itself_does_not_loop_forever():
     round_ = EGRESS.replace("host: partner.example, port: {number: 443}}}]", "host: egress, port: {number: 443}}}]")
     assert round_ != EGRESS
     _, verdict = outward(round_)
-    assert (verdict.kind, verdict.why) == (Kind.UNKNOWN, "it loops through egress-0.edge")
+    assert (verdict.kind, verdict.why) == (Kind.UNKNOWN, "the call loops through egress-0.edge")
 
 
 @pytest.mark.parametrize(
@@ -437,7 +439,7 @@ def test_an_unknown_host_lists_the_served_hosts():
 def test_built_in_rules_have_no_step_unless_they_deny():
     steps, verdict = told("http://shop.example.com/admin")
     assert verdict.kind is Kind.DENIED
-    assert [each for each in steps if "den" in each] == ["no-admin rule[0] denies it"]
+    assert [each for each in steps if "den" in each] == ["no-admin rule[0] denies the call"]
 
 
 def test_a_rule_whose_secret_is_missing_is_in_the_verdict():

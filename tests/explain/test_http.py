@@ -77,7 +77,7 @@ def test_identical_destinations_are_one_outcome():
     one, other = "{destination: {host: orders}, weight: 30}", "{destination: {host: orders}, weight: 20}"
     found = _ask(f"{{route: [{one}, {other}]}}")
     assert found.certain
-    assert any(step.what.startswith("by weight 50 of 50 it goes to") for step in found.outcomes[0].steps)
+    assert any(step.what.startswith("by weight 50 of 50 the request goes to") for step in found.outcomes[0].steps)
 
 
 def test_a_destination_with_different_headers_is_another_outcome():

@@ -125,7 +125,7 @@ def test_a_handshake_that_a_policy_denies_names_the_policy():
     assert [str(each) for each in outcome.steps[-1].sources] == ["AuthorizationPolicy shop/orders rule[0]"]
     assert outcome.steps[-1].stage == "policy"
     assert outcome.steps[-1].what == (
-        "the caller is spiffe://cluster.local/ns/shop/sa/frontend, and no ALLOW rule matches, so it is denied "
+        "the caller is spiffe://cluster.local/ns/shop/sa/frontend, and no ALLOW rule matches, so the call is denied "
         "(orders rule[0]: caller cluster.local/ns/shop/sa/frontend is not in namespace jobs)"
     )
     assert outcome.verdict.sources == outcome.steps[-1].sources

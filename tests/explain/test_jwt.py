@@ -154,14 +154,14 @@ def test_with_remote_keys_step_and_verdict_state_that_the_signature_is_unchecked
     believed, walk = _told(_provider(tokens.ISSUER, **FETCHED), tokens.token(tokens.OTHER_KEY))
     assert believed is None
     assert walk.steps[-1].what.endswith(
-        "is accepted: its signature is not checked here, as the keys are fetched from https://me.example/keys"
+        "is accepted: its signature is not checked here, because the keys are fetched from https://me.example/keys"
     )
-    verdict = walk.end(Kind.DELIVERED, "it reaches orders-0")
+    verdict = walk.end(Kind.DELIVERED, "the call reaches orders-0")
     assert (
         verdict.provided
         == f"the token's signature is valid, which was not checked: the keys of {tokens.ISSUER} are not available here"
     )
-    assert text.verdict(verdict) == f"delivered: it reaches orders-0, provided that {verdict.provided}"
+    assert text.verdict(verdict) == f"delivered: the call reaches orders-0, provided that {verdict.provided}"
 
 
 def test_claims_without_a_token_mention_no_keys():

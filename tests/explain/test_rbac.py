@@ -29,7 +29,7 @@ def test_rules_that_do_not_match_have_their_unmet_conditions():
         "principals": [{"any": True}],
     }
     _, (step,) = _denied({"policies": {"ns[shop]-policy[p]-rule[0]": get, "ns[shop]-policy[none]": NOBODY}})
-    assert step.what == "no ALLOW rule matches, so it is denied (p rule[0]: method GET is not PUT)"
+    assert step.what == "no ALLOW rule matches, so the call is denied (p rule[0]: method GET is not PUT)"
     _, (step,) = _denied({"policies": {f"ns[shop]-policy[p]-rule[{number}]": get for number in range(7)}})
     assert step.what.endswith("; p rule[3]: method GET is not PUT; and 3 more)")
 
@@ -38,7 +38,7 @@ def test_a_denial_names_its_rule():
     name = "ns[shop]-policy[p]-rule[0]"
     why, (step,) = _denied({"action": "DENY", "policies": {name: ANY}})
     assert why == f"rbac_access_denied_matched_policy[{name}]"
-    assert str(step.sources[0]) == "AuthorizationPolicy shop/p rule[0]" and step.what == "p rule[0] denies it"
+    assert str(step.sources[0]) == "AuthorizationPolicy shop/p rule[0]" and step.what == "p rule[0] denies the call"
     assert _denied({"action": "DENY", "policies": {"a b": ANY}})[0].endswith("[a_b]")
     assert _denied({"action": "DENY", "policies": {name: NOBODY}})[0] is None
 

@@ -45,9 +45,9 @@ def way(odds, subset, *, policy="p rule[0] allows it", number=1):
         Step(DecisionStage.ENDPOINT, f"{cluster}: {endpoint}", proxy="web"),
         Step(DecisionStage.TLS, f"for outbound_.80_.{subset}_.web", proxy="web"),
         Step(DecisionStage.POLICY, policy, proxy=server),
-        Step(DecisionStage.WORKLOAD, f"it reaches {server}", proxy=server),
+        Step(DecisionStage.WORKLOAD, f"the call reaches {server}", proxy=server),
     )
-    verdict = Verdict(Kind.DELIVERED, f"it reaches {server}", cluster=cluster, endpoints=((endpoint, 1.0),))
+    verdict = Verdict(Kind.DELIVERED, f"the call reaches {server}", cluster=cluster, endpoints=((endpoint, 1.0),))
     return Outcome(odds, steps, verdict)
 
 
@@ -58,7 +58,7 @@ def test_an_outcome_with_equal_later_steps_prints_only_its_different_step():
         "10 % of requests:",
         "  web: route: by weight 0.1 it goes to outbound|80|v2|web",
         "  … 4 decisions as above",
-        "  → delivered: it reaches web-v2-0",
+        "  → delivered: the call reaches web-v2-0",
     ]
 
 
@@ -68,8 +68,8 @@ def test_an_outcome_prints_its_steps_from_the_first_difference():
         "  web: route: by weight 0.1 it goes to outbound|80|v2|web",
         "  … 2 decisions as above",
         "  web-v2-0: policy: p rule[1] denies it",
-        "  web-v2-0: workload: it reaches web-v2-0",
-        "  → delivered: it reaches web-v2-0",
+        "  web-v2-0: workload: the call reaches web-v2-0",
+        "  → delivered: the call reaches web-v2-0",
     ]
 
 

@@ -192,7 +192,7 @@ def test_the_first_of_two_files_by_path_wins_and_the_other_takes_over_when_it_is
     }
     assert [str(problem) for problem in directory.problems()] == [
         f"{name}.yaml:1: Service shop/a: error: Service shop/a is also defined at a.yaml:1; that definition is used "
-        "(hint: remove one of them)"
+        "(hint: to replace that definition by this one, remove it from a.yaml)"
         for name in "bc"
     ]
     assert changed(directory.apply({"a.yaml": None})) == {"a": 2}
@@ -215,7 +215,8 @@ def test_an_invalid_object_does_not_replace_a_valid_copy():
     said = [str(problem) for problem in directory.problems()]
     assert said == [
         'a.yaml:4: Service shop/x: spec.ports[0].port: error: `port` must be a whole number, not "eighty"',
-        "a.yaml:1: Service shop/x: error: Service shop/x is also defined at b.yaml:1; that definition is used (hint: remove one of them)",
+        "a.yaml:1: Service shop/x: error: Service shop/x is also defined at b.yaml:1; that definition is used "
+        "(hint: to replace that definition by this one, remove it from b.yaml)",
     ]
     assert changed(directory.apply({"a.yaml": service("x", 80).encode()})) == {"x": 80}
 

@@ -152,3 +152,19 @@ def test_percentiles_come_from_the_buckets():
     assert percentile(times, 0.99) == pytest.approx(11.0)
     assert percentile(times, 1.0) == pytest.approx(260.0)
     assert percentile(Counter(), 0.5) is None
+
+
+def test_a_restarted_counter_never_gives_a_success_rate_outside_0_to_100_percent():
+    before = Counts(requests=5_000, connections=9)
+    for after, success in (
+        (Counts(requests=5_001, errors=79, connections=9), 1 - 79 / 5_001),  # the cluster was replaced in between
+        (Counts(requests=5_010, denied=11, connections=9), 1.0),
+        (Counts(requests=6_000, errors=10, connections=9), 1 - 10 / 1_000),
+    ):
+        traffic = Traffic()
+        for moment, counts in enumerate((before, after)):
+            traffic.record("shop/a-0", "shop/a", {PAYMENTS: counts}, now=float(moment))
+        (edge,) = traffic.edges()
+        assert edge.success == pytest.approx(success)
+    errors, fewer = Counts(requests=10, errors=9, connections=1), Counts(requests=20, errors=3, connections=1)
+    assert fewer.since(errors) == fewer

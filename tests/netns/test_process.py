@@ -93,6 +93,12 @@ async def test_has_a_host_name_of_its_own_while_the_machine_keeps_its_own(start)
     assert os.uname().nodename == machine
 
 
+async def test_can_open_its_output_by_name(start):
+    words = "echo out > /dev/stdout; echo error > /dev/stderr; echo descriptor > /dev/fd/1"
+    process = await start("/bin/sh", "-c", words)
+    assert await output_of(process) == "out\nerror\ndescriptor\n"
+
+
 async def test_its_number_is_the_programs_own(start):
     process = await start("sh", "-c", "echo $$")
     assert int(await output_of(process)) == process.pid

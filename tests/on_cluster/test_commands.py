@@ -181,9 +181,9 @@ def test_bug_report_has_every_proxy_and_no_secret(mesh, namespace, tmp_path):
 @pytest.mark.parametrize(
     ("caller", "method", "path", "says", "status"),
     [
-        ("orders", "GET", "/", "→ delivered: it reaches web-", 200),
+        ("orders", "GET", "/", "→ delivered: the call reaches web-", 200),
         ("orders", "GET", "/slow", "→ answered 418: a fault is injected", 418),
-        ("orders", "POST", "/", "→ denied 403: a policy denies it", 403),
+        ("orders", "POST", "/", "→ denied 403: a policy denies the request", 403),
         ("bare", "GET", "/", "→ closed: ", 0),
     ],
 )

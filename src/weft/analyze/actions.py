@@ -70,7 +70,9 @@ def _of_repeats(route: HttpRoute) -> Iterator[_Flaw]:
     reasons = [reason.strip() for reason in retries.retry_on.split(",")]
     repeating = [reason for reason in reasons if reason in _AFTER_ACTING or reason in _SERVER_ERRORS]
     if repeating:
-        what = f"a POST is retried, too, after {', '.join(repeating)}, when the server may already have processed it"
+        what = (
+            f"POST requests are retried after {', '.join(repeating)}, when the server may already have processed them"
+        )
         hint = "match only idempotent methods, or retry on reset-before-request,connect-failure,refused-stream"
         yield "WFT0126", "retries.retryOn", what, hint
 
@@ -114,7 +116,7 @@ def _of_mirrors(route: HttpRoute) -> Iterator[_Flaw]:
     goals = {weighted.destination for weighted in route.route}
     for index, mirror in enumerate(route.mirrors):
         if goals == {mirror.destination} and mirror.percentage > 0:
-            what = f"{mirror.destination.host} gets each request twice: it is mirrored to its own destination"
+            what = f"{mirror.destination.host} gets each request twice: the request is mirrored to its own destination"
             yield "WFT0117", _mirror(route, index), what, "mirror to another subset or host"
 
 
@@ -170,7 +172,8 @@ _Way = tuple[VirtualService, tuple[HttpRoute, ...]]
 
 
 def _handing_over(facts: Facts) -> dict[tuple[str, str], list[_Way]]:
-    """For each delegate (namespace, name), the VirtualServices and routes that delegate to it."""
+    """Return, for each delegate (its namespace and name), the pairs of a VirtualService and its route that delegate
+    to it."""
     ways: dict[tuple[str, str], list[_Way]] = {}
     for routing in facts.virtual_services:
         for route in routing.http:
@@ -192,11 +195,11 @@ def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Fla
     them."""
     aims = [
         *(
-            (f"route[{at}].destination", each.destination, "these calls fail with 503")
+            (f"route[{at}].destination", each.destination, "these requests fail with 503")
             for at, each in enumerate(route.route)
         ),
         *(
-            (_mirror(route, at), each.destination, "these calls are not mirrored")
+            (_mirror(route, at), each.destination, "these requests are not mirrored")
             for at, each in enumerate(route.mirrors)
         ),
     ]
@@ -208,15 +211,16 @@ def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Fla
         called = {port for root, met in ways if host not in root.hosts for port in _called(met, root, facts)}
         if missing := sorted(called - offered):
             what = (
-                f"calls to port {missing[0]} use this route, and {host} has no such port: {effect}, since the route "
-                "names no port"
+                f"requests to port {missing[0]} match this route, which names no port for {host}, and {host} has no "
+                f"port {missing[0]}: {effect}"
             )
             yield "WFT0114", part, what, f"name the port: `port: {{number: {min(offered)}}}`"
 
 
 def _called(met: tuple[HttpRoute, ...], routing: VirtualService, facts: Facts) -> set[int]:
-    """The ports at which HTTP requests can match all routes in `met`: a route of `routing` and the routes of
-    delegates to which it leads. Includes ports of sidecars and of gateways."""
+    """The ports at which HTTP requests can match all routes in `met`: a route of `routing`, and the route of a
+    delegate to which the first route leads. These are ports of gateways and, if `routing` applies to sidecars, ports
+    of the services with its hosts."""
     numbers: set[int] = set()
     for name in routing.gateways:
         gateway = facts.gateways.get(name)

@@ -33,7 +33,7 @@ def of_attachments(facts: Facts) -> Iterator[Problem]:
     for gateway in facts.classless:
         what = (
             f"the class `{gateway.class_name}` is not weft's, and no GatewayClass has that name: no controller serves "
-            "this"
+            "this Gateway"
         )
         yield finding("WFT0906", gateway.origin, "spec.gatewayClassName", what, f"weft's class is `{OWN_CLASS}`")
 
@@ -61,7 +61,8 @@ def _of_listeners(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:
 def _of_proxies(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:
     key = outcome.gateway
     if facts.runs and not facts.selected(key.namespace, ((GATEWAY_NAME, key.name),)):
-        what = f"no workload of {key.namespace} has the label {GATEWAY_NAME}: {key.name}: no proxy serves this Gateway"
+        label = f"`{GATEWAY_NAME}: {key.name}`"
+        what = f"no workload of namespace {key.namespace} has the label {label}: no proxy serves this Gateway"
         yield finding("WFT0905", outcome.origin, "metadata.name", what, "run a gateway with that label")
 
 

@@ -9,6 +9,7 @@ from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
 from weft.base.problem import Problem
 from weft.mesh.claims import strength
+from weft.mesh.service_entries import can_merge
 from weft.model.instance import Instance
 from weft.model.service import Resolution, Service
 
@@ -28,13 +29,13 @@ def _of_hosts(entries: list[Service], facts: Facts) -> Iterator[Problem]:
     for entry in entries:
         rivals = [each for each in facts.by_host[entry.host] if each is not entry and strength(each) < strength(entry)]
         for rival in sorted(rivals, key=strength):
-            if _kind(rival) == _ENTRY and rival.namespace != entry.namespace:
-                continue  # each of the two objects may apply to its own namespace only
+            if _kind(rival) == _ENTRY and (rival.namespace != entry.namespace or can_merge(rival, entry)):
+                continue  # each of the two objects may apply to its own namespace only, or both are merged
             what = (
                 f"{_kind(rival)} {rival.namespace}/{rival.name} has the host {entry.host} too and takes precedence: "
-                "this one is not used"
+                "this ServiceEntry is not used for the host"
             )
-            hint = "put the ports and endpoints of one host into one ServiceEntry"
+            hint = "give both the same `resolution`, `workloadSelector` and `exportTo`: then they are merged"
             yield finding("WFT0312", entry.origin, "spec.hosts", what, hint)
             break
 
@@ -51,7 +52,7 @@ def _of_addresses(entries: list[Service]) -> Iterator[Problem]:
                     reported.add(entry.origin)
                     what = (
                         f"ServiceEntry {first.namespace}/{first.name} has the address {address}:{number} too, "
-                        "and proxies cannot tell the connections of the two apart"
+                        "and proxies cannot distinguish the connections of the two ServiceEntries"
                     )
                     yield finding(
                         "WFT0313", entry.origin, "spec.addresses", what, "give each ServiceEntry an address of its own"
@@ -129,7 +130,7 @@ def _of_workload_entries(facts: Facts) -> Iterator[Problem]:
 
 def _of_address(entry: Instance, service: Service) -> Problem:
     address, owner = entry.addresses[0], f"{_kind(service)} {service.namespace}/{service.name}"
-    what = f"{owner} selects this WorkloadEntry and resolves names, so it cannot call the socket {address}"
+    what = f"{owner} selects this WorkloadEntry, but resolves names, and so cannot call the socket {address}"
     hint = "use a ServiceEntry with `resolution: STATIC`"
     if entry.named:
         what = f"{owner} selects this WorkloadEntry, but calls only IP addresses and does not resolve {address}"

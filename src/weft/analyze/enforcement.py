@@ -65,8 +65,9 @@ def _of_plaintext(
 ) -> Iterator[Problem]:
     """Findings about rules that callers in plaintext bypass. Such a caller has no certificate, and so no identity. A
     DENY rule that names callers does not match it, but an ALLOW rule for all callers with exceptions
-    (`notPrincipals`) does. `guarded`: the runners (workloads or pods) that the policy selects. `called`: the
-    ports of each runner. `identified`: runners whose policies deny all callers in plaintext anyway."""
+    (`notPrincipals`) does. `guarded`: the runners (workloads or pods) that the policy selects, each with its
+    namespace. `called`: the ports of each runner to which Services send calls. `identified`: runners whose policies
+    deny all callers in plaintext anyway."""
     for number, rule in enumerate(policy.rules):
         if not (_excepts_callers(rule) if policy.action is Action.ALLOW else _names_callers(rule)):
             continue

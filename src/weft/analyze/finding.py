@@ -27,8 +27,8 @@ class Aged(Protocol):
 
 
 def ahead(first: Aged, then: Aged) -> str:
-    """Text for a message, why the first of two objects takes precedence over the other: it is older, or it comes
-    first by name. The name decides between objects of the same age; objects from files have no age."""
+    """Return the reason why the object `first` takes precedence over the object `then`, as text for a message:
+    `first` is older or, if both have the same age, comes first by name. Objects from files have no age."""
     return "comes first by its name" if first.created == then.created else "is older"
 
 

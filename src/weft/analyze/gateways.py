@@ -16,7 +16,7 @@ from weft.model.credential import Credential
 from weft.model.edge import AUTHORITIES, narrower
 from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
 from weft.model.gateway_api import GATEWAY_NAME
-from weft.model.names import Labels
+from weft.model.names import Labels, selects
 
 _ASKING = (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
 # Where a server listens: a workload as NAMESPACE/NAME (or the selector, if no workload has its labels), the port, and
@@ -34,6 +34,7 @@ def of_gateways(facts: Facts) -> Iterator[Problem]:
         yield from _of_hosts(gateway, facts)
         for index, server in enumerate(gateway.servers):
             yield from _of_certificate(gateway, index, facts)
+            yield from _of_service_ports(gateway, index, facts)
             doors = _doors(gateway, server, facts)
             taken = [
                 door for door in doors if spoken(speaking.setdefault(door, (gateway, server))[1]) != spoken(server)
@@ -55,8 +56,8 @@ def of_gateways(facts: Facts) -> Iterator[Problem]:
                 if shared:
                     owner = hosts[(shared[0], name)]
                     what = (
-                        f"Gateway {owner.namespace}/{owner.name} has {name} at port {server.port.number} of "
-                        f"{_whose(shared, left)} already, and takes precedence"
+                        f"Gateway {owner.namespace}/{owner.name} serves {name} at port {server.port.number} of "
+                        f"{_whose(shared, left)} too and takes precedence"
                     )
                     field = f"spec.servers[{index}].hosts[{place}]"
                     yield finding("WFT0702", gateway.origin, field, what, "define each host and port in one Gateway")
@@ -134,6 +135,31 @@ def _of_selector(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
             f"the workloads with the labels {written(gateway.selector)} are no gateways: no proxy serves this Gateway"
         )
         yield finding("WFT0708", gateway.origin, "spec.selector", what, "add `gateway: {}` to the Workload")
+
+
+def _of_service_ports(gateway: Gateway, index: int, facts: Facts) -> Iterator[Problem]:
+    """Finding about a server whose port none of the Services in front of the gateway's Kubernetes pods has. Gateways of
+    the local engine publish ports instead of having a Service."""
+    server = gateway.servers[index]
+    pods = [
+        (place, each)
+        for place in facts.runners
+        for each in facts.selected(place, gateway.selector)
+        if each.instance.gateway and each.instance.by_slice
+    ]
+    services = [
+        service
+        for service in facts.services
+        if service.selector
+        and any(place == service.namespace and selects(service.selector, each.labels) for place, each in pods)
+    ]
+    numbers = sorted({port.number for service in services for port in service.ports})
+    targets = {each.instance.port_for(port) for service in services for port in service.ports for _, each in pods}
+    if services and server.port.number not in {*numbers, *targets}:
+        first = f"{services[0].namespace}/{services[0].name}"
+        what = f"no Service of the gateway has port {server.port.number}: the port cannot be called through {first}"
+        hint = f"add the port to the Service; it has {', '.join(map(str, numbers[:12]))}"
+        yield finding("WFT0711", gateway.origin, f"spec.servers[{index}].port", what, hint)
 
 
 def _of_hosts(gateway: Gateway, facts: Facts) -> Iterator[Problem]:

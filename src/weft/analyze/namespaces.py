@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
 from weft.base.problem import Problem
+from weft.model.names import Labels, Origin
 from weft.model.settings import Namespace
 
 INJECTION, REVISION, DATA_PLANE = "istio-injection", "istio.io/rev", "istio.io/dataplane-mode"
@@ -18,6 +19,10 @@ def of_namespaces(facts: Facts) -> Iterator[Problem]:
     for namespace in facts.declared.values():
         yield from _of_labels(namespace)
         yield from _of_silence(namespace, facts)
+        yield from _of_ambient(namespace.labels, namespace.origin, "the namespace")
+    for runners in facts.runners.values():
+        for runner in runners:
+            yield from _of_ambient(runner.labels, runner.instance.origin, f"the workload {runner.name}")
 
 
 def _of_labels(namespace: Namespace) -> Iterator[Problem]:
@@ -34,6 +39,18 @@ def _of_labels(namespace: Namespace) -> Iterator[Problem]:
     if labels.get(INJECTION, "enabled") not in _UNDERSTOOD:
         what = f"{INJECTION} is `{labels[INJECTION]}`: the pods of the namespace get no proxy"
         yield finding("WFT0802", namespace.origin, field, what, "write `enabled` or `disabled`")
+
+
+def _of_ambient(labels: Labels, origin: Origin | None, whose: str) -> Iterator[Problem]:
+    if dict(labels).get(DATA_PLANE) == "ambient":
+        what = f"{whose} selects ambient mode, which weft does not have: its pods are in the mesh only with a sidecar"
+        yield finding(
+            "WFT0819",
+            origin,
+            f"metadata.labels.{DATA_PLANE}",
+            what,
+            f"label the namespace {INJECTION}: enabled instead",
+        )
 
 
 def _of_silence(namespace: Namespace, facts: Facts) -> Iterator[Problem]:

@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from weft.analyze.checks import CHECKS
+from weft.analyze.facts import Facts
 from weft.analyze.templates import PodTemplate
 from weft.api.document import Document, Path
 from weft.base.problem import Problem
+from weft.base.suggest import did_you_mean
+from weft.model.peer_authentication import TlsMode
 from weft.model.proxy import ADMIN_PORT, METRICS_PORT, TAKEN_PORTS
 
 INJECT = "sidecar.istio.io/inject"
@@ -21,6 +24,29 @@ _UNWANTED = ("false", "no", "n", "off")
 _ELSEWHERE = ("sidecar.istio.io/status",)
 
 
+# Annotations that Istio has deprecated, and what replaces them.
+DEPRECATED = {
+    "sidecar.istio.io/discoveryAddress": "`discoveryAddress` in proxy.istio.io/config",
+    "sidecar.istio.io/extraStatTags": "`extraStatTags` in proxy.istio.io/config, or a Telemetry",
+    "sidecar.istio.io/statsCompression": "",
+    "sidecar.istio.io/statsInclusionPrefixes": "`proxyStatsMatcher` in proxy.istio.io/config",
+    "sidecar.istio.io/statsInclusionRegexps": "`proxyStatsMatcher` in proxy.istio.io/config",
+    "sidecar.istio.io/statsInclusionSuffixes": "`proxyStatsMatcher` in proxy.istio.io/config",
+    "traffic.sidecar.istio.io/kubevirtInterfaces": "istio.io/reroute-virtual-interfaces",
+    "alpha.istio.io/canonical-serviceaccounts": "`subjectAltNames` in a DestinationRule",
+    "alpha.istio.io/kubernetes-serviceaccounts": "`subjectAltNames` in a DestinationRule",
+}
+_OF_SERVICES = (
+    "networking.istio.io/exportTo",
+    "networking.istio.io/traffic-distribution",
+    "traffic.istio.io/nodeSelector",
+    "galley.istio.io/analyze-suppress",
+    "ambient.istio.io/waypoint-inbound-binding",
+    "istio.io/use-waypoint-canary-weight",
+)
+_SCRAPE, _SCRAPED_PORT = "prometheus.io/scrape", "prometheus.io/port"
+
+
 def of_pods(templates: Iterable[PodTemplate], others: Iterable[Document]) -> Iterator[Problem]:
     """Findings about pods and pod templates, and about labels for pods on other objects. `others`: documents of
     kinds that have no pod."""
@@ -30,11 +56,14 @@ def of_pods(templates: Iterable[PodTemplate], others: Iterable[Document]) -> Ite
             yield from _of_ports(template)
         yield from _of_network(template)
         yield from _of_annotation(template)
+        yield from _deprecated(template.document, (*template.path, "metadata", "annotations"), template.annotations)
         if template.path:
             yield from _misplaced(template.document, "spec.template.metadata")
     for document in others:
         if document.key.kind in ("Service", "Namespace"):
             yield from _misplaced(document, "the pods")
+        if document.key.kind == "Service":
+            yield from _of_service(document)
 
 
 def found(code: str, document: Document, path: Path, what: str, hint: str = "") -> Problem:
@@ -92,6 +121,49 @@ def _of_annotation(template: PodTemplate) -> Iterator[Problem]:
         path = (*template.path, "metadata", "annotations", INJECT)
         what = f"{INJECT} is an annotation, which the API server cannot select by: make it a label"
         yield found("WFT0812", template.document, path, what, f"write metadata.labels: {{{INJECT}: …}}")
+
+
+def _of_service(document: Document) -> Iterator[Problem]:
+    """Findings about annotations of a Service that have a domain of Istio and are misspelled or deprecated."""
+    metadata = document.body.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    names = [name for name in annotations if isinstance(name, str)] if isinstance(annotations, dict) else []
+    path = ("metadata", "annotations")
+    yield from _deprecated(document, path, ((name, "") for name in names))
+    for name in names:
+        domain = name.partition("/")[0]
+        known = name in _OF_SERVICES or name in DEPRECATED or name.startswith(_OF_PODS)
+        if not known and (domain == "istio.io" or domain.endswith(".istio.io")):
+            what = f"{name} is no annotation of a Service: it has no effect"
+            yield found("WFT0821", document, (*path, name), what, did_you_mean(name, _OF_SERVICES))
+
+
+def _deprecated(document: Document, path: Path, annotations: Iterable[tuple[str, str]]) -> Iterator[Problem]:
+    for name, _ in annotations:
+        if name in DEPRECATED:
+            instead = f"use {DEPRECATED[name]}" if DEPRECATED[name] else "remove it"
+            yield found(
+                "WFT0822", document, (*path, name), f"Istio has deprecated {name}, and weft ignores it", instead
+            )
+
+
+def of_scraping(templates: Iterable[PodTemplate], facts: Facts) -> Iterator[Problem]:
+    """Findings about metrics of applications that Prometheus cannot scrape in plaintext, because the port accepts only
+    mutual TLS. `templates`: the pods that have a proxy."""
+    for template in templates:
+        annotations = dict(template.annotations)
+        written = annotations.get(_SCRAPED_PORT, "")
+        if annotations.get(_SCRAPE) != "true" or not written.isdecimal() or len(written) > 5:
+            continue
+        port = int(written)
+        excluded = annotations.get("traffic.sidecar.istio.io/excludeInboundPorts", "").replace(" ", "").split(",")
+        included = annotations.get("traffic.sidecar.istio.io/includeInboundPorts", "*").replace(" ", "").split(",")
+        intercepted = written not in excluded and ("*" in included or written in included)
+        if intercepted and facts.modes(template.namespace, template.labels).at(port) is TlsMode.STRICT:
+            what = f"port {port} accepts only mutual TLS: Prometheus cannot scrape it in plaintext"
+            path = (*template.path, "metadata", "annotations", _SCRAPED_PORT)
+            hint = "set the port to PERMISSIVE in `portLevelMtls`, or exclude it: excludeInboundPorts"
+            yield found("WFT0820", template.document, path, what, hint)
 
 
 def _misplaced(document: Document, place: str) -> Iterator[Problem]:

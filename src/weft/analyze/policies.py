@@ -63,8 +63,8 @@ def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]
 
 
 def _of_numbers(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], ports: Ports) -> Iterator[Problem]:
-    """Findings about port numbers in rules: the Service's port where the workload's own is needed, or a port that no
-    workload has."""
+    """Findings about port numbers in rules: a rule names a Service's port instead of the workload's own, or a port
+    that no workload declares."""
     declared = ports.declared(guarded) if any(rule.operations or rule.conditions for rule in policy.rules) else ()
     for number, rule in enumerate(policy.rules):
         named = {port for operation in rule.operations for port in (*operation.ports, *operation.not_ports)}
@@ -74,7 +74,7 @@ def _of_numbers(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], 
         for port in sorted(named):
             if meant := ports.meant(port, guarded):
                 what = (
-                    f"{port} is the port of the service, and the workload listens on {meant}: no call arrives at {port}"
+                    f"{port} is the Service's port, and the workload listens on port {meant}: no call arrives at {port}"
                 )
                 yield finding("WFT0514", policy.origin, f"spec.rules[{number}]", what, f'use "{meant}"', line=rule.line)
             elif declared and port not in declared:

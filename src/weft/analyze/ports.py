@@ -16,7 +16,7 @@ _Place = tuple[str, str]  # the namespace and the name of a runner
 
 
 class Ports:
-    """The ports of all runners and their protocols."""
+    """The ports of all runners (workloads or pods) and their protocols."""
 
     def __init__(self, facts: Facts) -> None:
         self.tcp: dict[_Place, set[int]] = defaultdict(set)  # carry something else than HTTP, at least for some callers

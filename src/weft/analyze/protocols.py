@@ -55,14 +55,15 @@ def _of_port(service: Service, index: int, port: ServicePort) -> Iterator[Proble
         named = f"`{port.name}` of port {port.number}" if port.name else f"port {port.number}, which has no name,"
         what = f"{named} declares no protocol: proxies detect it from the first bytes of each connection"
         yield finding(
-            "WFT0307", service.origin, field, what, "begin its name with http, grpc, tcp …, or set `appProtocol`"
+            "WFT0307", service.origin, field, what, "begin the port's name with http, grpc, tcp …, or set `appProtocol`"
         )
         return
     numbers = (port.number, port.target)
-    served = next((_WELL_KNOWN[number] for number in numbers if isinstance(number, int) and number in _WELL_KNOWN), "")
-    if served and port.protocol.is_http:
-        what = f"port {port.number} is declared as {port.protocol.value}, and this number usually is {served}"
-        yield finding("WFT0309", service.origin, field, what, "if so, begin the port's name with tcp")
+    known = next((number for number in numbers if isinstance(number, int) and number in _WELL_KNOWN), 0)
+    if known and port.protocol.is_http:
+        served = _WELL_KNOWN[known]
+        what = f"port {port.number} is declared as {port.protocol.value}, but {known} is usually the port of {served}"
+        yield finding("WFT0309", service.origin, field, what, f"if it is {served}, begin the port's name with tcp")
 
 
 def _of_targets(service: Service, facts: Facts, declared: dict[_Place, list[_Saying]]) -> Iterator[Problem]:

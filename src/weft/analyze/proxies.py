@@ -21,10 +21,10 @@ DEFAULT = "default"
 
 
 class Installed(msgspec.Struct, frozen=True):
-    """The revisions that are installed in the cluster."""
+    """The revisions that are installed in the cluster. `images`: the proxy image that new pods get, by revision."""
 
     revisions: frozenset[str] = frozenset()
-    images: Mapping[str, str] = {}  # proxy image of new pods, by revision
+    images: Mapping[str, str] = {}
 
 
 def of_proxies(

@@ -110,7 +110,7 @@ def _meant(name: str, namespace: str, known: Iterable[tuple[str, str]]) -> str:
     places = sorted(known)
     elsewhere = [place for place, other in places if other == name and place != namespace]
     if elsewhere:
-        return f"namespace {elsewhere[0]} has one of this name: write `namespace: {elsewhere[0]}`"
+        return f"namespace {elsewhere[0]} has an object of this name: write `namespace: {elsewhere[0]}`"
     return _near(name, (other for place, other in places if place == namespace))
 
 

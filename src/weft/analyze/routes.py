@@ -12,6 +12,8 @@ from weft.analyze.finding import finding, meant_host
 from weft.api.syntax import is_address
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
+from weft.mesh.claims import strength
+from weft.mesh.virtual_services import is_exported
 from weft.model.service import Protocol
 from weft.model.virtual_service import MESH, VirtualService
 
@@ -23,13 +25,15 @@ def of_routes(facts: Facts) -> Iterator[Problem]:
         for route in routing.http
         if route.delegate is not None
     }
+    yield from _of_gateway_owners(facts)
     for routing in facts.virtual_services:
         if MESH in routing.gateways:
             yield from _of_hosts(routing, facts)
+            yield from _of_owners(routing, facts)
             yield from _of_kinds(routing, facts)
         yield from _of_gateways(routing, facts)
         if not routing.hosts and (routing.namespace, routing.name) not in delegates:
-            what = "a VirtualService without hosts is a delegate, and no other delegates to this one: it is never used"
+            what = "the VirtualService has no hosts, and no other VirtualService delegates to it: it is never used"
             yield finding(
                 "WFT0121",
                 routing.origin,
@@ -48,15 +52,43 @@ def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
             continue
         domain = facts.settings.domain
         outside = not host.endswith(f".{domain}")
-        what = f"no Service or ServiceEntry has the host {host}: its " + (
-            f"{streams} routes are never used"
+        what = f"no Service or ServiceEntry has the host {host}: " + (
+            f"its {streams} routes are never used"
             if streams
-            else "routes apply only to callers that resolve the name anyway"
+            else "its routes apply only to requests of callers that resolve the name anyway"
         )
         hint = meant_host(host, facts.by_host, domain)
         if not hint:
             hint = "if the host is outside the mesh, add a ServiceEntry for it" if outside else "add the Service"
         yield finding("WFT0101", routing.origin, f"spec.hosts[{index}]", what, hint)
+
+
+def _of_owners(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
+    """Findings about hosts that belong to Services of other namespaces, if the routes apply to the workloads there."""
+    for index, host in enumerate(routing.hosts):
+        owners = {service.namespace for service in facts.by_host.get(host, ())}
+        if routing.namespace in owners:
+            continue
+        for owner in sorted(each for each in owners if is_exported(routing, each, facts.settings)):
+            what = f"{host} belongs to namespace {owner}: these routes also apply to the calls of the workloads there"
+            hint = 'for callers of this namespace only: `exportTo: ["."]`'
+            yield finding("WFT0127", routing.origin, f"spec.hosts[{index}]", what, hint)
+
+
+def _of_gateway_owners(facts: Facts) -> Iterator[Problem]:
+    """Findings about hosts for which VirtualServices of several namespaces have routes at one Gateway."""
+    owners: dict[tuple[str, str], VirtualService] = {}
+    for routing in sorted(facts.virtual_services, key=strength):
+        for gateway in sorted({*routing.gateways} - {MESH}):
+            for index, host in enumerate(routing.hosts):
+                first = owners.setdefault((gateway, host), routing)
+                if host != "*" and first.namespace != routing.namespace:
+                    what = (
+                        f"VirtualService {first.namespace}/{first.name} has routes for {host} at the Gateway {gateway} "
+                        "too: the routes of both namespaces are merged"
+                    )
+                    hint = f"let namespace {first.namespace} delegate a part of the routes to this namespace"
+                    yield finding("WFT0127", routing.origin, f"spec.hosts[{index}]", what, hint)
 
 
 def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
@@ -75,9 +107,9 @@ def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    """Findings about http, tls or tcp routes of hosts none of whose ports carries that protocol. A port without a
-    declared protocol may carry any. If a Sidecar declares another protocol for its workloads' calls to the port,
-    that protocol counts as well."""
+    """Findings about http, tls or tcp routes for hosts that have no port with this protocol, and about matches for a
+    port with another protocol. A port without a declared protocol may carry any. If a Sidecar declares another
+    protocol for its workloads' calls to the port, that protocol counts as well."""
     services = [service for host in routing.hosts for service in facts.services_of(host)]
     ports: dict[int, set[Protocol]] = {}
     for port in (each for service in services for each in service.ports if each.protocol is not Protocol.UDP):
@@ -98,8 +130,8 @@ def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
         if meant and not any(_carries(protocol, kind) for protocol in meant):
             carried = ", ".join(sorted(protocol.value for protocol in meant))
             what = (
-                f"port {match.port} of {routing.hosts[0]} carries {carried}, and this match is in {kind} routes: "
-                "it never applies"
+                f"port {match.port} of {routing.hosts[0]} carries {carried}, and this match is in the {kind} routes: "
+                "the match never applies"
             )
             yield finding("WFT0120", routing.origin, f"{field}.port", what, hint, line=line)
 

@@ -43,14 +43,15 @@ def of_rules(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_merging(rule: DestinationRule, older: list[DestinationRule]) -> Iterator[Problem]:
-    """Findings about settings of a rule that an older rule for the same host overrides. Rules for one host are
-    merged; where both set the same field, the older one takes precedence."""
+    """Findings about the traffic policy and the subsets of a rule that are not used, because of the rules in `older`
+    for the same host. Rules for one host are merged: only the oldest traffic policy is used, as a whole, and of
+    subsets with the same name only the oldest."""
     hint = "merge both into one rule"
     decided = next((each for each in older if each.policy is not None), None)
     if decided is not None and rule.policy is not None:
         what = (
             f"DestinationRule {decided.name} is for {rule.host} too and {ahead(decided, rule)}: "
-            "its trafficPolicy is used instead of this one"
+            "its trafficPolicy is used instead of this rule's"
         )
         yield finding("WFT0204", rule.origin, "spec.trafficPolicy", what, hint)
     for index, subset in enumerate(rule.subsets):
@@ -108,7 +109,7 @@ def _of_places(rule: DestinationRule, services: tuple[Service, ...], facts: Fact
             if there and len(lost) == len(each.to):
                 what = f"no endpoint of {rule.host} is in {', '.join(lost)}: calls from {each.origin} fail"
                 yield finding(
-                    "WFT0216", rule.origin, field, what, f"its endpoints are in {', '.join(sorted(there)) or 'none'}"
+                    "WFT0216", rule.origin, field, what, f"the host's endpoints are in {', '.join(sorted(there))}"
                 )
 
 

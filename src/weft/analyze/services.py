@@ -73,7 +73,7 @@ def _of_target(service: Service, index: int, port: ServicePort, behind: tuple[Ru
     target = port.target or (0 if port.name in names else port.number)
     if target and target not in {number for _, number in ports}:
         there = ", ".join(str(number) for number in sorted({number for _, number in ports}))
-        missing = "" if port.target else ", which is the default without `targetPort`"
+        missing = "" if port.target else " (without `targetPort`, the target is the Service's own port)"
         what = f"{subject} declares port {target}{missing}"
         hint = f"declared: {there}; correct `targetPort`, or add the port to the Workload"
         yield finding("WFT0303", service.origin, field, what, hint)

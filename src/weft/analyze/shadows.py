@@ -1,5 +1,6 @@
-"""Findings about routes and matches of a VirtualService that are never used, because one above matches every request
-that they match. Routes below a route without a match are reported by the parser."""
+"""Findings about routes and matches of a VirtualService that are never used, because a route or match above them
+already matches every request or connection that they match. http routes below a route without a match are reported by
+the parser."""
 
 from __future__ import annotations
 
@@ -10,7 +11,15 @@ import msgspec
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
 from weft.base.problem import Problem
-from weft.model.virtual_service import HttpMatch, HttpRoute, MatchKind, StringMatch, VirtualService
+from weft.model.virtual_service import (
+    HttpMatch,
+    HttpRoute,
+    L4Match,
+    L4Route,
+    MatchKind,
+    StringMatch,
+    VirtualService,
+)
 
 _MOST = 300  # matches of one object: up to this number each is compared with all above it, beyond only with equal ones
 _ANY_PATH = (
@@ -31,6 +40,8 @@ def of_shadows(facts: Facts) -> Iterator[Problem]:
     for routing in facts.virtual_services:
         if len(routing.http) > 1 or any(len(route.match) > 1 for route in routing.http):
             yield from _of_routing(routing)
+        yield from _of_streams(routing, "tcp", routing.tcp)
+        yield from _of_streams(routing, "tls", routing.tls)
 
 
 def _of_routing(routing: VirtualService) -> Iterator[Problem]:
@@ -50,6 +61,50 @@ def _of_routing(routing: VirtualService) -> Iterator[Problem]:
                 above.append(taking)
                 equals[match] = taking
         yield from _problems(routing, number, route, takers)
+
+
+def _of_streams(routing: VirtualService, kind: str, routes: tuple[L4Route, ...]) -> Iterator[Problem]:
+    """Findings about `tcp` or `tls` routes. Envoy chooses among them by server name and address, so a route takes the
+    connections of one below it only if it matches every connection, or the same name and address."""
+    above: list[tuple[L4Match, int, int]] = []  # each match above, with the number and the line of its route
+    for number, route in enumerate(routes):
+        takers = {
+            index: taker
+            for index, match in enumerate(route.match or (L4Match(),))
+            if (taker := next((each for each in above if _takes(each[0], match, routing)), None)) is not None
+        }
+        if len(takers) == len(route.match or (L4Match(),)):
+            _, first, at = takers[0]
+            line = f" (line {at})" if at else ""
+            what = f"this route is never used: {kind}[{first}]{line} matches every connection that it matches"
+            hint = f"move this route above {kind}[{first}]"
+            yield finding("WFT0111", routing.origin, f"spec.{kind}[{number}]", what, hint, line=route.line)
+        else:
+            for index, (_, first, _) in takers.items():
+                what = f"this match never applies: {kind}[{first}] covers it"
+                field = f"spec.{kind}[{number}].match[{index}]"
+                yield finding("WFT0112", routing.origin, field, what, "remove this match", line=route.line)
+        above += ((match, number, route.line) for match in route.match or (L4Match(),))
+
+
+def _takes(wide: L4Match, narrow: L4Match, routing: VirtualService) -> bool:
+    """Whether every connection that matches `narrow` is taken by `wide`, which is above it."""
+    every = not wide.sni_hosts and not wide.destination_subnets
+    return (
+        set(narrow.gateways or routing.gateways) <= set(wide.gateways or routing.gateways)
+        and wide.port in (0, narrow.port)
+        and wide.source_namespace in ("", narrow.source_namespace)
+        and set(wide.source_labels) <= set(narrow.source_labels)
+        and (
+            every
+            or (
+                bool(narrow.sni_hosts) >= bool(wide.sni_hosts)
+                and set(narrow.sni_hosts) <= set(wide.sni_hosts)
+                and bool(narrow.destination_subnets) == bool(wide.destination_subnets)
+                and set(narrow.destination_subnets) <= set(wide.destination_subnets)
+            )
+        )
+    )
 
 
 def _problems(routing: VirtualService, number: int, route: HttpRoute, takers: dict[int, _Above]) -> Iterator[Problem]:

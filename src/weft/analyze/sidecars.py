@@ -79,7 +79,7 @@ def _of_conflicts(facts: Facts) -> Iterator[Problem]:
             first = whole.setdefault(sidecar.namespace, sidecar)
             if first is not sidecar:
                 why = ahead(first, sidecar)
-                what = f"Sidecar {first.name} is for all of the namespace too and {why}: this one is not used"
+                what = f"Sidecar {first.name} is for the whole namespace too and {why}: this Sidecar is not used"
                 yield finding(
                     "WFT0404",
                     sidecar.origin,
@@ -92,7 +92,7 @@ def _of_conflicts(facts: Facts) -> Iterator[Problem]:
             first = ruled.setdefault((sidecar.namespace, runner.name), sidecar)
             if first is not sidecar:
                 why = ahead(first, sidecar)
-                what = f"Sidecar {first.name} selects {runner.name} too and {why}: this one is not used there"
+                what = f"Sidecar {first.name} selects {runner.name} too and {why}: this Sidecar is not used for it"
                 yield finding("WFT0405", sidecar.origin, "spec.workloadSelector", what, "use one Sidecar per workload")
                 break
 
@@ -119,10 +119,10 @@ def _against(entry: str, sidecar: Sidecar, facts: Facts, routed: Mapping[str, se
     owners = {each.namespace for each in facts.services_of(host)} | _routing(host, routed)
     if owners and (namespace == "*" or namespace in owners):
         return "", "", ""
-    what = f"`{entry}` imports nothing: no such host"
+    what = f"`{entry}` imports nothing: there is no such host"
     if owners:
         owner = min(owners)
-        return "WFT0401", f"{what} in namespace {namespace}", f"it is in {owner}: write {owner}/{host}"
+        return "WFT0401", f"{what} in namespace {namespace}", f"the host is in namespace {owner}: write {owner}/{host}"
     short = full_host(host, sidecar.namespace if namespace == "*" else namespace, facts.settings.domain)
     if short in facts.by_host and short != host:
         return "WFT0401", what, f"a Sidecar needs fully qualified names: write {owner}/{short}"

@@ -14,6 +14,7 @@ from weft.model.telemetry import Telemetry
 
 def of_telemetries(facts: Facts) -> Iterator[Problem]:
     effective: dict[tuple[str, object], Telemetry] = {}
+    owners: dict[tuple[str, str], Telemetry] = {}
     for telemetry in sorted(facts.telemetries, key=_age):
         yield from _of_providers(telemetry, facts)
         selector = telemetry.selector
@@ -27,8 +28,26 @@ def of_telemetries(facts: Facts) -> Iterator[Problem]:
         first = effective.setdefault((telemetry.namespace, (selector, telemetry.targets)), telemetry)
         if first is not telemetry:
             why = ahead(first, telemetry)
-            what = f"Telemetry {first.name} is for the same workloads and {why}: this one has no effect"
+            what = f"Telemetry {first.name} is for the same workloads and {why}: this Telemetry has no effect"
             yield finding("WFT0604", telemetry.origin, "", what, "merge both into one Telemetry")
+        elif selector:
+            yield from _of_overlap(telemetry, owners, facts)
+
+
+def _of_overlap(telemetry: Telemetry, owners: dict[tuple[str, str], Telemetry], facts: Facts) -> Iterator[Problem]:
+    """Findings about workloads that an older Telemetry with other labels selects, too. `owners`: the oldest Telemetry
+    of each workload, by namespace and name; the workloads of this Telemetry are added."""
+    for runner in facts.selected(telemetry.namespace, telemetry.selector):
+        first = owners.setdefault((telemetry.namespace, runner.name), telemetry)
+        if first is not telemetry:
+            what = (
+                f"Telemetry {first.name} selects the workload {runner.name} too and {ahead(first, telemetry)}: this "
+                "Telemetry has no effect on it"
+            )
+            yield finding(
+                "WFT0604", telemetry.origin, "spec.selector", what, "let only one of them select the workload"
+            )
+            return
 
 
 def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:

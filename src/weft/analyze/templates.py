@@ -63,7 +63,7 @@ class PodTemplate(msgspec.Struct, frozen=True):
         return tuple(each for each in self.containers if each.name != "istio-proxy")
 
     def body(self) -> Mapping[str, Any]:
-        """The manifest of the pod, as the injector would receive it."""
+        """The manifest of the pod, as the API server would send it to the injector."""
         return _mapping(self.document.body, self.path)
 
 

@@ -31,8 +31,8 @@ def of_transport(facts: Facts) -> Iterator[Problem]:
         yield from _of_policy(policy, facts, ports)
         first = levels.setdefault((policy.namespace, policy.selector), policy)
         if first is not policy:
-            whose = f"{first.namespace}/{first.name} {ahead(first, policy)}"
-            what = f"{whose} and selects the same workloads: this one has no effect"
+            whose = f"PeerAuthentication {first.namespace}/{first.name} {ahead(first, policy)}"
+            what = f"{whose} and selects the same workloads: this PeerAuthentication has no effect"
             yield finding("WFT0501", policy.origin, "spec", what, f"keep only one of {first.name} and {policy.name}")
 
 
@@ -60,7 +60,10 @@ def _against(
             return "WFT0205", what, "set `caCertificates` instead"
         names = tls.subject_alt_names or service.subject_alt_names or tls.server_name
         if not names and service.host.startswith("*") and not port.protocol.is_http:
-            what = f"no name is verified at {at}: any certificate that the CA has signed is accepted"
+            what = (
+                f"the name in the certificate of {at} is not verified: any certificate that the CA has signed is "
+                "accepted"
+            )
             return "WFT0206", what, "set `sni` or `subjectAltNames`"
     for runner in _behind(service, subset, facts):
         number = runner.instance.port_for(port)
@@ -70,7 +73,7 @@ def _against(
         if tls.mode is ClientTlsMode.DISABLE and mode is TlsMode.STRICT and runner.instance.intercepts(number):
             return (
                 "WFT0207",
-                f"calls to {at} are plaintext, and {runner.name} accepts only mutual TLS there: they fail",
+                f"calls to {at} fail: they are plaintext, and {runner.name} accepts only mutual TLS there",
                 "leave `tls` out: proxies use mutual TLS automatically",
             )
         if tls.mode is ClientTlsMode.SIMPLE and runner.instance.intercepts(number):
@@ -78,36 +81,37 @@ def _against(
             if mode is TlsMode.STRICT or port.protocol.is_http:
                 return (
                     "WFT0208",
-                    f"calls to {at} are TLS without a certificate of the mesh, and {runner.name} {expects} there: "
-                    "they fail",
+                    f"calls to {at} fail: they are TLS without a certificate of the mesh, and {runner.name} {expects} "
+                    "there",
                     "leave `tls` out: proxies use mutual TLS automatically",
                 )
         if runner.instance.gateway:
             if tls.mode is ClientTlsMode.ISTIO_MUTUAL and not _takes_own_tls(service, runner, number, facts):
                 return (
                     "WFT0209",
-                    f"calls to {at} are mutual TLS, and the gateway {runner.name} has no server there that accepts it: "
-                    "they fail",
+                    f"calls to {at} fail: they are mutual TLS, and the gateway {runner.name} has no server there that "
+                    "accepts mutual TLS",
                     "set the server's `tls.mode` to ISTIO_MUTUAL, or leave `tls` out here",
                 )
             continue
         if tls.mode is ClientTlsMode.ISTIO_MUTUAL and not runner.instance.speaks_tls(number):
             return (
                 "WFT0209",
-                f"calls to {at} are mutual TLS, and {runner.name} has no proxy there to terminate it: they fail",
+                f"calls to {at} fail: they are mutual TLS, and {runner.name} has no proxy there to terminate the TLS",
                 "leave `tls` out: proxies use mutual TLS towards workloads that have a proxy",
             )
         if tls.mode is ClientTlsMode.ISTIO_MUTUAL and mode is TlsMode.DISABLE:
             return (
                 "WFT0210",
-                f"calls to {at} are mutual TLS, and a PeerAuthentication disables it for {runner.name}: they fail",
+                f"calls to {at} fail: they are mutual TLS, which a PeerAuthentication disables for {runner.name}",
                 "leave `tls` out, or set the PeerAuthentication to PERMISSIVE",
             )
     return _WELL
 
 
 def _takes_own_tls(service: Service, runner: Runner, number: int, facts: Facts) -> bool:
-    """Whether a gateway may accept the mesh's TLS on a port: it terminates TLS there, or passes TLS through."""
+    """Whether a gateway may accept the mesh's TLS on a port: it has a TLS or HTTPS server there whose TLS mode is
+    ISTIO_MUTUAL or PASSTHROUGH, or is not known."""
     there = [each.server for each in facts.servers(service.namespace, runner) if each.listens == number]
     return any(
         server.encrypted
@@ -180,14 +184,14 @@ def _of_number(number: int, chosen: list[tuple[str, Runner]], ports: Ports) -> t
     """The code, message and hint of the finding about a port number in portLevelMtls; empty strings if there is no
     finding."""
     if meant := ports.meant(number, chosen):
-        what = f"{number} is the port of the service, and the workload listens on {meant}: this mode has no effect"
+        what = f"{number} is the Service's port, and the workload listens on port {meant}: this mode has no effect"
         return "WFT0505", what, f"use {meant}"
     declared = ports.declared(chosen)
     if declared and number not in declared:
         listed = ", ".join(map(str, declared[:12]))
         return (
             "WFT0506",
-            f"no workload that this selects declares port {number}: its mode has no effect",
+            f"no workload that the PeerAuthentication selects declares port {number}: this mode has no effect",
             f"declared: {listed}",
         )
     return _WELL

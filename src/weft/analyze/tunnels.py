@@ -32,11 +32,12 @@ def of_tunnels(facts: Facts) -> Iterator[Problem]:
         for name, routes in (("tls", routing.tls), ("tcp", routing.tcp)):
             for number, stream in enumerate(routes):
                 if len({_tunnel(rules, part.destination) for part in _taking_part(stream.route)}) > 1:
-                    what = "the destinations of this route have different tunnels, and a proxy opens one per route"
-                    hint = (
-                        f"all use the tunnel of {_taking_part(stream.route)[0].destination.host}: configure the same "
-                        "tunnel for all"
+                    first = _taking_part(stream.route)[0].destination.host
+                    what = (
+                        "the destinations of this route have different tunnels, and a proxy opens one per route: all "
+                        f"connections use the tunnel of {first}"
                     )
+                    hint = "configure the same tunnel for all destinations"
                     yield finding(
                         "WFT0218", routing.origin, f"spec.{name}[{number}].route", what, hint, line=stream.line
                     )

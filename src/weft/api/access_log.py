@@ -28,11 +28,12 @@ _MOST_DEPTH = 20
 
 
 class Logging(msgspec.Struct, frozen=True):
-    """All access log settings of MeshConfig."""
+    """All access log settings of MeshConfig. `logs`: the logs of every proxy, unless a Telemetry overrides them.
+    `providers`: the providers that a Telemetry can name. `defaults`: the names of the default providers."""
 
-    logs: tuple[FileLog, ...]  # the logs of every proxy, unless a Telemetry overrides them
+    logs: tuple[FileLog, ...]
     providers: tuple[LogProvider, ...]
-    defaults: tuple[str, ...]  # names of the default providers
+    defaults: tuple[str, ...]
 
 
 def read_file(fields: Fields, name: str) -> LogProvider:
@@ -47,11 +48,16 @@ def read_file(fields: Fields, name: str) -> LogProvider:
         line = _line(form, "text", form.text("text", most=_MOST_LINE))
         return LogProvider(name, msgspec.structs.replace(log, format=line))
     if sort == "":
-        form.lacks("text", "labels", what="`logFormat` must have `text` or `labels`", hint="labels: {} for plain JSON")
+        form.lacks(
+            "text",
+            "labels",
+            what="`logFormat` must have `text` or `labels`",
+            hint="for the default JSON format, write `labels: {}`",
+        )
         return LogProvider(name, log)
     labels = form.raw("labels")
     if not isinstance(labels, Mapping):
-        form.error("labels", "`labels` must be a mapping", "map names to lines, such as code: '%RESPONSE_CODE%'")
+        form.error("labels", "`labels` must be a mapping", "map names to formats, such as code: '%RESPONSE_CODE%'")
         labels = {}
     line = _labels(form, ("labels",), labels)
     return LogProvider(name, msgspec.structs.replace(log, encoding=Encoding.JSON, format=line))
@@ -72,7 +78,7 @@ def read_logging(config: Fields, providers: tuple[LogProvider, ...]) -> Logging:
             provider = by_name.get(name.lower())
             if provider is None:
                 hint = did_you_mean(name, [provider.name for provider in providers])
-                defaults.warning(("accessLogging", index), f"no access log provider is called `{name}`", hint)
+                defaults.warning(("accessLogging", index), f"there is no access log provider `{name}`", hint)
             elif provider.log is None:
                 what = f"the provider `{name}` is not supported: this version of weft writes access logs only to files"
                 defaults.warning(

@@ -97,9 +97,9 @@ def read_authorization_policy(root: Fields, meta: Meta) -> tuple[AuthorizationPo
 
 
 def closed_authorization_policy(values: tuple[Value, ...], meta: Meta) -> tuple[Value, ...]:
-    """Return the policy that replaces a rejected policy without an earlier valid version: it denies all requests. The
-    result is empty if the rejected policy would not have denied any request (AUDIT, a dry run, or targets that are
-    no gateways)."""
+    """Return the policy that replaces a rejected policy without an earlier valid version: it denies all requests.
+    `values`: what could be parsed of the rejected policy. The result is empty if the rejected policy would not have
+    denied any request (AUDIT, a dry run, or targets that are no gateways)."""
     meant = next((value for value in values if isinstance(value, AuthorizationPolicy)), None)
     if meant is None:
         meant = AuthorizationPolicy(meta.name, meta.namespace, created=meta.created, origin=meta.origin)
@@ -288,7 +288,7 @@ def _values(fields: Fields, name: str) -> tuple[str, ...]:
         fields.error(name, f"`{name}` is empty", f"leave `{name}` out to match everything")
     for index, value in enumerate(found):
         if not value and not fields.report.is_wrong((*fields.path, name, index)):
-            fields.error((name, index), f"an empty text in `{name}`", '`"*"` matches any value')
+            fields.error((name, index), f"`{name}` contains an empty text", 'to match any value, write "*"')
     return found  # including empty values, so that later values keep their index
 
 

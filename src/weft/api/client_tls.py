@@ -61,8 +61,8 @@ def read_client_tls(policy: Fields) -> ClientTls | None:
 
 
 def closed_rule(values: Sequence[Value], meta: Meta) -> tuple[Value, ...]:
-    """Return the rule that replaces a rejected rule: calls for which the rejected rule configures TLS fail. The result
-    is empty for a rejected rule without TLS."""
+    """Return the rule that replaces a rejected rule: calls for which the rejected rule configures TLS fail. `values`:
+    what could be parsed of the rejected rule. The result is empty for a rejected rule without TLS."""
     del meta
     return tuple(
         msgspec.structs.replace(

@@ -41,7 +41,7 @@ def _server(server: Fields) -> GatewayServer:
         server.address("bind")
     server.refused(
         "defaultEndpoint",
-        "`defaultEndpoint` has no effect, not in Istio either",
+        "`defaultEndpoint` has no effect, as in Istio",
         "bind a VirtualService to the Gateway",
     )
     port = _port(server, unix=bind.startswith("unix://"))

@@ -132,15 +132,13 @@ def read_fault(item: Fields) -> Fault | None:
 
 
 def _delay(fields: Fields) -> Delay | None:
-    fields.refused("exponentialDelay", "`exponentialDelay` is not supported, not by Istio either", "use `fixedDelay`")
+    fields.refused("exponentialDelay", "neither weft nor Istio supports `exponentialDelay`", "use `fixedDelay`")
     fixed, share = fields.duration("fixedDelay", required=True), _share(fields)
     return Delay(fixed, share) if fixed is not None else None
 
 
 def _abort(fields: Fields) -> Abort:
-    fields.refused(
-        "http2Error", "`http2Error` is not supported, not by Istio either", "use `httpStatus` or `grpcStatus`"
-    )
+    fields.refused("http2Error", "neither weft nor Istio supports `http2Error`", "use `httpStatus` or `grpcStatus`")
     if not fields.one_of("httpStatus", "grpcStatus", "http2Error"):
         fields.lacks("httpStatus", "grpcStatus", what="`abort` needs a status", hint="set `httpStatus` or `grpcStatus`")
     return Abort(

@@ -69,7 +69,7 @@ def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[Weigh
         )
     total = sum(entry.weight for entry in destinations)
     if len(destinations) > 1 and total == 0:
-        what, hint = "the weights of the destinations add up to 0", "give at least one of them a `weight`"
+        what, hint = "the weights of the destinations add up to 0", "give at least one destination a `weight`"
         item.lacks("weight", below=entries, at="route", what=what, hint=hint)
     if total > 2**32 - 1:
         item.error("route", "the weights of the destinations add up to more than 4294967295")

@@ -52,7 +52,7 @@ def read_config_map(root: Fields, meta: Meta) -> tuple[Settings | AuthorityBundl
         return ()
     data.ignored("meshNetworks", "values", "original-values", "merged-values")
     if not data.has("mesh"):
-        data.lacks("mesh", what="`mesh` is required", hint="the text of `mesh` is the MeshConfig")
+        data.lacks("mesh", what="`mesh` is required", hint="write the MeshConfig as the text of `mesh`")
         return ()
     config = _embedded(data)
     return () if config is None else (_settings(config, meta),)
@@ -217,5 +217,5 @@ def _path_normalization(config: Fields) -> PathNormalization:
     word = fields.choice("normalization", ("DEFAULT", *PathNormalization), default="DEFAULT")
     if word == PathNormalization.NONE:
         what = "without normalization a percent-encoded letter (`/%61dmin`) bypasses a policy on paths"
-        fields.warning("normalization", what, "BASE is the default")
+        fields.warning("normalization", what, "use BASE, the default")
     return default if word == "DEFAULT" else PathNormalization(word)

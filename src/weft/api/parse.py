@@ -188,7 +188,9 @@ def _report_kind(report: DocumentReport, kind: str) -> None:
     elif kind in NOT_READ:
         code = "WFT0003" if kind in OF_MESHES else ""
         what = f"weft does not read kind {kind}"
-        report.warning(("kind",), f"{what}: it has no effect" if code else what, _INSTEAD.get(kind, ""), code=code)
+        report.warning(
+            ("kind",), f"{what}: the object has no effect" if code else what, _INSTEAD.get(kind, ""), code=code
+        )
     else:
         report.error(("kind",), f"unknown kind `{kind[:80]}`", did_you_mean(kind[:80], (*KINDS, *NOT_READ, KIND)))
 

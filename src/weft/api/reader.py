@@ -71,9 +71,9 @@ class Fields:
         below: Iterable[Fields] = (),
         severity: Severity = Severity.ERROR,
     ) -> None:
-        """Report the error `what`: none of the fields `names` is set as needed. They are fields of the mappings
-        `below`, or of this mapping if `below` is empty. `at`: the place of the error. If one of these fields has
-        an error itself, or is misspelled, only that problem is reported: one mistake, one message."""
+        """Report the problem `what`, which means that none of the fields `names` is set as needed. These are fields
+        of the mappings `below`, or of this mapping if `below` is empty. `at`: the place of the problem. If one of
+        these fields has an error itself, or is misspelled, only that error is reported: one mistake, one message."""
         causes = tuple((fields, name) for fields in (tuple(below) or (self,)) for name in names)
         self.report.consequence(Consequence(causes, self._at(at), what, hint, severity))
 

@@ -55,7 +55,8 @@ def read_request_authentication(root: Fields, meta: Meta) -> tuple[RequestAuthen
 
 def closed_request_authentication(values: tuple[Value, ...], meta: Meta) -> tuple[Value, ...]:
     """Return what replaces a rejected RequestAuthentication: it denies all HTTP requests to the workloads that the
-    rejected one selects, or to all workloads of the namespace if the selector cannot be parsed."""
+    rejected one selects, or to all workloads of the namespace if the selector cannot be parsed. `values`: what could
+    be parsed of the rejected object."""
     read = next((value for value in values if isinstance(value, RequestAuthentication)), None)
     chosen = read.selector if read else ()
     if not all(is_label_name(name) and value and is_label_value(value) for name, value in chosen):

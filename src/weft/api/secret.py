@@ -73,8 +73,8 @@ def _content(root: Fields, names: tuple[str, ...]) -> bytes:
 
 
 def without_key(pem: bytes) -> bytes:
-    """Return only the certificates and revocation lists of a PEM text that contains a private key; a placeholder if
-    it contains none. A text without a private key is returned unchanged."""
+    """Return the PEM text without private keys. If the text contains a private key, only its certificates and
+    revocation lists are returned, or a placeholder if it has none of these; any other text is returned unchanged."""
     return b"".join(found[0] for found in _SHOWN.finditer(pem)) or HIDDEN if b"PRIVATE KEY" in pem else pem
 
 

@@ -57,12 +57,14 @@ def read_server_tls(server: Fields, *, encrypted: bool, impossible: tuple[str, .
     if tls.raw("mode") == "AUTO_PASSTHROUGH":
         what = "AUTO_PASSTHROUGH is for meshes of several clusters, which weft does not support"
         tls.error("mode", what, "PASSTHROUGH with `tls` routes forwards connections by SNI")
-    what = "weft does not accept invalid client certificates"
+    what = "weft does not support `insecureSkipVerify`: it does not accept invalid client certificates"
     tls.refused("insecureSkipVerify", what, "`mode: OPTIONAL_MUTUAL` accepts clients without a certificate")
     redirect = tls.boolean("httpsRedirect") or False
     if redirect and encrypted:
         tls.warning(
-            "httpsRedirect", "`httpsRedirect` has no effect on a server with TLS", "put it on the server of plain HTTP"
+            "httpsRedirect",
+            "`httpsRedirect` has no effect on a server with TLS",
+            "set `httpsRedirect` on the server for plain HTTP",
         )
     idle = [name for name in (*_SHOWN, *_TRUSTED, *_HOW) if tls.has(name) and name not in _READ[mode]]
     if mode is ServerTlsMode.SIMPLE and idle and set(idle) <= set(_AUTHORITIES):

@@ -161,8 +161,8 @@ def _check(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...],
     if raw and nameless and not spec.has("addresses") and not spec.report.failed:
         spec.warning(
             "ports",
-            f"port {raw[0].number} is not HTTP or TLS and there are no `addresses`: "
-            f"it takes every connection to port {raw[0].number}",
+            f"port {raw[0].number} is not HTTP or TLS, and there are no `addresses`: "
+            f"this ServiceEntry gets every connection to port {raw[0].number}, whatever the host",
             "list the addresses",
             code="WFT0306",
         )

@@ -39,8 +39,9 @@ def read_match(fields: Fields, *, presence: bool) -> StringMatch:
 def named_matches(
     holder: Fields, name: str, *, headers: bool, star: bool = False
 ) -> tuple[tuple[str, StringMatch], ...]:
-    """Read header or query matches, by name. Header names are returned in lower case, as Envoy compares them. `star`:
-    whether `{regex: "*"}`, which is no regular expression, stands for "present", as in Istio's `withoutHeaders`."""
+    """Read the mapping `name` of header matches (`headers`: true) or query parameter matches (false), sorted by name.
+    Header names are returned in lower case, as Envoy compares them. `star`: whether `{regex: "*"}`, which is no regular
+    expression, stands for "present", as in Istio's `withoutHeaders`."""
     matches = []
     for key, fields in holder.entries(name):
         claim = _claim(key) if headers else ""

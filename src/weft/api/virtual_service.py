@@ -100,7 +100,7 @@ def _l4_match(match: Fields, meta: Meta, hosts: tuple[str, ...], *, tls: bool) -
             )
     match.refused(
         "sourceSubnet",
-        "`sourceSubnet` is not supported, not by Istio either",
+        "neither weft nor Istio supports `sourceSubnet`",
         "use `sourceLabels` or `sourceNamespace`",
     )
     namespace = match.text("sourceNamespace", most=63)

@@ -130,11 +130,13 @@ def read_workload(root: Fields, meta: Meta) -> tuple[Workload, ...]:
 
 
 def _refuse_beside_gateway(spec: Fields, inject: str) -> None:
-    """Report fields that have no effect on a gateway as errors: those of a command, or of a sidecar's interception."""
+    """For a Workload with `gateway`: report an error for each field of a command or of a sidecar's interception,
+    because these have no effect on a gateway, and if `inject`, the value of `sidecar.istio.io/inject`, is "false"."""
     for name in _OF_COMMANDS:
         spec.refused(name, f"a gateway is only a proxy: `{name}` has no effect", f"leave out `{name}`, or `gateway`")
     if inject == "false":
-        spec.error("gateway", f"a gateway is a proxy, and `{_INJECT}` is false", f"remove `gateway`, or `{_INJECT}`")
+        what = f"a gateway is itself a proxy, so `{_INJECT}` cannot be false"
+        spec.error("gateway", what, f"remove `gateway`, or `{_INJECT}`")
 
 
 def _publish(gateway: Fields) -> tuple[PublishedPort, ...]:

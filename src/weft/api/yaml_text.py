@@ -58,8 +58,9 @@ class YamlError(Exception):
 
 
 def compose(text: str, first_line: int = 1, *, most_nodes: int = MOST_NODES) -> Composed:
-    """Parse the text of one YAML document. Raises YamlError, and nothing else, if the text is not YAML or exceeds a
-    limit."""
+    """Parse the text of one YAML document into its value, with the line of every field and the problems of the text.
+    `first_line`: the line of the file on which the text begins. `most_nodes`: the limit of values. Raises YamlError,
+    and nothing else, if the text is not YAML or exceeds a limit."""
     try:
         return _Composer(text, first_line, most_nodes).document()
     except yaml.YAMLError as error:

@@ -7,6 +7,7 @@ import errno
 import gc
 import os
 import sys
+import warnings
 
 from weft.cli.pod.listed import IN_PODS, run
 
@@ -25,6 +26,8 @@ def main() -> None:
     for name in ("stdout", "stderr"):  # a stream may be closed, as by 2>&-
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+    if not sys.warnoptions:  # Python's warnings are for developers: python -W default -m weft.cli
+        warnings.simplefilter("ignore")
     if len(sys.argv) > 1 and sys.argv[1] in IN_PODS:
         sys.exit(run(sys.argv[1], sys.argv[2:]))
     if len(sys.argv) < 2 or sys.argv[1] not in _SERVING:

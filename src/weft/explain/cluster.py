@@ -80,7 +80,7 @@ def find(
         if why := world.uncalled(caller, name):
             walk.tell(DecisionStage.CLUSTER, f"{name}: no endpoint can be called, because {why}", sources, about=name)
             return NoTarget(f"no endpoint of {name} can be called: {why}", "UH", "no_healthy_upstream")
-        walk.tell(DecisionStage.CLUSTER, f"{name}: it has no healthy endpoint", sources, about=name)
+        walk.tell(DecisionStage.CLUSTER, f"{name} has no healthy endpoint", sources, about=name)
         return NoTarget(f"{name} has no healthy endpoint", "UH", "no_healthy_upstream")
     groups: dict[object, list[tuple[EndpointShare, ExplainedWorkload | None]]] = {}
     for place in endpoints:
@@ -217,7 +217,7 @@ def _how(cluster: Cluster, endpoints: tuple[EndpointShare, ...], assignment: Clu
         near = sorted({place.locality for place in endpoints if place.locality})
         note += f"; these are the closest ({', '.join(near)})" if near else ""
         elsewhere = f" in {', '.join(where)}" if where else ""
-        note += f"; {count} more{elsewhere} if they are unhealthy"
+        note += f"; {count} more{elsewhere} for failover"
     return note
 
 

@@ -23,15 +23,16 @@ class Unsure(Exception):
 
 
 class ObjectSource(msgspec.Struct, frozen=True):
-    """An object that caused a decision, with its file and line, or its version, where they are known."""
+    """An object that caused a decision, with its file and line, or its version (the resourceVersion on a cluster),
+    where they are known. `part`: the part of the object that decided, such as `rule[0]`."""
 
     kind: str
     namespace: str = ""
     name: str = ""
     file: str = ""
     line: int = 0
-    part: str = ""  # the part of the object: `rule[0]`
-    version: str = ""  # the object's resourceVersion on a cluster
+    part: str = ""
+    version: str = ""
 
     def __str__(self) -> str:
         name = f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"

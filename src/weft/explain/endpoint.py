@@ -19,12 +19,13 @@ _MATCH = "envoy.transport_socket_match"
 
 
 class EndpointShare(msgspec.Struct, frozen=True):
-    """An address that a connection may go to, and its share of the requests."""
+    """An address that a connection may go to, and its share of the requests (1.0: all of them). `marks`: the
+    endpoint metadata by which the cluster selects the transport socket."""
 
     address: str
     port: int
     share: float = 1.0
-    marks: tuple[tuple[str, str], ...] = ()  # endpoint metadata by which the cluster selects the transport socket
+    marks: tuple[tuple[str, str], ...] = ()
     locality: str = ""
 
 

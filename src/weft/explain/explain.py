@@ -57,10 +57,9 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     connection = IncomingConnection(source, address, request.port, spoken, request.server_name, request.offers)
     if caller.resources is not None and world.intercepts(caller, address, request.port, inbound=False):
         return _Outbound(walk, request, world, caller, caller.resources).go(connection)
-    why = "has no proxy" if caller.resources is None else "does not send this through its proxy"
-    walk.tell(
-        DecisionStage.LISTENER, f"{caller.name or 'the caller'} {why}: it connects directly to {address}:{request.port}"
-    )
+    named = caller.name or "the caller"
+    why = f"{named} has no proxy" if caller.resources is None else f"the proxy of {named} does not intercept this call"
+    walk.tell(DecisionStage.LISTENER, f"{why}: {named} connects directly to {address}:{request.port}")
     headers = headers_of(request) if request.is_http else None
     if (lacking := world.no_port(address, request.port)) is not None:
         return _no_port(walk, lacking, None)
@@ -69,8 +68,8 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
         return walk.end(Kind.CLOSED, "the connection is refused")
     server = world.at(place.address)
     if server is None and (address.startswith("127.") or address == "::1"):
-        walk.tell(DecisionStage.ENDPOINT, f"{address} is {caller.name or 'the caller'} itself: no proxy sees it")
-        return walk.end(Kind.PASSED_ON, f"it stays in {caller.name or 'the caller'}", headers=headers)
+        walk.tell(DecisionStage.ENDPOINT, f"{address} is {named} itself: no proxy handles the call")
+        return walk.end(Kind.PASSED_ON, f"the call stays in {named}", headers=headers)
     if server is None:
         return _passed_on(walk, place.address, place.port, headers)
     connection = msgspec.structs.replace(connection, address=place.address, port=place.port)
@@ -94,8 +93,8 @@ def _arrive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
 
 
 def _onward(walk: Walk, world: World, gateway: ExplainedWorkload, resources: EnvoyResources) -> Send:
-    """Returns the function that predicts what happens to requests and connections which the gateway forwards. Their
-    source is the gateway's own address."""
+    """Returns the function that predicts what happens to requests and connections that the gateway forwards. The
+    source address of these is the gateway's own."""
 
     def send(
         connection: IncomingConnection,
@@ -169,12 +168,13 @@ class _Outbound:
         not reach the endpoint, the verdict is that the application's connection is closed: the application sees
         no HTTP status."""
         walk, method = self._walk, "POST" if tunnel.use_post else "CONNECT"
-        walk.tell(DecisionStage.FILTER, f"its bytes are tunneled in a {method} request to {tunnel.hostname}")
+        walk.tell(DecisionStage.FILTER, f"the connection is tunneled in a {method} request to {tunnel.hostname}")
         asking = Request(tunnel.hostname, connection.port, method, caller=self._request.caller)
         outbound = _Outbound(walk, asking, self._world, self._caller, self._resources)
         verdict = outbound.send(connection, cluster, headers_of(asking), offers)
         if verdict.kind in (Kind.DELIVERED, Kind.PASSED_ON):
-            return walk.end(Kind.PASSED_ON, f"it continues to {tunnel.hostname}, if {walk.endpoint} forwards it")
+            why = f"the connection continues to {tunnel.hostname}, if {walk.endpoint} forwards it"
+            return walk.end(Kind.PASSED_ON, why)
         return msgspec.structs.replace(verdict, kind=Kind.CLOSED, status=0)
 
     def _hold(self, connection: IncomingConnection) -> Verdict:
@@ -186,7 +186,7 @@ class _Outbound:
             return self._take(self._resources.listeners.get(listener.UNKNOWN), connection)
         where = f"{connection.address}:{connection.port}"
         if self._world.is_shown(self._caller, connection.address, connection.port):
-            reason = f"{where} has not been called yet: the call is held until the proxy gets its configuration"
+            reason = f"{where} has not been called yet: the call is held until the proxy gets the config for {where}"
         elif self._world.unseen(self._caller, connection.address, connection.port) is not None:
             reason = (
                 f"{where} belongs to no service visible to this proxy: the call is held until the control plane answers"
@@ -199,7 +199,8 @@ class _Outbound:
 
     def pass_on(self, connection: IncomingConnection, cluster: str, sealed: Arrival) -> Verdict:
         """Returns the verdict of a connection that carries the TLS of another proxy and that this proxy forwards to
-        an endpoint of the cluster without terminating that TLS. `sealed`: the connection as it arrived here."""
+        an endpoint of the cluster without terminating that TLS. `connection`: the
+        connection to forward. `sealed`: the same connection as it arrived here, inside the other proxy's TLS."""
         walk = self._walk
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)
         if isinstance(target, NoTarget):
@@ -209,7 +210,8 @@ class _Outbound:
         if around is not None and around.foreign:
             return _in_another(walk, around, place)
         if server is None:
-            raise Unsure(f"{place.address}:{place.port} receives the TLS of the caller's proxy unchanged, and decides")
+            where = f"{place.address}:{place.port}"
+            raise Unsure(f"{where} gets the TLS of the caller's proxy unchanged, and decides whether to accept it")
         if around is None:
             arriving = msgspec.structs.replace(
                 sealed.connection, source=connection.source, address=place.address, port=place.port
@@ -224,7 +226,7 @@ class _Outbound:
             return result
         walk.tell(
             DecisionStage.TLS,
-            f"inside the TLS that {server.name} terminates is a second one, which no proxy terminates",
+            f"the connection is TLS inside TLS: {server.name} terminates the outer TLS, and no proxy the inner TLS",
         )
         return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
 
@@ -260,7 +262,7 @@ class _Outbound:
         if read and tls.announces(self._resources, target.cluster, place):
             raise Unsure(f"the proxy of {server.name} does not read PROXY headers, so the result cannot be predicted")
         if client_tls is not None and client_tls.foreign:
-            raise Unsure(f"it depends on whether {server.name} presents a certificate that the caller's proxy trusts")
+            raise Unsure(f"it is unknown whether {server.name} presents a certificate that the caller's proxy trusts")
         http2 = request.speaks is Speaks.HTTP2
         if headers is not None:
             http2 = speaks_http2(self._resources, target.cluster, request.speaks)
@@ -312,7 +314,7 @@ def _no_port(walk: Walk, lacking: NoPort, headers: RequestHeaders | None) -> Ver
 def _in_another(walk: Walk, client_tls: tls.Offer, place: EndpointShare) -> Verdict:
     """The verdict of a connection that is TLS already and that the cluster wraps in a second TLS: the connection is
     closed, because the server expects no TLS inside the TLS that it terminates."""
-    what = f"the connection is already TLS and is wrapped in another: {place.address}:{place.port} gets TLS in TLS"
+    what = f"the connection is already TLS, and the proxy adds TLS: {place.address}:{place.port} gets TLS inside TLS"
     walk.tell(DecisionStage.TLS, what, client_tls.sources)
     return walk.end(
         Kind.CLOSED, "the caller's TLS handshake fails: the server that terminates the outer TLS expects no TLS inside"
@@ -322,7 +324,7 @@ def _in_another(walk: Walk, client_tls: tls.Offer, place: EndpointShare) -> Verd
 def _passed_on(walk: Walk, address: str, port: int, headers: RequestHeaders | None) -> Verdict:
     where = f"{address}:{port}" if port else address
     walk.tell(DecisionStage.ENDPOINT, f"{where} is unknown to the mesh")
-    return walk.end(Kind.PASSED_ON, f"it continues to {where}", headers=headers)
+    return walk.end(Kind.PASSED_ON, f"the call continues to {where}", headers=headers)
 
 
 def _after_retries(verdict: Verdict, route: Route) -> Verdict:
@@ -340,7 +342,7 @@ def _tcp_cluster(walk: Walk, proxy: TcpProxy) -> str:
     parts = proxy.weighted_clusters.clusters
     chosen, weight = by_weight(walk, parts, lambda part: part.weight)
     total = sum(part.weight for part in parts)
-    walk.tell(DecisionStage.ROUTE, f"by weight {weight} of {total} it goes to {chosen.name}")
+    walk.tell(DecisionStage.ROUTE, f"by weight {weight} of {total} the connection goes to {chosen.name}")
     return str(chosen.name)
 
 

@@ -17,7 +17,8 @@ _OF = {FractionalPercent.HUNDRED: 100, FractionalPercent.TEN_THOUSAND: 10_000, F
 
 
 def inject(walk: Walk, fault: HTTPFault, sources: tuple[ObjectSource, ...]) -> Verdict | None:
-    """Applies the fault's delay, then its abort. Returns the verdict of an abort; None if the request continues."""
+    """Applies the fault's delay, then its abort. Returns the verdict of an abort; None if the request continues.
+    `sources`: the objects that configure the fault."""
     if fault.HasField("delay"):
         seconds = fault.delay.fixed_delay.ToTimedelta().total_seconds()
         if not fault.delay.HasField("fixed_delay"):
@@ -25,7 +26,9 @@ def inject(walk: Walk, fault: HTTPFault, sources: tuple[ObjectSource, ...]) -> V
         if _hits(walk, fault.delay.percentage):
             walk.delay += seconds
             walk.tell(
-                DecisionStage.FILTER, f"a fault delays it by {seconds:g} s ({share(fault.delay.percentage)})", sources
+                DecisionStage.FILTER,
+                f"a fault delays the request by {seconds:g} s ({share(fault.delay.percentage)})",
+                sources,
             )
     if fault.HasField("abort"):
         abort = fault.abort
@@ -54,10 +57,11 @@ def preflight(
         return None
     allowed = allowed_origin(policy, origin)
     if not allowed and policy.forward_not_matching_preflights.value:
-        walk.tell(DecisionStage.FILTER, f"a CORS preflight from {origin}, which is not allowed, is forwarded", sources)
+        what = f"a CORS preflight from {origin}, which the CORS policy does not allow, is forwarded"
+        walk.tell(DecisionStage.FILTER, what, sources)
         return None
-    how = "allowing it" if allowed else "allowing nothing"
-    walk.tell(DecisionStage.FILTER, f"a CORS preflight from {origin} is answered, {how}", sources)
+    how = "allowing the origin" if allowed else "allowing nothing"
+    walk.tell(DecisionStage.FILTER, f"the CORS policy responds to a preflight from {origin}, {how}", sources)
     return walk.end(Kind.ANSWERED, f"the CORS policy responds, {how}", status=200, detail="cors_response")
 
 

@@ -87,11 +87,12 @@ def meet(
     walk: Walk, gateway: ExplainedWorkload, arrival: Arrival, request: Request, send: Send, cluster: Tcp
 ) -> Verdict:
     """Returns the verdict of a connection to the gateway from a workload of the mesh or its proxy. The route,
-    cluster and endpoint in the verdict are those that the caller's proxy chose, not those that the gateway chose."""
+    cluster and endpoint in the verdict are those that the caller's proxy chose, not those that the gateway chose.
+    `send`: predicts what happens to what the gateway forwards. `cluster`: chooses the cluster of a TCP proxy filter."""
     walk.proxy = walk.workload = gateway.name
     called = (walk.route, walk.cluster, walk.endpoint, walk.endpoints)
     if sum(step.proxy == gateway.name and step.stage is DecisionStage.LISTENER for step in walk.steps) >= _MOST_PASSES:
-        raise Unsure(f"it loops through {gateway.name}")
+        raise Unsure(f"the call loops through {gateway.name}")
     resources, port = gateway.resources, arrival.connection.port
     taking = _listening(resources, port) if resources is not None else None
     if taking is None and (known := _closed(gateway, port)) is not None:
@@ -125,7 +126,9 @@ def _taken(
     if chain is None:
         plain = connection.speaks is not Speaks.TLS
         why = (
-            "whose servers expect TLS, but this is plaintext" if plain else "but none of its servers matches that name"
+            "whose servers expect TLS, but the connection is plaintext"
+            if plain
+            else "but none of its servers matches that name"
         )
         walk.tell(DecisionStage.LISTENER, f"{what}, {why}", sources_of(taking.metadata))
         why = "the servers expect TLS, but this is plaintext" if plain else "no server matches the name"
@@ -142,7 +145,7 @@ def _taken(
     if sealed is not None and not _passes_on(walk, gateway, chain):
         return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
     if context is not None and connection.speaks is not Speaks.TLS:
-        walk.tell(DecisionStage.TLS, "the server expects TLS, but this is plaintext")
+        walk.tell(DecisionStage.TLS, "the server expects TLS, but the connection is plaintext")
         return walk.end(Kind.CLOSED, "the TLS handshake fails", detail="tls_error")
     if context is not None and client_tls is not None:
         identity = client_tls.identity
@@ -239,7 +242,7 @@ def _opened(walk: Walk, context: DownstreamTlsContext, request: Request) -> Requ
         if asks
         else ", and verifies a client certificate if one is presented"
     )
-    walk.tell(DecisionStage.TLS, f"it terminates TLS with {shown}{more if asks or checks else ''}")
+    walk.tell(DecisionStage.TLS, f"the server terminates TLS with {shown}{more if asks or checks else ''}")
     http2 = "h2" in request.offers and "h2" in common.alpn_protocols
     spoken = Speaks.HTTP2 if http2 else Speaks.HTTP if request.offers else Speaks.BYTES
     return msgspec.structs.replace(request, speaks=spoken, server_name="", offers=())
@@ -266,7 +269,7 @@ def _filters(
     if isinstance(end, TcpProxy):
         return send(connection, cluster(end), None, request, sealed)
     if arrival.headers is None:
-        walk.tell(DecisionStage.LISTENER, "the server expects HTTP, which this is not")
+        walk.tell(DecisionStage.LISTENER, "the server expects HTTP, but the connection carries something else")
         return walk.end(Kind.CLOSED, "the server expects HTTP", detail="http1.codec_error")
     seen.headers, seen.http2 = arrival.headers, arrival.http2
     seen.headers.set("x-forwarded-proto", "https" if encrypted else "http")
@@ -285,7 +288,7 @@ def _underscores(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -
         return None
     what = f"the header {names[0]} has an underscore: an application may mistake it for another header"
     if action == HttpProtocolOptions.DROP_HEADER:
-        walk.tell(DecisionStage.ROUTE, f"{what}; it is dropped")
+        walk.tell(DecisionStage.ROUTE, f"{what}; the header is dropped")
         for name in names:
             seen.headers.remove(name)
         return None

@@ -150,7 +150,7 @@ def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Ve
     wanted = upgrade_of(seen.headers)
     if not wanted or any(each.upgrade_type.lower() == wanted for each in manager.upgrade_configs):
         return None
-    walk.tell(DecisionStage.ROUTE, f"it requests an upgrade to {wanted}, which the proxy does not support")
+    walk.tell(DecisionStage.ROUTE, f"the request asks for an upgrade to {wanted}, which the proxy does not support")
     return walk.end(Kind.ANSWERED, f"an upgrade to {wanted} is not supported", status=403, detail="upgrade_failed")
 
 
@@ -182,7 +182,9 @@ def _route(walk: Walk, resources: EnvoyResources, configuration: RouteConfigurat
     route = first_match(host, seen.headers, seen.metadata)
     if route is None:
         walk.tell(
-            DecisionStage.ROUTE, f"none of its {len(host.routes)} routes matches {seen.headers.value(':path')}", sources
+            DecisionStage.ROUTE,
+            f"none of the {len(host.routes)} routes of {host.name} matches {seen.headers.value(':path')}",
+            sources,
         )
         return None
     walk.route = route.name
@@ -264,7 +266,7 @@ def _filter(
         return fault.preflight(walk, shared, seen.headers, sources)
     if (rules := resources.opened(config, RBAC)) is not None:
         why = rbac.denied(walk, rules, seen)
-        return walk.end(Kind.DENIED, "a policy denies it", status=403, detail=why) if why else None
+        return walk.end(Kind.DENIED, "a policy denies the request", status=403, detail=why) if why else None
     if (check := resources.opened(config, JwtAuthentication)) is not None:
         refusal = jwt.refused(walk, check, request, seen)
         if refusal is None:
@@ -320,7 +322,7 @@ def _act(walk: Walk, resources: EnvoyResources, route: Route, seen: GuardInput) 
     headers, sources = seen.headers, sources_of(route.metadata)
     if route.HasField("redirect"):
         status, where = REDIRECTS[route.redirect.response_code], location(route.redirect, headers, route.match)
-        walk.tell(DecisionStage.ROUTE, f"it is redirected to {where}", sources)
+        walk.tell(DecisionStage.ROUTE, f"the request is redirected to {where}", sources)
         return walk.end(
             Kind.ANSWERED, f"redirected to {where}", status=status, location=where, detail="direct_response"
         )
@@ -332,8 +334,8 @@ def _act(walk: Walk, resources: EnvoyResources, route: Route, seen: GuardInput) 
         if route.name == _BLOCKED and not sources:
             authority = headers.value(":authority")
             why = (
-                f"no service visible to the caller has the host {authority}, and its outbound policy REGISTRY_ONLY "
-                "allows no other hosts"
+                f"no service visible to the caller has the host {authority}, and the caller's outbound policy "
+                "REGISTRY_ONLY allows no other hosts"
             )
             walk.tell(DecisionStage.ROUTE, why, sources)
             return walk.end(Kind.ANSWERED, why, status=status, detail="direct_response")
@@ -356,7 +358,7 @@ def _act(walk: Walk, resources: EnvoyResources, route: Route, seen: GuardInput) 
     rewrite(route, headers)
     after = (headers.value(":authority"), headers.value(":path"))
     if before != after:
-        walk.tell(DecisionStage.ROUTE, f"it is rewritten to {after[0]}{after[1]}", sources)
+        walk.tell(DecisionStage.ROUTE, f"the request is rewritten to {after[0]}{after[1]}", sources)
     if action.HasField("max_grpc_timeout") and is_grpc(headers):
         _set_deadline(headers, action)
     if limits := _patience(action):
@@ -379,7 +381,7 @@ def _cluster(walk: Walk, route: Route, seen: GuardInput) -> str:
     total = sum(part.weight.value for part in parts)
     chosen, weight = by_weight(walk, parts, lambda part: part.weight.value)
     changed = _header_changes(chosen)
-    what = f"by weight {weight} of {total} it goes to {chosen.name}{f'; {changed}' if changed else ''}"
+    what = f"by weight {weight} of {total} the request goes to {chosen.name}{f'; {changed}' if changed else ''}"
     walk.tell(DecisionStage.ROUTE, what, sources_of(route.metadata))
     change_headers(chosen, seen.headers)
     if chosen.host_rewrite_literal:

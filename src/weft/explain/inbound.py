@@ -27,12 +27,13 @@ from weft.explain.world import EnvoyResources, ExplainedWorkload, World
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """A connection or request that reaches the server's proxy."""
+    """A connection or request that reaches the server's proxy. `headers`: None if the connection is not known to be
+    HTTP. `offer`: the TLS of the caller's proxy; None if that proxy uses no TLS. An application's own TLS is in
+    `connection`."""
 
     connection: IncomingConnection
-    headers: RequestHeaders | None  # None: the connection is not known to be HTTP
+    headers: RequestHeaders | None
     http2: bool = False
-    # TLS of the caller's proxy; None if it uses none. An application's own TLS is in `connection`.
     offer: tls.Offer | None = None
 
 
@@ -189,9 +190,10 @@ def _deliver(walk: Walk, server: ExplainedWorkload, arrival: Arrival, port: int)
             return walk.end(Kind.CLOSED, why)
         return walk.end(Kind.FAILED, why, status=503, flags="UF", detail="upstream_reset_before_response_started")
     walk.tell(
-        DecisionStage.WORKLOAD, f"it reaches {server.name} on port {port}" if port else f"it reaches {server.name}"
+        DecisionStage.WORKLOAD,
+        f"the call reaches {server.name} on port {port}" if port else f"the call reaches {server.name}",
     )
-    return walk.end(Kind.DELIVERED, f"it reaches {server.name}", headers=arrival.headers)
+    return walk.end(Kind.DELIVERED, f"the call reaches {server.name}", headers=arrival.headers)
 
 
 def _criteria(filter_chain: FilterChain) -> str:

@@ -70,12 +70,12 @@ def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: Guard
         seen.metadata[FILTER] = {**seen.metadata.get(FILTER, {}), **check.payload}
         unchecked = ""
         if check.unchecked:
-            unchecked = f": its signature is not checked here, as the keys are fetched from {check.unchecked}"
+            unchecked = f": its signature is not checked here, because the keys are fetched from {check.unchecked}"
             keys = f"the keys of {check.issuer} are not available here"
             walk.provided = f"the token's signature is valid, which was not checked: {keys}"
         walk.tell(DecisionStage.TOKEN, f"the token of {check.issuer} is accepted{unchecked}", about=check.issuer)
     else:
-        walk.tell(DecisionStage.TOKEN, "it has no token and passes, without a principal")
+        walk.tell(DecisionStage.TOKEN, "the request has no token and passes, without a principal")
     return None
 
 

@@ -21,8 +21,9 @@ _TLS_INSPECTOR, _HTTP_INSPECTOR = "envoy.filters.listener.tls_inspector", "envoy
 
 
 class IncomingConnection(msgspec.Struct, frozen=True):
-    """A connection that arrives at a proxy. `server_name` and `offers` are the SNI and ALPN of its TLS, which comes
-    from the application or from another proxy."""
+    """A connection that arrives at a proxy. `address` and `port`: its destination. `server_name` and `offers`: the SNI
+    and ALPN of its TLS, which comes from the application or from another proxy. `held`: the proxy has held the
+    connection for on-demand configuration and now matches it again."""
 
     source: str
     address: str
@@ -30,7 +31,7 @@ class IncomingConnection(msgspec.Struct, frozen=True):
     speaks: Speaks
     server_name: str = ""
     offers: tuple[str, ...] = ()
-    held: bool = False  # the proxy has held the connection for on-demand configuration and now matches it again
+    held: bool = False
 
 
 def outbound(resources: EnvoyResources, connection: IncomingConnection) -> Listener | None:

@@ -28,18 +28,19 @@ def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: GuardIn
     matched = effective(rules, seen)
     if rules.action == RBAC.LOG:
         if matched:
-            walk.tell(DecisionStage.POLICY, f"{_named(matched)} marks it for the access log", policy_source(matched))
+            what = f"{_named(matched)} marks the call for the access log"
+            walk.tell(DecisionStage.POLICY, what, policy_source(matched))
         return None
     if rules.action == RBAC.ALLOW:
         if matched:
-            walk.tell(DecisionStage.POLICY, f"{_named(matched)} allows it", policy_source(matched))
+            walk.tell(DecisionStage.POLICY, f"{_named(matched)} allows the call", policy_source(matched))
             return None
         sources = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
-        what = f"no ALLOW rule matches, so it is denied{unmet_of(rules, seen)}"
+        what = f"no ALLOW rule matches, so the call is denied{unmet_of(rules, seen)}"
         walk.tell(DecisionStage.POLICY, what, tuple(dict.fromkeys(sources)))
         return detail("none")
     if matched:
-        walk.tell(DecisionStage.POLICY, f"{_named(matched)} denies it", policy_source(matched))
+        walk.tell(DecisionStage.POLICY, f"{_named(matched)} denies the call", policy_source(matched))
         return detail(matched)
     sources = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
     if sources:  # without sources, it is the built-in rule of every gateway, which no policy declares
@@ -82,7 +83,8 @@ def _note(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: GuardInp
     notes[f"{prefix}shadow_engine_result"] = "allowed" if allowed else "denied"
     if matched:
         notes[f"{prefix}shadow_effective_policy_id"] = matched
-        walk.tell(DecisionStage.POLICY, f"{_named(matched)} matches it as a shadow rule", policy_source(matched))
+        what = f"{_named(matched)} matches the call as a shadow rule, which is not enforced"
+        walk.tell(DecisionStage.POLICY, what, policy_source(matched))
 
 
 def _named(rule: str) -> str:

@@ -23,32 +23,37 @@ class Speaks(StrEnum):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A JWT in the request. `text` is the token as the request contains it."""
+    """A JWT in the request. `text`: the token as the request contains it. `signed`: true for a real JWT, whose
+    signature is verified if the keys are known; false for a token that is only claims (`--jwt '{...}'`). `verified`:
+    whether the signature of a token that is only claims is assumed to be valid. `malformed`: Envoy's error message,
+    if the text is not a valid JWT."""
 
     text: str
     claims: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    verified: bool = True  # whether the signature is assumed to be valid, for a token that is only claims
-    malformed: str = ""  # Envoy's error message, if the text is not a valid JWT
-    signed: bool = False  # a real JWT, whose signature is verified if the keys are known; False: only claims
+    verified: bool = True
+    malformed: str = ""
+    signed: bool = False
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request, or a TCP connection, to explain. `address`: the destination address of the connection; "" for the
-    address to which `host` resolves."""
+    """A request, or a TCP connection, to explain. `caller`: the name of the calling workload. `address`: the
+    destination address of the connection; "" for the address to which `host` resolves. `server_name` and `offers`:
+    SNI and ALPN of the application's own TLS. `source`: the address of a client outside the mesh that calls a
+    gateway. `now`: the time, in seconds since 1970, at which tokens are checked; 0 if expiry is not checked."""
 
     host: str
     port: int = 80
     method: str = "GET"
     path: str = "/"
     headers: tuple[tuple[str, str], ...] = ()
-    caller: str = ""  # name of the calling workload in the `World`
+    caller: str = ""
     address: str = ""
     speaks: Speaks = Speaks.HTTP
-    server_name: str = ""  # SNI of the application's own TLS; `offers` is its ALPN
+    server_name: str = ""
     offers: tuple[str, ...] = ()
     tokens: tuple[Token, ...] = ()
-    source: str = ""  # the address of a client outside the mesh that calls a gateway
-    now: int = 0  # seconds since 1970, at which tokens are checked; 0: expiry is not checked
+    source: str = ""
+    now: int = 0
 
     @property
     def is_http(self) -> bool:

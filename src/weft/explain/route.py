@@ -16,13 +16,14 @@ from weft.explain.world import EnvoyResources
 
 
 class _Hosts(msgspec.Struct, frozen=True):
-    """The domains of a route configuration, by the kind of match: exact names, suffixes, prefixes (each with the
-    longest first), and `*`."""
+    """The virtual hosts of a route configuration by domain, for each kind of match: exact names, suffixes
+    (`*.example.com`, without the star), prefixes (`example.*`), and `*` (`rest`; None if there is none). Suffixes and
+    prefixes are sorted, the longest first."""
 
     of: RouteConfiguration  # kept alive, because its id() is part of the cache key
     exact: Mapping[str, VirtualHost]
-    suffixes: tuple[tuple[str, VirtualHost], ...]  # of `*.example.com`, without the star
-    prefixes: tuple[tuple[str, VirtualHost], ...]  # of `example.*`
+    suffixes: tuple[tuple[str, VirtualHost], ...]
+    prefixes: tuple[tuple[str, VirtualHost], ...]
     rest: VirtualHost | None
 
 

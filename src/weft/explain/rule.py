@@ -15,11 +15,13 @@ from weft.explain.request import RequestHeaders
 
 
 class GuardInput(msgspec.Struct):
-    """The connection, identities, headers and metadata that RBAC rules match. Filters add metadata as they run."""
+    """The request or connection as RBAC rules see it. `identities`: those in the caller's certificate. `remote`: the
+    address of the original client, from X-Forwarded-For. `metadata`: Envoy's dynamic metadata by filter name; filters
+    add to it as they run."""
 
     connection: IncomingConnection
-    identities: tuple[str, ...] = ()  # identities in the caller's certificate
-    remote: str = ""  # address of the original client, from X-Forwarded-For
+    identities: tuple[str, ...] = ()
+    remote: str = ""
     headers: RequestHeaders = msgspec.field(default_factory=RequestHeaders)
     http2: bool = False
     metadata: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)

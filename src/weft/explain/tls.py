@@ -20,15 +20,18 @@ from weft.explain.world import EnvoyResources
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """The TLS parameters with which a caller's proxy opens a connection."""
+    """The TLS parameters with which a caller's proxy opens a connection. `server_name` and `offers`: SNI and ALPN.
+    `identity`: the SPIFFE ID of the client certificate; "" if the proxy presents none. `names`: the server's
+    certificate must match one of them; empty if any name is accepted. `foreign`: whether this is TLS to a server
+    outside the mesh, for which the trusted CAs do not come from the node's agent. `sources`: the objects that
+    configure this TLS."""
 
     server_name: str
     offers: tuple[str, ...]
-    identity: str  # SPIFFE ID of the client certificate; "" if the proxy presents none
-    # The server's certificate must match one of these names. Empty: any name is accepted.
+    identity: str
     names: tuple[SubjectAltNameMatcher, ...]
-    foreign: bool  # TLS to a server outside the mesh: the trusted CAs do not come from the node's agent
-    sources: tuple[ObjectSource, ...] = ()  # the objects that configure this TLS
+    foreign: bool
+    sources: tuple[ObjectSource, ...] = ()
 
 
 def offer(
@@ -107,7 +110,7 @@ def takes_client(
     # A prefix covers a whole trust domain, so these names do not come from a policy.
     of_mesh = any(each.matcher.HasField("prefix") for each in names)
     if policies and not of_mesh:
-        what = f"the caller is {identity}, and no ALLOW rule matches, so it is denied{unmet}"
+        what = f"the caller is {identity}, and no ALLOW rule matches, so the call is denied{unmet}"
         walk.tell(DecisionStage.POLICY, what, policies)
     else:
         walk.tell(DecisionStage.TLS, f"the caller is {identity}, which is not accepted here")

@@ -57,8 +57,10 @@ class Walk:
         location: str = "",
         headers: RequestHeaders | None = None,
     ) -> Verdict:
-        """Returns a verdict with the route, cluster and endpoint that were recorded so far. For a gRPC request, an
-        error `status` becomes HTTP status 200 and a gRPC status."""
+        """Returns a verdict with the route, cluster and endpoint that were recorded so far. `flags` and `detail`:
+        Envoy's response flags and response_code_details. `location`: the target of a redirect. `headers`: the headers
+        with which the request arrives at its destination; None if it does not arrive, or is not HTTP. For a gRPC
+        request, an error `status` becomes HTTP status 200 and a gRPC status."""
         arriving = list(headers) if headers is not None else []
         pseudo = dict(pair for pair in arriving if pair[0].startswith(":"))
         failure = 0 if not status or detail == "cors_response" else status

@@ -70,29 +70,35 @@ class EnvoyResources:
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """A configured server of a gateway that accepts no connections, and the reason."""
+    """A configured server of a gateway that accepts no connections. `port`: the port on which the server would
+    listen. `why`: the reason. `what`: the reason together with the Gateway that declares the server."""
 
-    port: int  # the port on which it would listen
+    port: int
     hosts: tuple[str, ...]
     why: str
-    what: str  # `why`, with the Gateway that declares the server
+    what: str
     sources: tuple[ObjectSource, ...] = ()
 
 
 class ExplainedWorkload(msgspec.Struct, frozen=True, eq=False):
-    """A workload at an address, with a proxy or without."""
+    """A workload at an address, with a proxy or without. `identity`: the SPIFFE ID in its proxy's certificate.
+    `resources`: None if the workload has no proxy. `ports`: the ports on which its application listens; None if they
+    are unknown, so that all ports are assumed.
+
+    The other fields are for gateways. `doors`: for each port that callers use, the port on which the proxy listens;
+    None if the workload is no gateway. `closed`: the servers that accept no connections. `published`: for each port of
+    the machine, the port on which the proxy listens. `unread`: the Secrets that the proxy rejected and of which it has
+    no earlier version, each with Envoy's error."""
 
     name: str
     addresses: tuple[str, ...] = ()
-    identity: str = ""  # the SPIFFE ID in its proxy's certificate
-    resources: EnvoyResources | None = None  # None: no proxy
-    # Ports on which its application listens. None: unknown, so all ports are assumed.
+    identity: str = ""
+    resources: EnvoyResources | None = None
     ports: frozenset[int] | None = None
-    # Ports of a gateway: port that callers use -> port on which the proxy listens. None: not a gateway.
     doors: Mapping[int, int] | None = None
-    closed: tuple[Closed, ...] = ()  # of a gateway: its servers that accept no connections
-    published: Mapping[int, int] = {}  # of a gateway: port of the machine -> port on which the proxy listens
-    unread: Mapping[str, str] = {}  # of a gateway: Secret that its proxy rejected, without an earlier version -> error
+    closed: tuple[Closed, ...] = ()
+    published: Mapping[int, int] = {}
+    unread: Mapping[str, str] = {}
 
 
 class NoPort(msgspec.Struct, frozen=True):

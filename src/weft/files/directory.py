@@ -174,10 +174,11 @@ class Directory:
             if document is None or winner is None or document is winner:
                 continue
             yield from self._refusals(document)  # not passed to the reader: its problems are reported only here
+            place = f"{winner.file}:{winner.line}"
             yield Problem(
                 Where(file=document.file, line=document.line, object=str(key)),
-                f"{key} is also defined at {winner.file}:{winner.line}; that definition is used",
-                "remove one of them",
+                f"{key} is also defined at {place}; that definition is used",
+                f"to replace that definition by this one, remove it from {winner.file}",
             )
 
     def _refusals(self, document: Document) -> tuple[Problem, ...]:

@@ -67,17 +67,19 @@ class Counts(msgspec.Struct):
         self.denied += other.denied
 
     def since(self, before: Counts) -> Counts:
-        """Return the increase of the counts since `before`. If there are fewer requests or connections than in
-        `before`, the proxy has restarted, and all counts are returned."""
-        if before.requests > self.requests or before.connections > self.connections:
-            return self
-        return Counts(
+        """Return the increase of the counts since `before`. If a count has decreased, or errors and denials have
+        increased more than requests, the counters have restarted (with the proxy or the cluster), and all counts are
+        returned."""
+        increase = Counts(
             self.requests - before.requests,
             self.errors - before.errors,
             self.connections - before.connections,
             self.times - before.times,
             self.denied - before.denied,
         )
+        parts = (increase.requests, increase.errors, increase.connections, increase.denied)
+        restarted = min(parts) < 0 or increase.errors + increase.denied > increase.requests
+        return self if restarted else increase
 
 
 class Scrape(msgspec.Struct, frozen=True):
@@ -216,13 +218,17 @@ def _edge_status(key: tuple[str, TrafficEdge], total: Counts, recent: Counts | N
         port=edge.port,
         subset=edge.subset,
         requests_per_second=now.requests / seconds if seconds else 0.0,
-        success=1.0 - now.errors / now.requests if now.requests else None,
-        denied=now.denied / now.requests if now.requests else None,
+        success=1.0 - _share(now.errors, now.requests) if now.requests else None,
+        denied=_share(now.denied, now.requests) if now.requests else None,
         p50_ms=percentile(now.times, 0.5),
         p99_ms=percentile(now.times, 0.99),
         requests=total.requests,
         connections=0 if total.requests else total.connections,
     )
+
+
+def _share(part: int, whole: int) -> float:
+    return min(part / whole, 1.0)  # Envoy may count a response between two counters of one scrape
 
 
 def _entries(body: bytes) -> Iterable[dict[str, Any]]:

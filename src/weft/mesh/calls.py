@@ -37,7 +37,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Called:
-    """The addresses and hosts that one group has called."""
+    """The addresses and hosts that one group has called, each with its first call."""
 
     def __init__(self) -> None:
         self.addresses: dict[Address, Call] = {}
@@ -70,7 +70,7 @@ class Calls:
         self._gone.pop(group, None)
 
     def leave(self, group: Group) -> None:
-        """Called when the group's last proxy has disconnected. Drops its state, except the record of what it called."""
+        """Drop the state of a group whose last proxy has disconnected, except the record of what the group called."""
         self._brought.pop(group, None)
         self._listeners.pop(group, None)
         if self._tellings.pop(group, None) is not None and group in self._groups:
@@ -112,9 +112,9 @@ class Calls:
         hosts: Iterable[str] = (),
         why: CallReason = CallReason.CALLED,
     ) -> bool:
-        """Record that a group calls these addresses and hosts. Returns whether any of them is new. Calls far beyond
-        the limit are not recorded, and held calls to such addresses get no reply: by then the group gets every
-        service anyway."""
+        """Record that a group calls these addresses and hosts. Returns whether the record changed: an address or host
+        is new, or the group has reached its limit and gets every service from now on. Calls far beyond the limit are
+        not recorded, and held calls to such addresses get no reply: by then the group gets every service anyway."""
         called = self.of(group)
         call, before = Call(why, self._clock()), (len(called.addresses), len(called.hosts), called.everything)
         for kept, new, most in ((called.addresses, addresses, _WHILE_TOLD * self._most), (called.hosts, hosts, 0)):

@@ -55,7 +55,7 @@ class Rules:
         return completed(written, attached) if written is not None else attached
 
     def naming(self, credential: str) -> frozenset[str]:
-        """The hosts and wildcards whose rules name a Secret."""
+        """The hosts and wildcards whose rules name the Secret `credential`."""
         return frozenset(rule.host for rule in self._written if credential in credentials_of(rule))
 
     def passes_on(self, host: str) -> bool:

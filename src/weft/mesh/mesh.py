@@ -19,6 +19,7 @@ from weft.mesh.credentials import CredentialIndex
 from weft.mesh.destination_rules import Rules
 from weft.mesh.edges import Edges
 from weft.mesh.gateway_api.attached import Attached, Derived
+from weft.mesh.gateway_api.route_rules import Services
 from weft.mesh.gateway_api.settling import Settling
 from weft.mesh.gateways import Gateways, bound
 from weft.mesh.policies import Kind, Policies
@@ -147,14 +148,18 @@ class Mesh:
     def settle(self) -> Touched:
         """Combine the Gateway API's objects that changed. Returns what that touched."""
         touched: list[Touched] = []
-        for gone, new in self._settling.settle(self._service_of, self.credential):
+        for gone, new in self._settling.settle(Services(self._service_of, self._services_of_entry), self.credential):
             touched += [self._remove(value) for value in gone]
             touched += [self._add(value) for value in new]
         return joined(touched) if touched else Touched()
 
     def _service_of(self, host: str, namespace: str) -> Service | None:
         claims = self._registry.services.to(host)
-        return next((service for service in claims if service.namespace == namespace), None)
+        return next((service for service in claims if namespace in ("", service.namespace)), None)
+
+    def _services_of_entry(self, namespace: str, name: str) -> tuple[Service, ...]:
+        values = self.get(ObjectKey("ServiceEntry", namespace, name))
+        return tuple(value for value in values if isinstance(value, Service))
 
     def _add(self, value: Value) -> Touched:
         match value:
@@ -318,7 +323,7 @@ class Mesh:
         return self._registry.virtual.ranges
 
     def services_at(self, address: str, port: int | None = None) -> Sequence[Service]:
-        """The services that have this virtual address and this port; None: any port."""
+        """The services with this virtual address that have this port; if `port` is None, all that have the address."""
         return self._registry.virtual.at(address, port)
 
     def addresses_of(self, host: str) -> Iterator[str]:
@@ -363,7 +368,8 @@ class Mesh:
                 and (endpoint := endpoint_of(instance, port, off)) is not None
             ]
         endpoints.sort(key=lambda endpoint: (endpoint.instance, endpoint.address, endpoint.port))
-        return (*endpoints, *(written_endpoint(service, written, port, off) for written in service.static_endpoints))
+        written = (each for each in service.static_endpoints if each.serves is None or port.name in each.serves)
+        return (*endpoints, *(written_endpoint(service, each, port, off) for each in written))
 
     def standing(self, service: Service) -> Standing:
         return self._registry.standing(service)
@@ -383,8 +389,8 @@ class Mesh:
         return modes
 
     def _turned_off(self, namespace: str) -> Off | None:
-        """Return a function (labels, port) → whether mTLS is disabled for the namespace's workloads with these
-        labels; None if it is disabled for no workload."""
+        """Return a function of (labels, port) that returns whether mTLS is disabled at this port of the namespace's
+        workloads with these labels; None if it is certainly disabled nowhere in the namespace."""
         if not self._policies.by_labels(PeerAuthentication, namespace):
             everyone = self.peer_modes(namespace, ()).mode
             return None if everyone is not TlsMode.DISABLE else lambda labels, number: True

@@ -18,10 +18,12 @@ from weft.model.service import Resolution, Service, ServicePort
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """The properties of a service's endpoints that callers' config depends on, beyond the endpoints themselves."""
+    """The properties of a service's endpoints that callers' config depends on, beyond the endpoints themselves.
+    `meshed`: the service ports at which every instance has a proxy of this mesh. `accounts`: the service accounts of
+    all instances, ready or not, in the service's namespace."""
 
-    meshed: tuple[int, ...] = ()  # service ports at which every instance has a proxy of this mesh
-    accounts: tuple[str, ...] = ()  # service accounts of all instances, ready or not, in the service's namespace
+    meshed: tuple[int, ...] = ()
+    accounts: tuple[str, ...] = ()
 
 
 class Members:

@@ -12,14 +12,19 @@ EVERYWHERE = "*"
 
 class Touched(msgspec.Struct, frozen=True):
     """The parts of the mesh that a change may have affected. `control/push/due.py` finds from them which groups and
-    hosts to translate again. Hosts may be wildcards."""
+    hosts to translate again. Hosts may be wildcards.
 
-    hosts: frozenset[str] = frozenset()  # services, routes or rules with these hosts
-    endpoints: frozenset[str] = frozenset()  # only the endpoints of these hosts
-    inbound: frozenset[str] = frozenset()  # inbound config of proxies of these namespaces
-    scopes: frozenset[str] = frozenset()  # what proxies of these namespaces may see; EVERYWHERE for all
-    gateways: bool = False  # what gateway proxies serve
-    at_gateways: frozenset[str] = frozenset()  # routes for these hosts that are only for gateways
+    `hosts`: hosts whose services, routes or rules changed. `endpoints`: hosts of which only the endpoints changed.
+    `inbound`: namespaces whose proxies need new inbound config. `scopes`: namespaces whose proxies may see other
+    services than before; EVERYWHERE for all namespaces. `gateways`: whether gateway proxies may serve other hosts or
+    ports than before. `at_gateways`: hosts of which only routes for gateways changed."""
+
+    hosts: frozenset[str] = frozenset()
+    endpoints: frozenset[str] = frozenset()
+    inbound: frozenset[str] = frozenset()
+    scopes: frozenset[str] = frozenset()
+    gateways: bool = False
+    at_gateways: frozenset[str] = frozenset()
 
     def __or__(self, other: Touched) -> Touched:
         return Touched(

@@ -37,7 +37,8 @@ class VirtualRanges:
                 del self._at[address]
 
     def at(self, address: str, port: int | None) -> list[Service]:
-        """The services with this address and port (None: any port), including those that are not exported."""
+        """The services with this address and port (if `port` is None, with any port), including those that are not
+        exported."""
         return [service for service in self._at.get(address, ()) if port is None or service.port(port) is not None]
 
     def covers(self, service: Service) -> bool:

@@ -29,7 +29,7 @@ class FileLog(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class LogProvider(msgspec.Struct, frozen=True):
-    """A log provider that a Telemetry can name."""
+    """A log provider that a Telemetry can name. `log`: None if weft does not support the provider's type."""
 
     name: str
-    log: FileLog | None = None  # None: of a type that weft does not support
+    log: FileLog | None = None

@@ -46,20 +46,23 @@ class Warmup(msgspec.Struct, frozen=True):
 
 
 class Distribution(msgspec.Struct, frozen=True):
-    """How calls from one locality are distributed over localities."""
+    """How calls from one locality are distributed over localities. `origin`: the callers' locality (`from`) as
+    region/zone/subzone, `*` for all. `to`: pairs of a locality and its share of the calls, in per cent."""
 
-    origin: str  # `from`: region/zone/subzone, `*` for all
-    to: tuple[tuple[str, int], ...]  # per cent
+    origin: str
+    to: tuple[tuple[str, int], ...]
 
 
 class LocalitySetting(msgspec.Struct, frozen=True):
-    """Istio's localityLbSetting. `model/locality.py` applies it."""
+    """Istio's localityLbSetting. `model/locality.py` applies it. `failover`: pairs of a region and the region to
+    which its calls fail over. `failover_priority`: labels, each as LABEL or LABEL=VALUE. `always`: also
+    without outlier detection, so that only readiness decides when calls move elsewhere."""
 
     enabled: bool = True
     distribute: tuple[Distribution, ...] = ()
-    failover: tuple[tuple[str, str], ...] = ()  # from one region to another
-    failover_priority: tuple[str, ...] = ()  # labels, or LABEL=VALUE
-    always: bool = False  # also without outlier detection; readiness alone decides when calls move elsewhere
+    failover: tuple[tuple[str, str], ...] = ()
+    failover_priority: tuple[str, ...] = ()
+    always: bool = False
 
 
 class LoadBalancer(msgspec.Struct, frozen=True):
@@ -92,10 +95,10 @@ class ConnectionPool(msgspec.Struct, frozen=True):
 
 
 class RetryBudget(msgspec.Struct, frozen=True):
-    """How many of the active requests may be retries."""
+    """How many of the active requests may be retries: `percent` of all active requests, but always `minimum`."""
 
-    percent: float = 20.0  # share of all active requests
-    minimum: int = 3  # this many retries are always allowed
+    percent: float = 20.0
+    minimum: int = 3
 
 
 class ProxyProtocol(StrEnum):
@@ -133,18 +136,21 @@ class ClientTlsMode(StrEnum):
 
 
 class ClientTls(msgspec.Struct, frozen=True):
-    """The TLS settings of connections to a host. File paths are in the proxy's file system."""
+    """The TLS settings of connections to a host. `server_name`: the `sni`. `certificate`, `private_key`,
+    `authorities` (caCertificates; "" for the system's CA certificates) and `revoked` (caCrl) are paths in the proxy's
+    file system. `verify`: false for insecureSkipVerify. `roots`: CA certificates inline, as PEM. `credential`: the name
+    of a Secret in the proxy's namespace that replaces all of these files."""
 
     mode: ClientTlsMode = ClientTlsMode.DISABLE
-    server_name: str = ""  # sni
+    server_name: str = ""
     subject_alt_names: tuple[str, ...] = ()
     certificate: str = ""
     private_key: str = ""
-    authorities: str = ""  # caCertificates; "": the system's
-    revoked: str = ""  # caCrl
-    verify: bool = True  # not insecureSkipVerify
-    roots: str = ""  # CA certificates inline, as PEM
-    credential: str = ""  # a Secret of the proxy's namespace that replaces all of these files
+    authorities: str = ""
+    revoked: str = ""
+    verify: bool = True
+    roots: str = ""
+    credential: str = ""
 
 
 class TrafficPolicy(msgspec.Struct, frozen=True):

@@ -24,13 +24,16 @@ class ServedHost(msgspec.Struct, frozen=True):
 
 
 class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
-    """A server of a Gateway, bound to a port of one group of proxies."""
+    """A server of a Gateway, bound to a port of one group of proxies. `gateway`: NAMESPACE/NAME. `listens`: the port
+    on which the proxies listen: the target port of the Service's port or, without a Service, the server's own port.
+    `hosts`: the server's hosts, without those that an older server has. `index`: the position of the server in the
+    Gateway."""
 
-    gateway: str  # NAMESPACE/NAME
+    gateway: str
     server: GatewayServer
-    listens: int  # the port it listens on: the target port of its Service's port
-    hosts: tuple[ServedHost, ...]  # without the hosts that an older server has
-    index: int = 0  # among the Gateway's servers
+    listens: int
+    hosts: tuple[ServedHost, ...]
+    index: int = 0
     origin: Origin | None = None
 
     @property
@@ -64,23 +67,29 @@ class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class ServedName(msgspec.Struct, frozen=True):
-    """A domain that a gateway serves, in one of its route configurations."""
+    """A domain that a gateway serves, in one of its route configurations (`route_name`). `port`: the port that callers
+    use. `routes`: the VirtualServices of the domain, the oldest first; they are merged. `encrypted`: whether the
+    gateway terminates TLS. `redirects`: whether requests are redirected to HTTPS. `misdirected`: whether the domain
+    belongs to another server, so that requests for it here get 421."""
 
     route_name: str
-    port: int  # the port that callers use
+    port: int
     gateways: tuple[str, ...]
-    routes: tuple[VirtualService, ...] = ()  # the oldest first; they are merged
-    encrypted: bool = False  # the gateway terminates TLS
-    redirects: bool = False  # redirects to HTTPS
-    misdirected: bool = False  # the name belongs to another server: requests for it here get 421
+    routes: tuple[VirtualService, ...] = ()
+    encrypted: bool = False
+    redirects: bool = False
+    misdirected: bool = False
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """Everything that one group of gateway proxies serves and routes to."""
+    """Everything that one group of gateway proxies serves and routes to. `doors`: for each domain that HTTP servers
+    serve, its entry in each route configuration. `streams`: for each TCP or TLS passthrough server, its
+    VirtualServices. `destinations`: the hosts that some of the routes lead to, and those that the proxies themselves
+    call."""
 
-    doors: Mapping[str, tuple[ServedName, ...]]  # HTTP, by the name of the route configuration
-    streams: Mapping[BoundServer, tuple[VirtualService, ...]]  # TCP and TLS passthrough
-    destinations: frozenset[str]  # hosts that some of the routes lead to
+    doors: Mapping[str, tuple[ServedName, ...]]
+    streams: Mapping[BoundServer, tuple[VirtualService, ...]]
+    destinations: frozenset[str]
 
     @property
     def hosts(self) -> frozenset[str]:

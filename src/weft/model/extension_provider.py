@@ -9,11 +9,12 @@ import msgspec
 
 
 class CheckedBody(msgspec.Struct, frozen=True):
-    """How much of a request's body is sent to an authorizer."""
+    """How much of a request's body is sent to an authorizer. `allow_partial`: if false, a request with a longer body
+    is rejected. `as_bytes`: for gRPC only, whether the body is sent as bytes instead of UTF-8 text."""
 
     most_bytes: int
-    allow_partial: bool = False  # False: a request with a longer body is rejected
-    as_bytes: bool = False  # gRPC only: send the body as bytes, not as UTF-8 text
+    allow_partial: bool = False
+    as_bytes: bool = False
 
 
 class Authorizer(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ import msgspec
 from weft.model.names import Labels, ObjectKey, Origin
 from weft.model.virtual_service import Headers, HttpMatch, HttpRoute
 
+ISTIO_GROUP = "networking.istio.io"
 CONTROLLER = "weft.dev/gateway-controller"
 GROUP = "gateway.networking.k8s.io"
 GATEWAY_KIND = f"Gateway.{GROUP}"  # the kind in an ObjectKey
@@ -29,17 +30,20 @@ class RouteKind(StrEnum):
 
 
 class ParentRef(msgspec.Struct, frozen=True, order=True):
-    """A parentRef: the object that a route attaches to."""
+    """A parentRef: the object that a route attaches to. `kind`: Gateway, Service or ServiceEntry. `section`: the name
+    of a listener; "" for all. `port`: 0 for all ports. `host`: the full host of a Service; "" for other kinds.
+    `group`: as the parentRef states it; None if it states none. `index`: the position among the route's parents.
+    `namespaced`: whether the parentRef states a namespace."""
 
-    kind: str  # Gateway or Service
+    kind: str
     namespace: str
     name: str
-    section: str = ""  # the name of a listener
+    section: str = ""
     port: int = 0
-    host: str = ""  # the full host of a Service
-    group: str | None = None  # as the object states it
-    index: int = 0  # among the route's parents
-    namespaced: bool = False  # whether the object states the namespace
+    host: str = ""
+    group: str | None = None
+    index: int = 0
+    namespaced: bool = False
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -51,7 +55,8 @@ class ParentRef(msgspec.Struct, frozen=True, order=True):
 
 
 class Backend(msgspec.Struct, frozen=True):
-    """A backendRef of a rule. Whether it can be used depends on services and ReferenceGrants."""
+    """A backendRef of a rule: a Service, or a host of any Service or ServiceEntry (`is_host`). Whether it can be used
+    depends on services and ReferenceGrants."""
 
     namespace: str
     name: str
@@ -62,6 +67,11 @@ class Backend(msgspec.Struct, frozen=True):
     kind: str = "Service"
     headers: Headers = Headers()
     line: int = 0
+
+    @property
+    def is_host(self) -> bool:
+        """Whether this is Istio's kind `Hostname`."""
+        return (self.group, self.kind) == (ISTIO_GROUP, "Hostname")
 
 
 class RouteRule(msgspec.Struct, frozen=True):
@@ -165,9 +175,10 @@ class CertificateRef(msgspec.Struct, frozen=True):
 
 
 class CallersCheck(msgspec.Struct, frozen=True):
-    """The CAs that must have issued the client certificates of HTTPS listeners."""
+    """The CAs that must have issued the client certificates of HTTPS listeners. `port`: the port of these listeners;
+    0 for all listeners without a check for their own port."""
 
-    port: int  # port of the listeners; 0: all listeners without a check for their port
+    port: int
     authorities: tuple[CertificateRef, ...]
 
 
@@ -177,6 +188,7 @@ class Listener(msgspec.Struct, frozen=True):
     protocol: str  # HTTP, HTTPS, TLS or TCP
     hostname: str = ""  # "": any
     passthrough: bool = False  # TLS is not terminated
+    client_certificates: str = ""  # "MUTUAL" or "OPTIONAL_MUTUAL": verified by the CA in the Secret; "": not requested
     certificates: tuple[CertificateRef, ...] = ()
     namespaces: From = From.SAME
     selector: Labels = ()
@@ -216,20 +228,25 @@ class StandardGateway(msgspec.Struct, frozen=True):
 
 
 class BackendTls(msgspec.Struct, frozen=True):
-    """A BackendTLSPolicy for one Service."""
+    """A BackendTLSPolicy for one target: a Service, or a ServiceEntry with all of its hosts (`target_kind`). `service`:
+    the name of the target, `host`: the host of the Service. `section`: the name of a port of the target; "" for all
+    ports. `system`: whether to trust the system's CA certificates instead of those in the
+    ConfigMaps `bundles`. `other_kinds`: kinds that the policy references instead of ConfigMaps, which is not
+    supported."""
 
     name: str
     namespace: str
     service: str
-    host: str  # of the service
+    host: str
     server_name: str
-    section: str = ""  # name of a port of the Service; "": all ports
+    section: str = ""
     subject_alt_names: tuple[str, ...] = ()
-    system: bool = False  # trust the system's CA certificates, else those in the ConfigMaps
+    system: bool = False
     bundles: tuple[str, ...] = ()
-    other_kinds: tuple[str, ...] = ()  # kinds that are referenced instead of ConfigMaps and not supported
+    other_kinds: tuple[str, ...] = ()
     created: str = ""
     origin: Origin | None = None
+    target_kind: str = "Service"
 
 
 class AuthorityBundle(msgspec.Struct, frozen=True):

@@ -11,17 +11,22 @@ from weft.model.service import Protocol, Service
 
 
 class InboundPort(msgspec.Struct, frozen=True):
-    """A port on which a group's workloads are called, and all inputs of its inbound config."""
+    """A port on which a group's workloads are called, and all inputs of its inbound config. `services`: the services
+    that lead to the port. `protocol` and `service_port`: the protocol that the first service declares, and its port
+    number, which callers use. `others`: different protocols that later services declare. `default_endpoint`: where a
+    Sidecar's ingress listener sends calls; "" for the port itself. `pool`: the connection pool of a Sidecar, which
+    takes precedence over that of the DestinationRule (`rule`). `tls`: the TLS of a Sidecar's ingress listener, which the
+    proxy terminates where mutual TLS is disabled."""
 
     number: int
-    protocol: Protocol  # as the first service declares
+    protocol: Protocol
     services: tuple[Service, ...] = ()
-    service_port: int = 0  # the first service's port, which callers use
+    service_port: int = 0
     rule: DestinationRule | None = None
-    default_endpoint: str = ""  # from a Sidecar's ingress; "": the port itself
-    pool: ConnectionPool | None = None  # from a Sidecar; takes precedence over the DestinationRule
-    others: tuple[Protocol, ...] = ()  # different protocols that later services declare
-    tls: ServerTls | None = None  # from a Sidecar's ingress: TLS that the proxy terminates where mutual TLS is disabled
+    default_endpoint: str = ""
+    pool: ConnectionPool | None = None
+    others: tuple[Protocol, ...] = ()
+    tls: ServerTls | None = None
 
     @property
     def carried(self) -> Carried:

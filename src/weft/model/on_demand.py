@@ -25,10 +25,11 @@ class OnDemand(StrEnum):
 
 class Judgement(msgspec.Struct, frozen=True):
     """Whether the proxies of a scope (those that may see the same services) get services on demand (`on`). `str()`
-    of the value gives the reason."""
+    of the value gives the reason. `services`: the number of reachable services whose first call could be held. `few`:
+    with the setting `auto`, services are sent on demand only if there are more than this number."""
 
     setting: OnDemand
-    services: int  # reachable services whose first call could be held
+    services: int
     few: int = FEW
 
     @property
@@ -48,14 +49,20 @@ class Judgement(msgspec.Struct, frozen=True):
 
 class Telling(msgspec.Struct, frozen=True, cache_hash=True):
     """How one group of proxies gets services: all at once, or each on demand at its first call. Every field is an
-    input of the group's config."""
+    input of the group's config.
 
-    every: bool = True  # the group gets all services that it may see, called or not
-    held: bool = False  # HTTP services have listeners at their own addresses, because other calls are or were held
-    shared: bool = False  # with `held`: the listeners of whole ports are kept as well, as they may have connections
-    ranges: tuple[str, ...] = ()  # CIDRs in which calls to addresses without config are held
-    kept: frozenset[str] = frozenset()  # hosts that the group had when it became on-demand, or when `ranges` changed
-    too_many: bool = False  # the group has called too many hosts and gets every service from then on
+    `every`: the group gets all services that it may see, called or not. `held`: HTTP services have listeners at their
+    own addresses, because other calls are or were held. `shared`: with `held`, the listeners of whole ports
+    (`0.0.0.0_PORT`) are kept as well, because they may have connections. `ranges`: the CIDRs in which calls to
+    addresses without config are held. `kept`: the hosts that the group had when it became on-demand, or when `ranges`
+    changed. `too_many`: the group has called too many hosts and gets every service from then on."""
+
+    every: bool = True
+    held: bool = False
+    shared: bool = False
+    ranges: tuple[str, ...] = ()
+    kept: frozenset[str] = frozenset()
+    too_many: bool = False
 
 
 EVERYTHING = Telling()

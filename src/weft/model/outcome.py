@@ -19,9 +19,11 @@ class StatusCondition(msgspec.Struct, frozen=True):
 
 
 class BackendFlaw(msgspec.Struct, frozen=True):
-    """A backend of a Gateway API route that cannot be used, and why."""
+    """A backend of a Gateway API route that cannot be used, and why. `rule`: the index of the rule with the backend.
+    `line`: the backend's line in the file. `reason` and `message`: those of the ResolvedRefs condition. `host`: the
+    backend's host."""
 
-    rule: int  # index of the route's rule
+    rule: int
     line: int
     reason: str
     message: str
@@ -29,14 +31,16 @@ class BackendFlaw(msgspec.Struct, frozen=True):
 
 
 class RouteOutcome(msgspec.Struct, frozen=True):
-    """The conditions of one Gateway API route at one of its parents (a Gateway or a Service)."""
+    """The conditions of one Gateway API route at one of its parents (a Gateway or a Service). `ours`: false if another
+    controller writes this status. `flaws`: the backends that cannot be used, which the ResolvedRefs condition
+    summarizes."""
 
     route: ObjectKey
     parent: ParentRef
     conditions: tuple[StatusCondition, ...]
     origin: Origin | None = None
-    ours: bool = True  # False: another controller writes this status
-    flaws: tuple[BackendFlaw, ...] = ()  # the unusable backends, which the ResolvedRefs condition summarizes
+    ours: bool = True
+    flaws: tuple[BackendFlaw, ...] = ()
 
 
 class ListenerOutcome(msgspec.Struct, frozen=True):

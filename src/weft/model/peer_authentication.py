@@ -28,11 +28,12 @@ class PeerAuthentication(msgspec.Struct, frozen=True):
 
 
 class PeerModes(msgspec.Struct, frozen=True):
-    """The effective mTLS mode of a workload, and the modes of those of its ports whose mode differs."""
+    """The effective mTLS mode of a workload, and the modes of its ports that have a mode of their own. `sources`: the
+    PeerAuthentications of the mesh, the namespace and the workload that were combined, in this order."""
 
     mode: TlsMode = TlsMode.PERMISSIVE
     ports: tuple[tuple[int, TlsMode], ...] = ()
-    sources: tuple[ObjectKey, ...] = ()  # the deciding policies, the widest first
+    sources: tuple[ObjectKey, ...] = ()
 
     def at(self, port: int) -> TlsMode:
         for number, mode in self.ports:

@@ -16,13 +16,14 @@ class TokenHeader(msgspec.Struct, frozen=True):
 
 
 class KeyServer(msgspec.Struct, frozen=True):
-    """The server from which a proxy fetches an issuer's keys."""
+    """The server from which a proxy fetches an issuer's keys. `host`: the fully qualified host in `uri`. `meshed`:
+    whether the proxy calls the server through the mesh: by http:// and the name of a service."""
 
     uri: str
-    host: str  # the full host name
+    host: str
     port: int
     tls: bool = True
-    meshed: bool = False  # a service of the mesh, by its name
+    meshed: bool = False
 
 
 class JwtRule(msgspec.Struct, frozen=True):

@@ -14,24 +14,29 @@ from weft.model.sidecar import Sidecar
 
 
 class Import(msgspec.Struct, frozen=True):
-    """One entry of a Sidecar's egress hosts, with its namespace resolved."""
+    """One entry of a Sidecar's egress hosts. `namespace`: the namespace of the imported services; "*" for any. `port`:
+    the imported port; 0 for all ports. `protocol`: the protocol of that port for the Sidecar's workloads; UNDECLARED
+    if it is the one that the service declares."""
 
-    namespace: str  # "*" for any
+    namespace: str
     host: str
-    port: int = 0  # 0: every port
-    protocol: Protocol = Protocol.UNDECLARED  # of the port for these callers; UNDECLARED: as the service declares
+    port: int = 0
+    protocol: Protocol = Protocol.UNDECLARED
 
     def covers(self, namespace: str, host: str) -> bool:
         return self.namespace in ("*", namespace) and host_covers(self.host, host)
 
 
 class Scope(msgspec.Struct, frozen=True, cache_hash=True):
-    """The services that some proxies may see: all proxies of one namespace, or those that one Sidecar selects in it."""
+    """The services that some proxies may see: all proxies of one namespace, or those that one Sidecar selects in it.
+    `imports`: the Sidecar's egress hosts; None for everything that is exported to the namespace. `asked`: hosts and
+    ports of services that the proxies themselves call, which are always visible. `servers`: for gateways, which see
+    only the services that their routes name; None for sidecars."""
 
     namespace: str
-    imports: tuple[Import, ...] | None = None  # None: everything that is exported to the namespace
-    asked: tuple[tuple[str, int], ...] = ()  # services that the proxies themselves call; always visible
-    servers: tuple[BoundServer, ...] | None = None  # gateways only, which see only the services that their routes name
+    imports: tuple[Import, ...] | None = None
+    asked: tuple[tuple[str, int], ...] = ()
+    servers: tuple[BoundServer, ...] | None = None
 
     def ports(self, service: Service) -> tuple[ServicePort, ...]:
         """The ports of a service that are visible in this scope; empty if the service is hidden."""

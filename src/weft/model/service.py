@@ -59,15 +59,18 @@ class ServicePort(msgspec.Struct, frozen=True):
 
 
 class StaticEndpoint(msgspec.Struct, frozen=True):
-    """An endpoint listed in a ServiceEntry: an address, a host name or a Unix socket path."""
+    """An endpoint listed in a ServiceEntry. `address`: an IP address, a host name or a Unix socket path. `ports`: pairs
+    of a service port's name and the endpoint's port number for it. `serves`: the names of the service ports that it
+    serves; None for all."""
 
     address: str
-    ports: tuple[tuple[str, int], ...] = ()  # port numbers by service port name
+    ports: tuple[tuple[str, int], ...] = ()
     labels: Labels = ()
     weight: int = 1
     locality: str = ""
     network: str = ""
     service_account: str = ""
+    serves: tuple[str, ...] | None = None
 
 
 class Service(msgspec.Struct, frozen=True, cache_hash=True):
@@ -89,6 +92,12 @@ class Service(msgspec.Struct, frozen=True, cache_hash=True):
     export_to: tuple[str, ...] = ()  # (): the default, everywhere; else ".", a namespace, "*" or "~"
     created: str = ""
     origin: Origin | None = None
+    merged: tuple[Origin, ...] = ()  # further ServiceEntries with the same host, which were merged into this one
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """The objects that define the service, the deciding one first."""
+        return (*((self.origin,) if self.origin is not None else ()), *self.merged)
 
     def port(self, number: int) -> ServicePort | None:
         return next((port for port in self.ports if port.number == number), None)

@@ -176,12 +176,13 @@ class L4Match(msgspec.Struct, frozen=True):
 
 
 class L4Route(msgspec.Struct, frozen=True):
-    """A `tcp` or `tls` route, depending on the list that contains it."""
+    """A `tcp` or `tls` route, depending on the list of the VirtualService that contains it. `failing`: the total
+    weight of destinations that cannot be used, whose connections are closed."""
 
     match: tuple[L4Match, ...] = ()
     route: tuple[WeightedDestination, ...] = ()
     line: int = 0
-    failing: int = 0  # the weight of destinations that cannot be used: their connections are closed
+    failing: int = 0
 
 
 class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):

@@ -58,6 +58,8 @@ async def spawn(wanted: Spawn) -> Process:
     command = _command(wanted, reports=True, dies_with_parent=True)
     # With asyncio's own pipes, `wait` would return only after every child that inherited them has ended.
     output, stdout = await _open_pipe() if wanted.stdout == PIPE else (None, wanted.stdout)
+    if output is not None:
+        os.fchown(stdout, wanted.uid, wanted.gid)  # else a program of this user could not open /dev/stdout
     reading, writing = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(

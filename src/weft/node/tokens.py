@@ -1,5 +1,5 @@
-"""Reads service account tokens on a node: from files that kubelet or another program keeps fresh, and from kubelet's
-volume calls.
+"""Reads service account tokens on a node: from files that kubelet or another program keeps fresh, and from the CSI
+calls with which kubelet publishes the volume of a pod.
 
 Rule: only the CA, which verifies a token, decides which identity it proves. The agent sends a token to the CA and to no
 other program.

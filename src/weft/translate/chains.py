@@ -74,7 +74,7 @@ def http_at_gateway(
     grpc_web: bool = False,
 ) -> Filter:
     """Return the connection manager of a gateway: its guards, then the router; the control plane sends its routes
-    (RDS)."""
+    (RDS). `noted`: as for `manager`."""
     return _routed(manager(prefix, settings, End.GATEWAY, noted), route_name, guards, grpc_web=grpc_web)
 
 
@@ -117,7 +117,8 @@ def http_to_workload(
 
 def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = frozenset()) -> HttpConnectionManager:
     """Return a connection manager with the settings that all connection managers share, and those for its kind of
-    client."""
+    client (`end`). `noted`: the metadata prefixes under which its guards write their decisions; the access log prints
+    them."""
     result = HttpConnectionManager(
         stat_prefix=prefix,
         access_log=access_logs(settings, noted),
@@ -180,9 +181,9 @@ def bytes_to(
     tunnel: Tunnel | None = None,
 ) -> Filter:
     """Return a TCP proxy filter to one cluster, or to several clusters by weight. `clusters`: names of clusters with
-    their weights. `pool`: sets the idle timeout and the longest duration of connections. `hash_source`: choose the
-    endpoint by a hash of the caller's address. `tunnel`: send the bytes inside an HTTP request, of the HTTP version of
-    the cluster."""
+    their weights. `noted`: as for `manager`. `pool`: sets the idle timeout and the longest duration of connections.
+    `hash_source`: choose the endpoint by a hash of the caller's address. `tunnel`: send the bytes inside an HTTP
+    request, of the HTTP version of the cluster."""
     proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings, noted))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]

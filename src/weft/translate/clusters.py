@@ -173,7 +173,7 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     _secure(cluster, view, port, subset, chosen, settings)
     if chosen.proxy_protocol is not None:
         announce_caller(cluster, chosen.proxy_protocol)
-    sources = keys(view.service.origin, *(view.rule.origins if view.rule else ()))
+    sources = keys(*view.service.origins, *(view.rule.origins if view.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
     secret_sources = (
         keys(*view.rule.origins) if view.rule else sources

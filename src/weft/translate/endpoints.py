@@ -46,7 +46,7 @@ def assignments(
         return ()
     default = without_rule(service, mesh)
     subsets: tuple[Subset | None, ...] = (None, *(rule.subsets if rule else ()))
-    sources = keys(service.origin, *(rule.origins if rule else ()))
+    sources = keys(*service.origins, *(rule.origins if rule else ()))
     return tuple(
         from_bytes(
             _MESSAGE, name, _assigned(name, near(chosen, subset_endpoints(endpoints, subset), caller, default)), sources

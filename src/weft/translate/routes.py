@@ -68,7 +68,7 @@ def host_of(view: ServiceView, port: int, claimed: tuple[str, ...], *, connects:
     """Return the virtual host of a view at a port, with the domains `claimed`. `connects`: forward CONNECT requests,
     because every CONNECT on the listener is for this service."""
     written = (origin for routing in speaking(view) for origin in routing.origins)
-    sources = keys(view.service.origin if view.service else None, *written)
+    sources = keys(*(view.service.origins if view.service else ()), *written)
     host = EnvoyVirtualHost(name=f"{view.host}:{port}", domains=claimed, include_request_attempt_count=True)
     host.metadata.CopyFrom(of_objects(sources))
     host.routes.extend(with_connects(routes(view, port)) if connects else routes(view, port))

@@ -158,4 +158,4 @@ def _sources(view: ServiceView, first: Destination, port: int, routed: Origin | 
     its connections. `routed`: the origin of the route."""
     rule = _rule(view, first.host)
     tunneling = rule.origins if rule and _policy(view, first, port).tunnel else ()
-    return keys(view.service.origin if view.service else None, routed, *tunneling)
+    return keys(*(view.service.origins if view.service else ()), routed, *tunneling)

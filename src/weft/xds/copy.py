@@ -261,8 +261,8 @@ class Copy:
         return mirror is not None and RESUMED in mirror.tables.get(LISTENER, {})
 
     def lost(self) -> None:
-        """Handle the end of the stream: the control plane no longer refers to any group or body of this copy, so groups
-        without a pod are dropped."""
+        """Handle the end of the stream. No further update can refer to what was sent on it, so groups without a pod on
+        this node are dropped; groups with a pod stay and are still served."""
         self._connected = False
         self._listed = []
         for mirror in self._mirrors.values():

@@ -103,7 +103,7 @@ def test_cors():
         ),
         (
             "{type: CORS, cors: {allowMethods: [GET]}}, {type: CORS, cors: {allowMethods: [GET]}}",
-            "there is a filter CORS already",
+            "a filter of type CORS is already listed above",
         ),
     ],
 )

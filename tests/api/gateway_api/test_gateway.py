@@ -44,15 +44,16 @@ def test_tls_may_be_passed_through():
 @pytest.mark.parametrize(
     ("listener", "problem"),
     [
-        ("{name: a, port: 443, protocol: HTTPS}", "7 a listener of HTTPS needs `tls`"),
+        ("{name: a, port: 443, protocol: HTTPS}", "7 a listener with the protocol HTTPS needs `tls`"),
         ("{name: a, port: 443, protocol: HTTPS, tls: {}}", "7 `certificateRefs` is required where TLS is terminated"),
         (
             "{name: a, port: 443, protocol: HTTPS, tls: {mode: Passthrough}}",
-            "7 HTTPS is terminated at the listener (to pass TLS through, set `protocol: TLS`)",
+            "7 a listener with the protocol HTTPS terminates TLS, so its mode cannot be Passthrough (to pass TLS "
+            "through, set `protocol: TLS`)",
         ),
         (
             "{name: a, port: 80, protocol: HTTP, tls: {certificateRefs: [{name: s}]}}",
-            "7 a listener of HTTP has no TLS (set `protocol: HTTPS` or `TLS`)",
+            "7 a listener with the protocol HTTP cannot have `tls` (set `protocol: HTTPS` or `TLS`)",
         ),
         (
             "{name: a, port: 80, protocol: HTTP, hostname: '*'}",
@@ -64,7 +65,8 @@ def test_tls_may_be_passed_through():
         ),
         (
             "{name: a, port: 443, protocol: TLS, tls: {mode: Passthrough, options: {a: b}}}",
-            "7 weft supports no `options` of a listener's TLS (remove them)",
+            "7 weft does not support the option `a` of a listener's TLS "
+            "(remove it; gateway.istio.io/tls-terminate-mode is supported)",
         ),
         (
             "{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: Selector}}}",
@@ -141,4 +143,4 @@ def test_an_address_is_the_host_of_an_existing_service():
 
 def test_listener_names_are_unique():
     text = "{name: a, port: 80, protocol: HTTP}\n  - {name: a, port: 81, protocol: HTTP}"
-    assert told(gateway(text)) == ["8 there is a listener `a` already"]
+    assert told(gateway(text)) == ["8 two listeners are named `a`"]

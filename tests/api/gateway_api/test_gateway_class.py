@@ -15,6 +15,6 @@ def test_parameters_of_wefts_gateway_class_are_rejected():
 
 def test_a_misspelled_controller_name_gets_a_warning():
     assert told(CLASS + "  controllerName: weft.dev/gateway") == [
-        "5 warning: the controller `weft.dev/gateway` does not exist: Gateways of this class are not served"
+        "5 warning: weft has no controller `weft.dev/gateway`: Gateways of this class are not served"
         " (write weft.dev/gateway-controller)"
     ]

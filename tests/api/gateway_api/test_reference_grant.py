@@ -42,19 +42,19 @@ def test_both_sides_must_be_named():
             f"group: {GROUP}, kind: HttpRoute",
             'group: "", kind: Service',
             [
-                "5 warning: there is no kind `HttpRoute` that needs a grant: this grants nothing (did you mean "
+                "5 warning: there is no kind `HttpRoute` that needs a grant: this entry has no effect (did you mean "
                 "`HTTPRoute`?)"
             ],
         ),
         (
             "kind: Gateway",
             'group: "", kind: Secret',
-            ["5 warning: a Gateway is not in the core group: this grants nothing (write group: " + GROUP + ")"],
+            ["5 warning: a Gateway is not in the core group: this entry has no effect (write group: " + GROUP + ")"],
         ),
         (
             f"group: {GROUP}, kind: Gateway",
             'group: "", kind: secrets',
-            ["6 warning: there is no kind `secrets`: this grants nothing (did you mean `Secret`?)"],
+            ["6 warning: there is no kind `secrets`: this entry has no effect (did you mean `Secret`?)"],
         ),
     ],
 )

@@ -38,7 +38,7 @@ def test_what_is_not_as_expected_fails_with_its_place_and_why(weft, tmp_path):
     assert done.returncode == 1
     assert "tests.yaml:7)" in done.stdout
     assert "expected to be denied, but it is delivered" in done.stdout
-    assert "→ delivered: it reaches web-0.shop" in done.stdout
+    assert "→ delivered: the call reaches web-0.shop" in done.stdout
     (said,) = json.loads(weft("test", tmp_path, "-o", "json").stdout)
     assert (said["request"], len(said["wrong"])) == ("web GET http://web/", 1)
 

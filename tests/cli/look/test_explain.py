@@ -74,6 +74,6 @@ def test_tls_in_tls_is_explained_with_the_object_that_requires_it(weft, tmp_path
     """The behaviour on the wire is tested in tests/e2e/test_gateway_api_gateways.py."""
     (tmp_path / "mesh.yaml").write_text((CASES / f"{case}.yaml").read_text() + "---" + SERVICE)
     done = weft("explain", caller, "--to", "https://pay.example.com/", "-f", tmp_path)
-    assert "gets TLS in TLS  [" in done.stdout and "DestinationRule shop/pay" in done.stdout
+    assert "gets TLS inside TLS  [" in done.stdout and "DestinationRule shop/pay" in done.stdout
     assert "\n→ closed: the caller's TLS handshake fails" in done.stdout
     assert "[WFT0224]" in done.stderr

@@ -25,7 +25,11 @@ def alone(monkeypatch, tmp_path):
 def test_without_a_mesh_it_names_what_is_here(alone):
     python = ".".join(map(str, sys.version_info[:3]))
     done = alone()
-    assert done.stdout == f"client version: {__version__}\nenvoy version: {ENVOY}\npython version: {python}\n"
+    assert done.stdout.splitlines() == [
+        f"client version: {__version__} (this command)",
+        f"envoy version: {ENVOY} (the proxy that this weft starts on this machine)",
+        f"python version: {python}",
+    ]
     assert (done.exit_code, done.stderr) == (0, "")
 
 
@@ -47,7 +51,9 @@ def test_shows_how_to_install_a_missing_envoy(alone, monkeypatch):
 def test_a_running_mesh_reports_its_versions(weft, mesh):
     lines = weft("version").stdout.splitlines()
     assert lines[3] == f"control plane version: {__version__}"
-    assert lines[4].startswith("data plane version: ") and lines[4].endswith("(2 proxies)")
+    assert lines[4].startswith("data plane version: ") and lines[4].endswith(
+        "(2 proxies); of Istio, as the proxies report it"
+    )
     said = json.loads(weft("version", "-o", "json", "--mesh", mesh).stdout)
     assert said["meshVersion"] == [{"Component": "pilot", "Replica": mesh, "Info": {"version": __version__}}]
     assert [each["ID"] for each in said["dataPlaneVersion"]] == ["talker-0.shop", "talker-1.shop"]
@@ -84,5 +90,5 @@ def test_versions_that_differ_are_counted():
     client = {"version": "0", "envoy_version": "1", "python_version": "3"}
     assert _lines({"clientVersion": client, **_remote_versions(Reached())})[3:] == [
         "control plane version: 1, 2",
-        "data plane version: 1 (2 proxies), unknown (1 proxy)",
+        "data plane version: 1 (2 proxies), unknown (1 proxy); of Istio, as the proxies report it",
     ]

@@ -187,3 +187,21 @@ def test_age_is_short():
     assert [age(seconds) for seconds in (-1, 5, 119, 120, 7199, 7200, 172800)] == [
         "0s", "5s", "119s", "2m", "119m", "2h", "2d",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", (60, 80, 100, 120))
+@pytest.mark.parametrize(
+    "table", (lambda of: pod_table([of], wide=False, now=0.0), lambda of: workload_table(of.workloads))
+)
+def test_no_value_is_cut_on_a_narrow_terminal(table, width):
+    message = "exit code 1, next start in 4 s: the program /srv/recommendations/bin/serve does not exist"
+    status = mesh(
+        workload(
+            "recommendations-canary", pod("recommendations-canary", PodPhase.BACK_OFF, restarts=3, message=message)
+        ),
+        workload("ledger", pod("ledger", namespace="bank"), namespace="bank"),
+    )
+    lines = rendered(table(status), width=width)
+    text = " ".join(" ".join(lines).split())
+    assert "…" not in text and max(map(len, lines)) <= width
+    assert "recommendations-canary" in text and "BackOff" in text and "Ready" in text

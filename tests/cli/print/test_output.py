@@ -6,7 +6,7 @@ import pytest
 from rich.table import Table
 
 from weft.base.problem import Problem, Where
-from weft.cli.print.output import fail, print_json, print_table, say, trouble_is_no_answer
+from weft.cli.print.output import fail, from_here, print_json, print_line, print_table, say, trouble_is_no_answer
 
 
 def test_messages_go_to_standard_error_and_data_to_standard_output(capsys):
@@ -50,3 +50,36 @@ def test_failures_have_another_exit_code_than_negative_results(capsys):
     with pytest.raises(click.exceptions.Exit) as ended, trouble_is_no_answer():
         raise error
     assert ended.value.exit_code == 2 and "error: a.yaml:3: no\nhint: try another\n" in capsys.readouterr().err
+
+
+def test_paths_are_relative_to_the_working_directory(monkeypatch, tmp_path, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert (
+        from_here(f"VirtualService shop/web ({tmp_path}/mesh/web.yaml:3)")
+        == "VirtualService shop/web (mesh/web.yaml:3)"
+    )
+    assert from_here(f"{tmp_path}-other/web.yaml") == f"{tmp_path}-other/web.yaml"
+    print_line(f"  by {tmp_path}/web.yaml:3")
+    assert capsys.readouterr().out == "  by web.yaml:3\n"
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert from_here(f"{tmp_path}/web.yaml") == f"{tmp_path}/web.yaml"
+    monkeypatch.chdir("/")
+    assert from_here("/etc/web.yaml") == "/etc/web.yaml"
+
+
+@pytest.mark.parametrize("width", (80, 100))
+def test_a_terminal_gets_long_lines_wrapped_between_words(monkeypatch, capsys, width):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    line = (
+        "web-0.shop: route: the route (unnamed) matches  [VirtualService shop/a-long-name (mesh/a-long-name.yaml:34)] "
+        * 3
+    )
+    print_line(f"  {line}")
+    printed = capsys.readouterr().out
+    assert printed.split() == line.split() and max(map(len, printed.splitlines())) <= width
+    assert printed.startswith("  web-0") and all(each.startswith("      ") for each in printed.splitlines()[1:])
+    print_line("")
+    assert capsys.readouterr().out == "\n"

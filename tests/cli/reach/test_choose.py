@@ -69,6 +69,20 @@ def test_a_workload_name_selects_its_ready_pod_and_a_pod_name_that_pod():
     assert choose_pod(STATUS, "shop/catalog").name == "catalog-1"
 
 
+def test_a_pod_can_be_named_in_all_forms_that_istioctl_accepts(capsys):
+    for words in (
+        ("ledger.bank",),
+        ("ledger-0.bank",),
+        ("ledger", "bank"),
+        ("deploy/ledger.bank",),
+        ("po/ledger-0", "bank"),
+    ):
+        assert choose_pod(STATUS, *words).namespace == "bank", words
+        assert [each.namespace for each in choose_pods(STATUS, *words)] == ["bank"], words
+    assert refused(capsys, choose_pod, STATUS, "ledger.bank", "shop")[0] == 2
+    assert "is not a workload" in refused(capsys, choose_pods, STATUS, "svc/ledger")[1]
+
+
 def test_a_workload_name_can_select_all_of_its_pods():
     assert [each.name for each in choose_pods(STATUS, "catalog")] == ["catalog-0", "catalog-1"]
 

@@ -35,7 +35,7 @@ def test_sources_have_file_and_line_and_known_problems_are_listed():
     question = Question("orders", "http://payments/")
     found = answer(Stage(mesh), question, NOW, Wrong((wrong, other)))
     assert any(
-        line.endswith("it has no healthy endpoint  [Service shop/payments (payments.yaml:4)]") for line in found.lines
+        line.endswith("has no healthy endpoint  [Service shop/payments (payments.yaml:4)]") for line in found.lines
     )
     assert found.problems == (wrong,)
     assert answer(Stage(mesh), question, NOW).problems == ()

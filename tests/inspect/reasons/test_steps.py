@@ -56,7 +56,7 @@ def test_a_token_step_names_the_request_authentication_of_its_issuer():
     mesh = mesh_of(one=one, two=two)
     told = lines(mesh, headers=(("authorization", "Bearer t"),), tokens=(Token("t", {"iss": "us", "sub": "ann"}),))
     assert line(told, "is accepted").endswith("[RequestAuthentication shop/two (two.yaml:1)]")
-    without = line(lines(mesh), "it has no token")
+    without = line(lines(mesh), "the request has no token")
     assert "shop/one (one.yaml:1)" in without and "shop/two (two.yaml:1)" in without
 
 

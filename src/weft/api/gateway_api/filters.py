@@ -59,7 +59,7 @@ def read_filters(holder: Fields, meta: Meta, allowed: tuple[str, ...]) -> Filter
     for item in holder.items("filters"):
         kind = _type(item, allowed)
         if kind in seen and kind not in _REPEATABLE:
-            item.error("type", f"there is a filter {kind} already", "merge the two filters")
+            item.error("type", f"a filter of type {kind} is already listed above", "merge the two filters")
         seen.add(kind)
         for other in allowed:
             if other == kind and not item.has(_FIELDS[kind]):
@@ -181,8 +181,8 @@ def _rewrite(fields: Fields) -> Rewrite:
 
 
 def _path(fields: Fields) -> tuple[str, str]:
-    """Return what replaces the path of a request, as two texts: a full path, which replaces the whole path, and a
-    prefix, which replaces the matched prefix. At most one of the two is not empty."""
+    """Return (path, prefix): the path that replaces the whole path of a request, or the prefix that replaces the
+    matched prefix. At most one of the two is not empty."""
     path = fields.fields("path")
     if path is None:
         return "", ""

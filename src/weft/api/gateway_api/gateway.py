@@ -21,6 +21,8 @@ from weft.model.names import Labels, labels_of
 _STEERING = ("istio.io", "weft.dev", "gateway.networking.k8s.io")  # names that control weft or injection
 _MODES = ("AllowValidOnly", "AllowInsecureFallback")
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_TERMINATE_MODE = "gateway.istio.io/tls-terminate-mode"  # Istio's option of a listener's TLS
+_TERMINATE_MODES = ("SIMPLE", "MUTUAL", "OPTIONAL_MUTUAL")
 
 
 def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ...]:
@@ -28,12 +30,13 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
     if spec is None:
         return ()
     spec.refused("allowedListeners", "weft does not support ListenerSets", "put all listeners into the Gateway")
-    spec.refused("defaultScope", "weft has no default Gateways", "name the Gateway in the `parentRefs` of routes")
+    what, hint = "weft does not support default Gateways", "name the Gateway in the `parentRefs` of routes"
+    spec.refused("defaultScope", what, hint)
     listeners = tuple(_listener(item, meta) for item in spec.items("listeners", required=True))
     names = [each.name for each in listeners]
     for index, name in enumerate(names):
         if name in names[:index]:
-            spec.error(("listeners", index), f"there is a listener `{name}` already")
+            spec.error(("listeners", index), f"two listeners are named `{name}`")
     labels, annotations = _infrastructure(spec)
     addresses = (_address(item) for item in spec.items("addresses"))
     return (
@@ -72,7 +75,7 @@ def _checks(spec: Fields, meta: Meta) -> tuple[CallersCheck, ...]:
     tls = spec.fields("tls")
     if tls is None:
         return ()
-    what = "weft does not support client certificates of a Gateway for backends"
+    what = "weft does not support a client certificate of the Gateway for calls to backends"
     tls.refused("backend", what, "use a DestinationRule with `mode: MUTUAL`")
     frontend = tls.fields("frontend")
     if frontend is None:
@@ -93,7 +96,7 @@ def _check(fields: Fields, meta: Meta, port: int) -> CallersCheck:
     if validation is None:
         return CallersCheck(port, ())
     if validation.choice("mode", _MODES, default=_MODES[0]) != _MODES[0]:
-        what = "weft does not accept invalid client certificates"
+        what = f"weft supports only `mode: {_MODES[0]}`: it does not accept invalid client certificates"
         validation.error(
             "mode", what, "an Istio Gateway with `mode: OPTIONAL_MUTUAL` accepts clients without a certificate"
         )
@@ -130,7 +133,7 @@ def _listener(item: Fields, meta: Meta) -> Listener:
         )
     if hostname and protocol == "TCP":
         item.error("hostname", "a TCP listener cannot have a `hostname`: TCP has no host names", "remove `hostname`")
-    passthrough, certificates = _tls(item, meta, protocol)
+    passthrough, certificates, client_certificates = _tls(item, meta, protocol)
     namespaces, selector, requirements, kinds, others = _allowed(item)
     return Listener(
         name=name,
@@ -138,6 +141,7 @@ def _listener(item: Fields, meta: Meta) -> Listener:
         protocol=protocol,
         hostname=hostname,
         passthrough=passthrough,
+        client_certificates=client_certificates,
         certificates=certificates,
         namespaces=namespaces,
         selector=selector,
@@ -148,24 +152,41 @@ def _listener(item: Fields, meta: Meta) -> Listener:
     )
 
 
-def _tls(item: Fields, meta: Meta, protocol: str) -> tuple[bool, tuple[CertificateRef, ...]]:
+def _tls(item: Fields, meta: Meta, protocol: str) -> tuple[bool, tuple[CertificateRef, ...], str]:
+    """Read the `tls` of a listener. Return (passthrough, certificates, client certificates), see `Listener`."""
     fields = item.fields("tls")
     if fields is None:
         if protocol in ("HTTPS", "TLS"):
-            item.lacks("tls", what=f"a listener of {protocol} needs `tls`")
-        return False, ()
-    fields.refused("options", "weft supports no `options` of a listener's TLS", "remove them")
+            item.lacks("tls", what=f"a listener with the protocol {protocol} needs `tls`")
+        return False, (), ""
     what = "weft does not support `frontendValidation` of a listener"
     fields.refused("frontendValidation", what, "use an Istio Gateway with `mode: MUTUAL`")
     if protocol not in ("HTTPS", "TLS"):
-        item.error("tls", f"a listener of {protocol or 'no protocol'} has no TLS", "set `protocol: HTTPS` or `TLS`")
+        what = f"a listener with {f'the protocol {protocol}' if protocol else 'no protocol'} cannot have `tls`"
+        item.error("tls", what, "set `protocol: HTTPS` or `TLS`")
     passthrough = fields.choice("mode", ("Terminate", "Passthrough"), default="Terminate") == "Passthrough"
     if passthrough and protocol == "HTTPS":
-        fields.error("mode", "HTTPS is terminated at the listener", "to pass TLS through, set `protocol: TLS`")
+        what = "a listener with the protocol HTTPS terminates TLS, so its mode cannot be Passthrough"
+        fields.error("mode", what, "to pass TLS through, set `protocol: TLS`")
     certificates = tuple(_certificate(each, meta) for each in fields.items("certificateRefs"))
     if not passthrough and not certificates:
         fields.lacks("certificateRefs", what="`certificateRefs` is required where TLS is terminated")
-    return passthrough, () if passthrough else certificates
+    return passthrough, () if passthrough else certificates, _client_certificates(fields, passthrough=passthrough)
+
+
+def _client_certificates(fields: Fields, *, passthrough: bool) -> str:
+    """Read Istio's option for mutual TLS, the only one of the `options` that weft supports."""
+    options = fields.string_map("options")
+    for name in options:
+        if name != _TERMINATE_MODE:
+            what = f"weft does not support the option `{name[:80]}` of a listener's TLS"
+            fields.error(("options", name), what, f"remove it; {_TERMINATE_MODE} is supported")
+    mode = options.get(_TERMINATE_MODE, "")
+    if mode and (passthrough or mode not in _TERMINATE_MODES):
+        what = "TLS is passed through, not terminated" if passthrough else f"`{mode[:80]}` is not supported"
+        fields.error(("options", _TERMINATE_MODE), what, f"write {' or '.join(_TERMINATE_MODES)}, with mode Terminate")
+        return ""
+    return mode if mode != "SIMPLE" else ""
 
 
 def _certificate(item: Fields, meta: Meta) -> CertificateRef:

@@ -18,6 +18,6 @@ def read_gateway_class(root: Fields, meta: Meta) -> tuple[GatewayClass, ...]:
     else:
         spec.ignored("parametersRef")
         if controller.partition("/")[0] == CONTROLLER.partition("/")[0]:
-            what = f"the controller `{controller}` does not exist: Gateways of this class are not served"
+            what = f"weft has no controller `{controller}`: Gateways of this class are not served"
             spec.warning("controllerName", what, f"write {CONTROLLER}")
     return (GatewayClass(meta.name, controller, meta.created, meta.origin),)

@@ -79,7 +79,8 @@ def _rule(item: Fields, meta: Meta, index: int) -> RouteRule:
 
 
 def read_backends(item: Fields, meta: Meta, allowed: tuple[str, ...] = BACKEND) -> tuple[Backend, ...]:
-    """Read the `backendRefs` of a rule, each with its own header changes."""
+    """Read the `backendRefs` of a rule, each with its own header changes. `allowed`: the types of filters that a
+    backend may have; if empty, `filters` of backends are not read."""
     backends = []
     for entry in item.items("backendRefs"):
         filters = read_filters(entry, meta, allowed) if allowed else Filters()
@@ -96,8 +97,8 @@ def refuse_persistence(item: Fields) -> None:
 
 
 def read_named(item: Fields, name: str, *, headers: bool) -> tuple[tuple[str, StringMatch], ...]:
-    """Read header or query matches, sorted by name. If two have the same name, the first one counts, as the Gateway API
-    requires."""
+    """Read the list `name` of header matches (`headers`: true) or query parameter matches (false), sorted by name. If
+    two matches have the same name, the first one counts, as the Gateway API requires."""
     matches: dict[str, StringMatch] = {}
     for entry in item.items(name):
         key, kind = entry.text("name", required=True, most=256), _kind(entry, ("Exact", "RegularExpression"))

@@ -28,10 +28,12 @@ def _source(item: Fields) -> GrantSource:
     group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
     if group == GROUP and kind and kind not in (*_ASKING, *_OTHERS):
         item.warning(
-            "kind", f"there is no kind `{kind}` that needs a grant: this grants nothing", did_you_mean(kind, _ASKING)
+            "kind",
+            f"there is no kind `{kind}` that needs a grant: this entry has no effect",
+            did_you_mean(kind, _ASKING),
         )
     elif not group and kind in _ASKING:
-        what = f"a {kind} is not in the core group: this grants nothing"
+        what = f"a {kind} is not in the core group: this entry has no effect"
         item.warning("kind", what, f"write group: {GROUP}")
     return GrantSource(group, kind, item.text("namespace", required=True, most=63))
 
@@ -40,7 +42,7 @@ def _target(item: Fields) -> GrantTarget:
     group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
     meant = next((each for each in _ASKED_FOR if kind.lower().rstrip("s") == each.lower()), kind)
     if not group and kind != meant:
-        item.warning("kind", f"there is no kind `{kind}`: this grants nothing", f"did you mean `{meant}`?")
+        item.warning("kind", f"there is no kind `{kind}`: this entry has no effect", f"did you mean `{meant}`?")
     elif not item.has("group"):
         item.warning("kind", "without `group` a cluster rejects the ReferenceGrant", 'write group: ""')
     return GrantTarget(group, kind, item.text("name", most=253))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.api.syntax import is_dns_label, is_host
-from weft.model.gateway_api import GROUP, Backend, ParentRef
+from weft.model.gateway_api import GROUP, ISTIO_GROUP, Backend, ParentRef
 from weft.model.names import service_host
 from weft.model.virtual_service import Headers
 
@@ -16,7 +16,7 @@ MOST_WEIGHT = 1_000_000  # the limit of the Gateway API
 def read_parents(spec: Fields, meta: Meta) -> tuple[ParentRef, ...]:
     references = (_parent(item, meta, index) for index, item in enumerate(spec.items("parentRefs")))
     found = tuple(parent for parent in references if parent is not None)
-    spec.refused("useDefaultGateways", "weft has no default Gateways", "name a Gateway in `parentRefs`")
+    spec.refused("useDefaultGateways", "weft does not support default Gateways", "name a Gateway in `parentRefs`")
     if not spec.raw("parentRefs"):
         what, hint = "the route has no parent, and no effect", "name a Gateway or a Service in `parentRefs`"
         spec.warning("parentRefs", what, hint)
@@ -35,15 +35,21 @@ def _parent(item: Fields, meta: Meta, index: int) -> ParentRef | None:
     if kind == "Service" and group in ("", GROUP):  # the group is often omitted; no other group has a Service
         if group:
             what = (
-                f'without `group: ""` this is a Service of {GROUP}, which does not exist: on a cluster it does not bind'
+                f'without `group: ""` the parent is a Service of {GROUP}, which does not exist: on a cluster, the '
+                "route is not attached to the Service"
             )
             item.warning("kind", what, 'write group: ""')
         if section:
             item.error("sectionName", "a Service has no sections", "name a `port` of the Service")
         host = service_host(name, namespace, meta.domain)
         return ParentRef(kind, namespace, name, "", port, host, written, index, named)
+    if (group, kind) == (ISTIO_GROUP, "ServiceEntry"):
+        if section:
+            item.error("sectionName", "a ServiceEntry has no sections", "name a `port` of the ServiceEntry")
+        return ParentRef(kind, namespace, name, "", port, "", written, index, named)
     what = f"weft does not support a {kind} of {group or 'the core group'} as a parent"
-    item.warning("kind", what, 'a Gateway (gateway.networking.k8s.io) or a Service (group: "") can be a parent')
+    hint = f'a Gateway ({GROUP}), a Service (group: "") or a ServiceEntry ({ISTIO_GROUP}) can be a parent'
+    item.warning("kind", what, hint)
     return None
 
 
@@ -52,14 +58,14 @@ def read_backend(item: Fields, meta: Meta, headers: Headers = Headers(), *, weig
     name, namespace = item.text("name", required=True, most=253), _namespace(item, meta)
     if name and not is_host(name):
         item.error("name", f"`{name[:80]}` is not a name for an object")
-    is_service = (group, kind) == ("", "Service")
-    if is_service and not item.has("port"):
-        item.lacks("port", what="a backend that is a Service needs a `port`")
+    is_host_name = (group, kind) == (ISTIO_GROUP, "Hostname")
+    if ((group, kind) == ("", "Service") or is_host_name) and not item.has("port"):
+        item.lacks("port", what=f"a backend that is a {kind} needs a `port`")
     weight = item.integer("weight", most=MOST_WEIGHT) if weighted else None
     return Backend(
         namespace=namespace,
         name=name,
-        host=service_host(name, namespace, meta.domain),
+        host=name if is_host_name else service_host(name, namespace, meta.domain),
         port=item.port("port"),
         weight=1 if weight is None else weight,
         group=group,

@@ -12,7 +12,7 @@ import click
 from click.exceptions import Exit
 
 from weft.cli.flags import shared
-from weft.cli.print.output import counted, fail, is_data, print_data, say, trouble_is_no_answer
+from weft.cli.print.output import counted, fail, is_data, print_data, print_line, say, trouble_is_no_answer
 
 _MOST_SHOWN = 8  # resources listed for one group of proxies
 _MOST_SENT = 1_000  # kinds of recent requests sent to the control plane
@@ -186,15 +186,15 @@ def _tell(difference: Found) -> None:
     from weft.cli.print.moments import name_of, place_of
 
     for each in difference["objects"]:
-        click.echo(f"{each['what']} {name_of(each['object'])}{place_of(each['where'])}")
+        print_line(f"{each['what']} {name_of(each['object'])}{place_of(each['where'])}")
     for proxies in difference["proxies"]:
         pods, resources = proxies["pods"], proxies["resources"]
         more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
-        click.echo(f"{proxies['group']} ({', '.join(pods[:3])}{more})")
+        print_line(f"{proxies['group']} ({', '.join(pods[:3])}{more})")
         for resource in resources[:_MOST_SHOWN]:
-            click.echo(f"  {resource['what']} {resource['kind']} {resource['name']}")
+            print_line(f"  {resource['what']} {resource['kind']} {resource['name']}")
         if len(resources) > _MOST_SHOWN:
-            click.echo(f"  and {len(resources) - _MOST_SHOWN} more; all of them: -o json")
+            print_line(f"  and {len(resources) - _MOST_SHOWN} more; all of them: -o json")
     for retold in difference["retold"]:
         groups = retold["groups"]
         more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
@@ -203,12 +203,12 @@ def _tell(difference: Found) -> None:
             if retold["on_demand"]
             else "no longer get config on demand"
         )
-        click.echo(f"{', '.join(groups[:3])}{more} {becomes}: {retold['why']}")
+        print_line(f"{', '.join(groups[:3])}{more} {becomes}: {retold['why']}")
     for turned in (*difference["requests"], *difference["recent"]["requests"]):
         times, place = f"{turned['count']}× " if turned["count"] else "", place_of(turned["where"])
-        click.echo(f"{times}{turned['request']}{place}")
+        print_line(f"{times}{turned['request']}{place}")
         for mark, ways in (("-", turned["before"]), ("+", turned["after"])):
             for line in ways:
-                click.echo(f"  {mark} {line}")
+                print_line(f"  {mark} {line}")
         if turned["because"]:
-            click.echo(f"  by {turned['because']}")
+            print_line(f"  by {turned['because']}")

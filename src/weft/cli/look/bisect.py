@@ -10,7 +10,7 @@ import click
 from weft.cli.flags import shared
 from weft.cli.flags.request import asked, of_request
 from weft.cli.print.moments import told_moment, told_time
-from weft.cli.print.output import is_data, print_data
+from weft.cli.print.output import is_data, print_data, print_line
 
 
 @click.command()
@@ -51,17 +51,17 @@ def bisect(
         print_data(flip, output)
         return
     if flip["moment"] is None:
-        click.echo(_always(flip))
+        print_line(_always(flip))
         for line in flip["after"]:
-            click.echo(f"    {line}")
+            print_line(f"    {line}")
         return
-    click.echo("  ".join(told_moment(flip["moment"])))
+    print_line("  ".join(told_moment(flip["moment"])))
     for line in flip["before"]:
-        click.echo(f"  - {line}")
+        print_line(f"  - {line}")
     for line in flip["after"]:
-        click.echo(f"  + {line}")
+        print_line(f"  + {line}")
     if flip.get("because"):
-        click.echo(f"  by {flip['because']}")
+        print_line(f"  by {flip['because']}")
 
 
 def _always(flip: dict[str, Any]) -> str:

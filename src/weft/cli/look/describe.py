@@ -8,7 +8,7 @@ import click
 
 from weft.cli.flags import completions, shared
 from weft.cli.flags.choices import OneOf
-from weft.cli.print.output import fail, is_data, print_data
+from weft.cli.print.output import fail, is_data, print_data, print_line
 from weft.cli.reach.names import KINDS
 
 
@@ -60,7 +60,7 @@ def describe(
         print_data(answer["facts"], output)
         return
     for line in answer["lines"]:
-        click.echo(line)
+        print_line(line)
 
 
 def _wanted(kind: str, name: str | None) -> tuple[str, str]:

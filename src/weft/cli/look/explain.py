@@ -10,7 +10,7 @@ import click
 
 from weft.cli.flags import shared
 from weft.cli.flags.request import asked, of_request
-from weft.cli.print.output import fail, is_data, print_data, say
+from weft.cli.print.output import fail, from_here, is_data, print_data, print_line, say
 
 
 @click.command()
@@ -106,6 +106,6 @@ def _print(answer: dict[str, Any], output: str) -> None:
     from weft.base.problem import Problem
 
     for line in answer["lines"]:
-        click.echo(line)
+        print_line(line)
     for problem in answer.get("problems", ()):
-        say(str(msgspec.convert(problem, Problem)))
+        say(from_here(str(msgspec.convert(problem, Problem))))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from weft.cli.flags import completions, shared
-from weft.cli.print.output import fail, is_data, print_data
+from weft.cli.print.output import fail, is_data, print_data, print_line
 
 
 @click.command()
@@ -62,12 +62,12 @@ def why(
         return
     for answer in answers:
         version = f", version {answer['version']}" if answer["version"] else ""
-        click.echo(f"{answer['kind']} {answer['name']} of {answer['proxy']}{version}")
+        print_line(f"{answer['kind']} {answer['name']} of {answer['proxy']}{version}")
         for refusal in answer["refused"]:
-            click.echo(f"  rejected: {refusal}")
+            print_line(f"  rejected: {refusal}")
         for part in answer["parts"]:
-            click.echo(f"  {part['path'] or '(the whole)'}")
+            print_line(f"  {part['path'] or '(the whole)'}")
             for source in part["sources"]:
-                click.echo(f"    {source}")
+                print_line(f"    {source}")
             for rule in part["rules"]:
-                click.echo(f"    {'rule' if part['sources'] else 'default'} {rule['name']}: {rule['says']}")
+                print_line(f"    {'rule' if part['sources'] else 'default'} {rule['name']}: {rule['says']}")

@@ -26,7 +26,11 @@ _KUBERNETES_ROOT = Path("/var/run/secrets/istio/root-cert.pem")  # where Istio m
     help="A directory that only root can open, with one JSON file for each workload.",
 )
 @click.option("--ca", default="", help="The CA: HOST:PORT, or unix:/path.")
-@click.option("--ca-root", type=click.Path(path_type=Path), help="The root, in PEM, that verifies a CA on the network.")
+@click.option(
+    "--ca-root",
+    type=click.Path(path_type=Path),
+    help="A PEM file with the root of the CA's certificate; needed unless --ca is a Unix socket.",
+)
 @click.option("--ca-name", default="", help="The name in the CA's certificate, if it is not the host of --ca.")
 @click.option("--certificate-ttl", default="24h", show_default=True, help="The lifetime of a certificate.")
 @shared.kubernetes_flag("Run as the agent and CSI driver of a Kubernetes node.")

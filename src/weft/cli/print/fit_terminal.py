@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
@@ -28,6 +29,43 @@ class FirstThatFits:
             if Measurement.get(console, endless, form).maximum <= options.max_width:
                 break
         yield form
+
+
+class ColumnsThatFit:
+    """Renders a table without those columns for which the terminal is too narrow, so that no other value is cut.
+    `names` and `rows` are the whole table, whose last column is the only one that wraps. `spare` names the columns that
+    may be left out, in this order. `build` makes a table of names and rows. If the columns that must stay do not fit
+    either, each row becomes a block of lines (`stacked`)."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        rows: Sequence[Sequence[str | Text]],
+        build: Callable[[Sequence[str], Sequence[Sequence[str | Text]]], Table],
+        spare: Sequence[str],
+    ) -> None:
+        self._names, self._rows, self._build, self._spare = names, rows, build, spare
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        names = list(self._names)
+        for left_out in (None, *self._spare):
+            names = [name for name in names if name != left_out]
+            places = [self._names.index(name) for name in names]
+            rows = [[row[place] for place in places] for row in self._rows]
+            if _needed(names, rows) <= options.max_width:
+                yield self._build(names, rows)
+                return
+        yield stacked(self._names, self._rows)
+
+
+_GAP = 2  # spaces between two columns
+_LAST_COLUMN = 24  # the last column may wrap, but is at least this wide if it has longer values
+
+
+def _needed(names: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> int:
+    """Return the width of a table in which only the last column wraps."""
+    widths = [max(cell_len(str(cell)) for cell in column) for column in zip(names, *rows, strict=True)]
+    return sum(width + _GAP for width in widths[:-1]) + min(widths[-1], _LAST_COLUMN)
 
 
 class Fitted:

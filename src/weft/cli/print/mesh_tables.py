@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.base.problem import Problem, Severity
-from weft.cli.print.fit_terminal import FirstThatFits, Fitted, shortened, stacked
+from weft.cli.print.fit_terminal import ColumnsThatFit, FirstThatFits, Fitted, shortened
+from weft.cli.print.output import from_here
 from weft.local.status import EdgeStatus, MeshStatus, PodPhase, PodStatus, PodSync, WorkloadStatus
 
 # A workload is shown with the worst phase of its pods.
@@ -59,22 +60,23 @@ def mesh_view(status: MeshStatus, *, problems: int | None = PROBLEMS_SHOWN, heig
     return Fitted(draw, most=(len(status.workloads), len(status.edges), most_problems), least=(3, 3, 1), height=height)
 
 
-def workload_table(workloads: Sequence[WorkloadStatus]) -> Table:
-    table = _table("WORKLOAD", "READY", "PHASE", "SYNC", "RESTARTS", "MESSAGE", numbers={"RESTARTS"})
+def workload_table(workloads: Sequence[WorkloadStatus]) -> ColumnsThatFit:
+    names = ("WORKLOAD", "READY", "PHASE", "SYNC", "RESTARTS", "MESSAGE")
+    rows: list[Sequence[str | Text]] = []
     several = _several_namespaces(workload.namespace for workload in workloads)
     for workload in workloads:
         phase = worst_phase(workload)
         sync = min((pod.sync for pod in workload.pods), key=SYNC_WORST_FIRST.index, default=PodSync.NONE)
-        _add(
-            table,
+        row: list[str | Text] = [
             f"{workload.namespace}/{workload.name}" if several else workload.name,
             "–" if phase is PodPhase.COMPLETED else f"{workload.ready}/{workload.replicas}",
             Text(phase, _PHASE_STYLE[phase]) if phase else Text("–", "dim"),
             Text(sync, _SYNC_STYLE[sync]),
             _restarts(workload.pods),
             _message(workload.pods) or published(workload),
-        )
-    return table
+        ]
+        rows.append(row)
+    return ColumnsThatFit(names, rows, _rows_table, ("RESTARTS", "SYNC"))
 
 
 def published(workload: WorkloadStatus) -> str:
@@ -84,7 +86,7 @@ def published(workload: WorkloadStatus) -> str:
 
 def pod_table(meshes: Sequence[MeshStatus], *, wide: bool, now: float) -> RenderableType:
     """Return a table of all pods. With `wide`, it has further columns; if they do not fit side by side, each pod
-    becomes a block of lines."""
+    becomes a block of lines. Without `wide`, a narrow terminal first loses the columns PID, RESTARTS and ADDRESS."""
     names = ["MESH"] if len(meshes) > 1 else []
     names += ["POD", "PHASE", "SYNC", "RESTARTS", "AGE", "PID", "ADDRESS"]
     if wide:
@@ -114,11 +116,10 @@ def pod_table(meshes: Sequence[MeshStatus], *, wide: bool, now: float) -> Render
                 pod.identity.identity if pod.identity else "–",
             ]
         rows.append([*row, _one_line(pod.message)])
-    table = partial(_pod_table, names, rows)
-    return FirstThatFits(table, partial(stacked, names, rows)) if wide else table()
+    return ColumnsThatFit(names, rows, _rows_table, () if wide else ("PID", "RESTARTS", "ADDRESS"))
 
 
-def _pod_table(names: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Table:
+def _rows_table(names: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Table:
     table = _table(*names, numbers={"RESTARTS", "AGE", "PID", "PROXY MEMORY", "EXIT"})
     for row in rows:
         _add(table, *row)
@@ -175,7 +176,7 @@ def problem_list(problems: Sequence[Problem], *, most: int | None = None) -> Gro
 
 def problem_text(problem: Problem) -> Text:
     style = "red" if problem.severity is Severity.ERROR else "yellow"
-    place = f"{problem.where}: " if str(problem.where) else ""
+    place = from_here(f"{problem.where}: ") if str(problem.where) else ""
     text = Text.assemble((place, "bold"), (f"{problem.level}: ", style), _one_line(problem.what))
     return text.append(f" (hint: {_one_line(problem.hint)})", "dim") if problem.hint else text
 

@@ -5,9 +5,12 @@ result of a command, as for `weft diff`, 2 also means that there is no result.""
 from __future__ import annotations
 
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from weft.base.problem import Problem
 
 _LONGEST_WORD = 200  # letters; longer words in an error are cut
+_NARROWEST = 40  # columns; narrower terminals wrap by themselves
+_HANGING = 4  # columns by which the further lines of a wrapped line are indented
 WIDTH_WITHOUT_TERMINAL = 100_000  # wider than any row, so that each row is one line in a pipe
 
 
@@ -33,6 +38,29 @@ def counted(number: int, word: str) -> str:
 
 def say(words: str) -> None:
     click.echo(words, err=True)
+
+
+def from_here(text: str) -> str:
+    """Return the text with the paths below the working directory relative to it."""
+    try:
+        here = str(Path.cwd())
+    except OSError:  # the directory was removed
+        return text
+    return text.replace(f"{here}/", "") if here != "/" else text
+
+
+def print_line(line: str) -> None:
+    """Print a line for people on standard output, with paths relative to the working directory. On a terminal, a long
+    line is wrapped between words, and its further lines are indented."""
+    line = from_here(line)
+    if not sys.stdout.isatty():
+        click.echo(line)
+        return
+    width = max(shutil.get_terminal_size().columns, _NARROWEST)
+    indent = len(line) - len(line.lstrip())
+    further = " " * (indent + _HANGING)
+    wrapped = textwrap.wrap(line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
+    click.echo("\n".join(wrapped))
 
 
 def fail(what: str, hint: str, *, code: int = 1) -> NoReturn:

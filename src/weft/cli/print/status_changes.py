@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from weft.base.problem import Problem
 from weft.cli.print.mesh_tables import is_settled
+from weft.cli.print.output import from_here
 from weft.local.status import MeshStatus, PodPhase, PodStatus
 
 
@@ -42,5 +43,5 @@ def _pod_line(pod: PodStatus, old: PodStatus | None) -> str:
 
 
 def _problem_lines(before: tuple[Problem, ...], after: tuple[Problem, ...]) -> Iterator[str]:
-    yield from (str(problem) for problem in after if problem not in before)
+    yield from (from_here(str(problem)) for problem in after if problem not in before)
     yield from (f"solved: {problem.where}: {problem.what}" for problem in before if problem not in after)

@@ -4,12 +4,12 @@ or several, the command ends with a hint."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from weft.base.ambiguous import in_several_namespaces
 from weft.base.own_command import with_this_weft
 from weft.base.suggest import did_you_mean
 from weft.cli.print.output import fail, say
+from weft.cli.reach.names import split
 from weft.local.run_directory import meshes
 from weft.local.status import MeshStatus, PodPhase, PodStatus
 
@@ -66,20 +66,19 @@ def running_meshes() -> list[str]:
     return [record.name for record in meshes() if record.running]
 
 
-def choose_pod(status: MeshStatus, word: str) -> PodStatus:
-    """Return the pod named `word`, or one pod of the workload named `word`, preferably a ready one. `word` may begin
-    with NAMESPACE/."""
-    return _best(_matches(status, word))
+def choose_pod(status: MeshStatus, word: str, namespace: str = "") -> PodStatus:
+    """Return the pod that `word` names, or one pod of the workload that it names, preferably a ready one."""
+    pods = choose_pods(status, word, namespace)
+    return next((pod for pod in pods if pod.phase is PodPhase.READY), pods[0])
 
 
-def choose_pods(status: MeshStatus, word: str) -> list[PodStatus]:
-    """Return the pod named `word`, or all pods of the workload named `word`."""
-    return list(_matches(status, word))
-
-
-def _matches(status: MeshStatus, word: str) -> Sequence[PodStatus]:
-    namespace, _, name = word.rpartition("/")
+def choose_pods(status: MeshStatus, word: str, namespace: str = "") -> list[PodStatus]:
+    """Return the pod that `word` names, or all pods of the workload that it names: NAME, NAME.NAMESPACE,
+    NAMESPACE/NAME, deploy/NAME. `namespace` is that of the flag -n."""
     pods = status.pods
+    kind, name, namespace = split(word, namespace, known={pod.namespace for pod in pods})
+    if kind == "service":
+        fail(f"`{word}` is not a workload", "name a pod or a workload; weft ps lists them")
     near = [pod for pod in pods if namespace in ("", pod.namespace)]
     matches = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.workload == name]
     if not matches:
@@ -89,7 +88,3 @@ def _matches(status: MeshStatus, word: str) -> Sequence[PodStatus]:
     if len(places) > 1:
         raise in_several_namespaces(name, places)
     return matches
-
-
-def _best(pods: Sequence[PodStatus]) -> PodStatus:
-    return next((pod for pod in pods if pod.phase is PodPhase.READY), pods[0])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft.cli.print.output import fail
 from weft.cli.reach.interface import PodProxy
-from weft.cli.reach.names import service_names, split, within
+from weft.cli.reach.names import service_names, within
 
 if TYPE_CHECKING:
     from weft.local.status import PodStatus
@@ -75,11 +75,7 @@ class LocalReach:
         from weft.cli.reach.choose import choose_pods
         from weft.local.client import fetch_status
 
-        status = fetch_status(self.mesh)
-        kind, name, namespace = split(word, namespace, known={pod.namespace for pod in status.pods})
-        if kind == "service":
-            fail(f"`{word}` is not a workload", "name a pod or a workload; weft ps lists them")
-        pods = choose_pods(status, f"{namespace}/{name}" if namespace else name)
+        pods = choose_pods(fetch_status(self.mesh), word, namespace)
         with_proxy = [pod for pod in pods if pod.sync.value != "-"]
         if not with_proxy:
             hint = 'its Workload has the annotation sidecar.istio.io/inject: "false", or its pods have ended: weft ps'

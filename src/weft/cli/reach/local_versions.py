@@ -23,8 +23,8 @@ def here() -> dict[str, str]:
 
 def lines(versions: dict[str, str]) -> list[str]:
     return [
-        f"client version: {versions['version']}",
-        f"envoy version: {versions['envoy_version']}",
+        f"client version: {versions['version']} (this command)",
+        f"envoy version: {versions['envoy_version']} (the proxy that this weft starts on this machine)",
         f"python version: {versions['python_version']}",
     ]
 

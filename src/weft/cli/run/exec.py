@@ -12,12 +12,13 @@ from weft.cli.flags import completions, shared
 @click.argument(
     "target",
     metavar="TARGET",
-    help="A pod, or a workload, of which one pod is used, preferably a ready one.",
+    help="A pod, POD.NAMESPACE, or a workload, deploy/NAME, of which one pod is used, preferably a ready one.",
     shell_complete=completions.pods,
 )
 @click.argument("command", metavar="[COMMAND]", nargs=-1, help="The command, after `--`; default: `sh`.")
+@shared.namespace
 @shared.mesh
-def exec_(target: str, command: tuple[str, ...], mesh: str | None) -> None:
+def exec_(target: str, command: tuple[str, ...], namespace: str, mesh: str | None) -> None:
     """Run a command in a pod. Its input, output, terminal and exit code are passed through. If it cannot be started,
     the exit code is 127.
 
@@ -39,7 +40,7 @@ def exec_(target: str, command: tuple[str, ...], mesh: str | None) -> None:
         fail(f"`{words[0]}` cannot be a command", "options go before the target: weft exec --mesh NAME TARGET", code=2)
     words = words[words[:1] == ["--"] :] or ["sh"]
     name = choose_mesh(mesh)
-    pod = choose_pod(fetch_status(name), target)
+    pod = choose_pod(fetch_status(name), target, namespace)
     try:
         entrance = fetch_entrance(name, f"{pod.namespace}/{pod.name}", words)
     except CannotStart as error:

@@ -14,13 +14,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument(
-    "target", metavar="TARGET", help="A workload (all of its pods) or one pod.", shell_complete=completions.pods
+    "target",
+    metavar="TARGET",
+    help="A workload, deploy/NAME (all of its pods), or one pod, POD.NAMESPACE.",
+    shell_complete=completions.pods,
 )
 @click.option("-f", "--follow", is_flag=True, help="Follow: print new lines until Ctrl-C.")
 @click.option("--proxy", is_flag=True, help="Print the log of the proxy instead of the application's.")
 @click.option("--tail", type=click.IntRange(min=0), help="Print only this many lines from the end.")
+@shared.namespace
 @shared.mesh
-def logs(target: str, follow: bool, proxy: bool, tail: int | None, mesh: str | None) -> None:
+def logs(target: str, follow: bool, proxy: bool, tail: int | None, namespace: str, mesh: str | None) -> None:
     """Print the output of a workload or pod.
 
     \b
@@ -31,7 +35,7 @@ def logs(target: str, follow: bool, proxy: bool, tail: int | None, mesh: str | N
     from weft.local.client import fetch_status
 
     name = choose_mesh(mesh)
-    pods = choose_pods(fetch_status(name), target)
+    pods = choose_pods(fetch_status(name), target, namespace)
     read = _Reader(name, follow=follow, proxy=proxy, lines=tail)
     try:
         if len(pods) == 1:

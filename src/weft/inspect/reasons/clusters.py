@@ -140,7 +140,7 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
         return
     found = Policy(rule, number, subset)
     scoped, by_scope = ground.scope()
-    made_by = sources(view.service.origin)
+    made_by = sources(*view.service.origins)
     if subset is not None and rule is not None:
         made_by = (*sources(rule.origin_of(subset), line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
     if rule is not None:

@@ -34,7 +34,7 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
         return
     rule = view.rule
     subset = next((each for each in rule.subsets if each.name == subset_name), None) if rule else None
-    made_by = sources(service.origin)
+    made_by = sources(*service.origins)
     instances = {(each.namespace, each.name): each for each in ground.mesh.instances(service.namespace)}
     by = _selected(service, by_slice=any(each.by_slice for each in instances.values()))
     if subset is not None and rule is not None:

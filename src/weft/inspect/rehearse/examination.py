@@ -10,7 +10,7 @@ import msgspec
 from weft.analyze.facts import Facts
 from weft.analyze.finding import coded
 from weft.analyze.outside import of_outside
-from weft.analyze.pods import found, of_pods
+from weft.analyze.pods import DEPRECATED, found, of_pods, of_scraping
 from weft.analyze.proxies import Installed, of_proxies
 from weft.analyze.templates import PLACES, PodTemplate, template_of
 from weft.api.document import Document
@@ -69,6 +69,7 @@ def examine(
         *result.problems,
         *of_pods(unowned, written.values()),
         *_of_annotations(unowned, injection),
+        *of_scraping((each for each in unowned if injection.kind_of(each) is not None), result.facts),
         *of_outside(result.facts, written.values()),
     ]
     if running is not None:
@@ -133,6 +134,8 @@ def _of_annotations(templates: Iterable[PodTemplate], injection: AssumedInjectio
             continue
         for words in wishes.warnings:
             name = next((each for each in annotations if each in words), "")
+            if name in DEPRECATED:
+                continue  # another finding reports it
             yield found("WFT0810", template.document, (*place, name) if name else place, words)
 
 

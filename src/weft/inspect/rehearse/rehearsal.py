@@ -183,8 +183,8 @@ class _Callers:
 
 
 def _groups(mesh: Mesh) -> list[Group]:
-    """One group for each different view of the mesh: the groups of the workloads, or one per namespace if there are
-    no workloads."""
+    """One group for each different view of the mesh: the groups of the workloads, or one per namespace of Services and
+    VirtualServices if there are no workloads."""
     seen: dict[object, Group] = {}
     selecting: dict[str, list[DestinationRule]] = defaultdict(list)
     for rule in _of_kind(mesh, DestinationRule):
@@ -195,7 +195,8 @@ def _groups(mesh: Mesh) -> list[Group]:
         seen.setdefault((mesh.scope(group), ruled), group)
     if seen:
         return list(seen.values())
-    return [Group(ProxyKind.SIDECAR, name) for name in sorted({service.namespace for service in mesh.services()})]
+    names = {each.namespace for each in mesh.services()} | {each.namespace for each in _of_kind(mesh, VirtualService)}
+    return [Group(ProxyKind.SIDECAR, name) for name in sorted(names)]
 
 
 def _running(mesh: Mesh) -> Iterator[Group]:

@@ -53,10 +53,12 @@ _NOBODY = HttpRoute(direct_response=DirectResponse(status=404))
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """The objects that a Gateway depends on besides its routes."""
+    """The objects that a Gateway depends on besides its routes. `labels`: returns the labels of a namespace.
+    `credential`: returns the content of a Secret; None if it does not exist. `bundles`: the ConfigMaps with CA
+    certificates, by namespace and name."""
 
     grants: tuple[ReferenceGrant, ...]
-    labels: Callable[[str], Labels]  # the labels of a namespace
+    labels: Callable[[str], Labels]
     credential: Callable[[CredentialRef], Credential | None]
     bundles: Mapping[tuple[str, str], AuthorityBundle]
 
@@ -69,15 +71,19 @@ class AttachedGateway(msgspec.Struct, frozen=True):
 
 
 class _Place(msgspec.Struct):
-    """A listener of a Gateway, with the routes that have been attached to it so far."""
+    """A listener of a Gateway, with the routes that have been attached to it so far (`attached`: each route with its
+    hostnames on this listener). `kinds`: the kinds of routes that the listener allows. `told`: its conditions
+    Accepted, Conflicted and ResolvedRefs. `permitted`: whether the listener may use the Secrets and ConfigMaps that it
+    references; if not, it closes connections. `roots`: the CA certificates (PEM) that client certificates must chain
+    to; "" if no client certificate is needed."""
 
     listener: Listener
     kinds: tuple[RouteKind, ...]
-    told: tuple[StatusCondition, ...]  # Accepted, Conflicted, ResolvedRefs
+    told: tuple[StatusCondition, ...]
     accepted: bool
-    permitted: bool  # the listener may use the Secrets and ConfigMaps that it references; if not, it closes connections
-    roots: str  # CA certificates (PEM) that client certificates must chain to; "": no client certificate needed
-    attached: dict[ObjectKey, tuple[StandardRoute, tuple[str, ...]]]  # routes, each with its hostnames on this listener
+    permitted: bool
+    roots: str
+    attached: dict[ObjectKey, tuple[StandardRoute, tuple[str, ...]]]
 
     @property
     def host(self) -> str:
@@ -228,7 +234,7 @@ def _attach(
     ]
     if not meant:
         names = ", ".join(f"{place.listener.name} ({place.listener.port})" for place in places)
-        return not_accepted("NoMatchingParent", f"{reference} matches no listener; there are {names}")
+        return not_accepted("NoMatchingParent", f"{reference} matches no listener; the Gateway's listeners are {names}")
     allowed = [place for place in meant if _allows(place, route, gateway, around.labels)]
     if not allowed:
         what = (
@@ -240,7 +246,7 @@ def _attach(
     if not with_hosts:
         return not_accepted(
             "NoMatchingListenerHostname",
-            f"its hostnames ({', '.join(route.hostnames)}) match none of the listeners' hostnames"
+            f"the route's hostnames ({', '.join(route.hostnames)}) match none of the listeners' hostnames"
             f" ({', '.join(place.host for place in allowed)})",
         )
     other = ""
@@ -297,7 +303,7 @@ def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
     wider hostname would serve these connections."""
     tls, listener = None, place.listener
     if listener.protocol in ("HTTPS", "TLS"):
-        ended = ServerTlsMode.MUTUAL if place.roots else ServerTlsMode.SIMPLE
+        ended = ServerTlsMode.MUTUAL if place.roots else ServerTlsMode(listener.client_certificates or "SIMPLE")
         shown = listener.certificates if place.permitted else ()
         tls = ServerTls(
             ServerTlsMode.PASSTHROUGH if listener.passthrough else ended,

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from weft.model.gateway_api import (
     GROUP,
+    ISTIO_GROUP,
     Backend,
     GrantSource,
     GrantTarget,
@@ -23,6 +24,7 @@ from weft.model.gateway_api import (
     StandardRoute,
 )
 from weft.model.outcome import RESOLVED, BackendFlaw, StatusCondition, unresolved
+from weft.model.scope import exported
 from weft.model.service import Protocol, Service
 from weft.model.virtual_service import (
     Destination,
@@ -36,15 +38,28 @@ from weft.model.virtual_service import (
     WeightedDestination,
 )
 
-Services = Callable[[str, str], Service | None]  # by host and namespace
+
+class Services(msgspec.Struct, frozen=True):
+    """Finds the services of the mesh. `find`: by host and namespace; with the namespace "", the claim to the host with
+    the highest precedence. `of_entry`: the services of a ServiceEntry, one for each of its hosts, by the namespace and
+    name of the ServiceEntry."""
+
+    find: Callable[[str, str], Service | None]
+    of_entry: Callable[[str, str], tuple[Service, ...]] = lambda _namespace, _name: ()
+
+    def __call__(self, host: str, namespace: str) -> Service | None:
+        return self.find(host, namespace)
+
+
 _UNKNOWN = DirectResponse(status=500)
 Precedence = tuple[object, ...]
 
 
 class ResolvedRoute(msgspec.Struct, frozen=True):
-    """A route's rules for the mesh, its ResolvedRefs condition and the backends that cannot be used."""
+    """A route's rules for the mesh (`http`: one route for each match, with its precedence; `streams`: TCP and TLS
+    routes), its ResolvedRefs condition (`told`) and the backends that cannot be used (`flaws`)."""
 
-    http: tuple[tuple[Precedence, HttpRoute], ...] = ()  # one route for each match
+    http: tuple[tuple[Precedence, HttpRoute], ...] = ()
     streams: tuple[L4Route, ...] = ()
     told: StatusCondition = RESOLVED
     flaws: tuple[BackendFlaw, ...] = ()
@@ -101,7 +116,8 @@ def precedence(kind: RouteKind, match: HttpMatch) -> Precedence:
 
 
 def _call(match: HttpMatch) -> tuple[int, int]:
-    """How many characters of a gRPC call's service and of its method are matched."""
+    """Return (service, method): how many characters of a gRPC call's service name, and of its method name, the match
+    compares."""
     value = match.uri.value if match.uri is not None else "/"
     service, _, method = value[1:].partition("/")
     if match.uri is not None and match.uri.kind is MatchKind.REGEX and service == "[^":
@@ -137,7 +153,8 @@ def _destination(backend: Backend) -> Destination:
 
 
 class _Permission(msgspec.Struct, frozen=True):
-    """The objects in other namespaces that a route may reference, by ReferenceGrants."""
+    """Decides which objects of other namespaces a route may reference: those that a ReferenceGrant in `grants` allows;
+    all objects if `grants` is None."""
 
     route: StandardRoute
     grants: tuple[ReferenceGrant, ...] | None
@@ -154,17 +171,21 @@ class _Permission(msgspec.Struct, frozen=True):
 
 def _flaw(backend: Backend, services: Services, permitted: _Permission) -> tuple[str, str] | None:
     """The reason and message why a backend cannot be used; None if it can."""
-    if (backend.group, backend.kind) != ("", "Service"):
+    if (backend.group, backend.kind) != ("", "Service") and not backend.is_host:
         named = f"{backend.kind}.{backend.group}" if backend.group else backend.kind
-        return "InvalidKind", f"a backend cannot be a {named}, only a Service"
-    named = f"Service {backend.namespace}/{backend.name}"
+        return "InvalidKind", f"a backend cannot be a {named}, only a Service or a Hostname.{ISTIO_GROUP}"
+    named = f"the host {backend.name}" if backend.is_host else f"Service {backend.namespace}/{backend.name}"
     if not permitted.allows(backend):
         return "RefNotPermitted", f"no ReferenceGrant in {backend.namespace} allows this route to send to {named}"
-    service = services(backend.host, backend.namespace)
-    if service is None:
+    service = services(backend.host, "" if backend.is_host else backend.namespace)
+    if service is None or (backend.is_host and not _is_visible(service, permitted.route.namespace)):
         return "BackendNotFound", f"{named} does not exist"
     port = service.port(backend.port)
     if port is None or port.protocol is Protocol.UDP:
         numbers = ", ".join(str(each.number) for each in service.ports) or "none"
         return "BackendNotFound", f"{named} has no port {backend.port}; it has {numbers}"
     return None
+
+
+def _is_visible(service: Service, viewer: str) -> bool:
+    return exported(service.export_to, owner=service.namespace, viewer=viewer)

@@ -10,7 +10,7 @@ import click
 from click.exceptions import Exit
 
 from weft.cli.flags import shared
-from weft.cli.print.output import is_data, print_data, say
+from weft.cli.print.output import is_data, print_data, print_line, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ def audit(
         print_data(report, output)
     else:
         for line in _lines(report):
-            click.echo(line)
+            print_line(line)
     _summary(report)
     if report.must_act:
         raise Exit(1)
