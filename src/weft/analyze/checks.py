@@ -401,6 +401,9 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0545", WARNING, "A policy matches tokens of an issuer that no RequestAuthentication trusts",
           "No RequestAuthentication for the policy's workloads has the issuer, so the entry of `requestPrincipals` "
           "matches no request."),
+    Check("WFT0546", WARNING, "A route matches claims of a token where no token is checked",
+          "Only a gateway whose workload a RequestAuthentication selects checks tokens before it chooses a route. "
+          "Elsewhere a match on `@request.auth.claims` never applies.", ("IST0149",)),
     # Telemetry
     Check("WFT0601", WARNING, "A Telemetry names a provider that does not exist",
           "The Telemetry logs nothing to that provider. Define providers in `extensionProviders` of the MeshConfig.",

@@ -15,6 +15,7 @@ from weft.api.document import Path
 from weft.api.regex import regex_flaw
 from weft.api.report import Consequence, DocumentReport
 from weft.api.syntax import (
+    has_milliseconds_at_most,
     is_address,
     is_header,
     is_host,
@@ -164,6 +165,9 @@ class Fields:
                 f"`{name}` must be at least {_short(least)}, not {text}",
                 "leave the field out for no limit" if not length else "",
             )
+            return None
+        elif not has_milliseconds_at_most(text):
+            self.error(name, f"`{name}` must be a whole number of milliseconds, not {text}")
             return None
         elif length > _LONGEST:
             self.error(name, f"`{name}` must be shorter than ten years, not {text}")
