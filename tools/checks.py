@@ -1,5 +1,5 @@
 """Writes docs/reference/checks.md: every check of `weft analyze`, from the table in src/weft/analyze/checks.py.
-`python tools/checks.py` writes the page; a test checks that it is up to date."""
+`python -m tools.checks` writes the page; a test checks that it is up to date."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _INTRODUCTION = """\
 # Checks
 
 Generated from the code by `tools/checks.py`; do not edit. This page lists every check of
-[`weft analyze`](../analyze.md): what it finds, the effect of the mistake, and the code of the same check in
+[`weft analyze`](../analyze.md): what the check finds, the effect of the mistake, and the code of the same check in
 `istioctl analyze`. The meaning of a code never changes.
 
 An *error* is an object that is rejected. A *warning* is an object that works, but perhaps not as its author intends. An
-*info* is worth knowing; `weft status` does not show it.
+*info* is worth knowing; `weft status` does not show infos.
 """
 
 _ISTIO = """\
@@ -56,7 +56,8 @@ def _entry(check: Check) -> str:
     also = f" In istioctl: {', '.join(check.istio)}." if check.istio else ""
     live = " Only on a running cluster." if check.live else ""
     anchor = f'<a id="{check.code.lower()}"></a>'
-    return f"{anchor}\n\n### {check.code}: {check.title}\n\n*{check.severity}.* {check.more}{live}{also}\n"
+    heading = f"{anchor}\n\n### {check.code}\n\n"
+    return f"{heading}*{check.severity}*: **{check.title}.** {check.more}{live}{also}\n"
 
 
 if __name__ == "__main__":

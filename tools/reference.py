@@ -30,13 +30,13 @@ DEPRECATED = "acted on, with a warning that it is deprecated"
 _INTRODUCTION = """\
 # What weft reads
 
-Generated from the code by `tools/reference.py`; do not edit. For every kind: the fields that weft acts on, those it
-accepts with a warning because it does not act on them, those it accepts although they have no effect in a mesh, and
-those it rejects. A field that is in none of these lists is unknown. An object with an unknown field is rejected, and
-the message suggests the field that was probably meant. While a new version of an object is rejected, the last valid
-version stays in effect.
+Generated from the code by `tools/reference.py`; do not edit. For every kind, this page lists the fields that weft
+acts on, those that it accepts with a warning because it does not act on them, those that it accepts although they
+have no effect in a mesh, and those that it rejects. A field that is in none of these lists is unknown. An object with
+an unknown field is rejected, and the message suggests the field that was probably meant. While a new version of an
+object is rejected, the last valid version stays in effect.
 
-`[]` is an item of a list, `*` any name. In brackets: the allowed values.
+In the name of a field, `[]` is an item of a list, and `*` any name. In brackets after a field: its allowed values.
 """
 
 
@@ -207,10 +207,10 @@ def page() -> str:
         book = read_fields(kind)
         for fate in (ACTED_ON, DEPRECATED, WARNED, IGNORED, REFUSED):
             if lines := _lines(book, {field for field, found in book.fates.items() if found == fate}):
-                parts.append(f"{fate.capitalize()}:\n\n" + "\n".join(lines) + "\n")
+                parts.append(f"Fields of {name}, {fate}:\n" + "\n".join(lines) + "\n")
         if book.sometimes:
             lines = _lines(book, book.sometimes)
-            parts.append(f"Rejected {WAYS[kind].refusing}:\n\n" + "\n".join(lines) + "\n")
+            parts.append(f"Fields of {name}, rejected {WAYS[kind].refusing}:\n" + "\n".join(lines) + "\n")
     parts.append(f"## Every kind\n\nOf `metadata`, weft acts on {_list(_metadata())}.\n")
     parts.append(
         f"## Other kinds\n\nIgnored with a warning: {_list(NOT_READ)}.\n\nA `RequestTest` is for `weft test` "

@@ -28,9 +28,10 @@ _HEADINGS = (
 _INTRODUCTION = """\
 # What you see, and what to type
 
-Generated from `tests/broken` by `tools/troubleshooting.py`; do not edit. Each row is a mesh with
-one mistake, and the commands that find it. Tests run these commands on such a mesh and find the text of the last column
-in their output, with the file and line of the mistake (`FILE:LINE`; on a cluster, the name of the object).
+Generated from `tests/broken` by `tools/troubleshooting.py`; do not edit. Each row describes a mesh with
+one mistake, and the commands that find the mistake. Tests run these commands on such a mesh and check that the output
+has the text of the last column, with the file and line of the mistake (`FILE:LINE`; on a cluster, the name of the
+object).
 
 If you do not know where to begin:
 
@@ -42,6 +43,7 @@ If you do not know where to begin:
 | when a result changed, and by which change | `weft bisect FROM --to URL`, `weft history` |
 | a code such as WFT0104 | `weft analyze --explain WFT0104`, or [all checks](reference/checks.md) |
 """
+_COLUMNS = "| symptom | cause | commands to type | text in the output of the first command |"
 
 
 class Typed(NamedTuple):
@@ -117,7 +119,7 @@ def page() -> str:
     parts = [_INTRODUCTION]
     for heading in _HEADINGS:
         rows = [_row(each) for each in every if each.under == heading]
-        parts.append(f"## {heading}\n\n| you see | the cause | type | and read |\n|---|---|---|---|\n" + "".join(rows))
+        parts.append(f"## {heading}\n\n{_COLUMNS}\n|---|---|---|---|\n" + "".join(rows))
     return "\n".join(parts)
 
 

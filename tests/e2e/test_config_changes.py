@@ -145,7 +145,7 @@ async def test_a_service_for_pods_that_have_one_ends_none_of_their_connections(m
 
 
 @proves("Sidecar", "spec.egress[].hosts", "spec.workloadSelector.labels")
-async def test_a_sidecar_hides_what_a_workload_does_not_call(mesh):
+async def test_a_sidecar_hides_other_hosts_than_its_egress_hosts_from_the_selected_workload(mesh):
     hidden = "outbound|80||other.shop.svc.cluster.local"
     assert hidden in await clusters(mesh, "client")
     scope = istio(

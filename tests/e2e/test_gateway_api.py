@@ -9,7 +9,7 @@ import pytest
 
 from e2e.commands import weft
 from e2e.mesh import tell
-from e2e.objects import http_route, service, standard, text, virtual_service, workload
+from e2e.objects import http_route, istio, service, standard, text, virtual_service, workload
 from eventually import eventually
 from fields import proves
 
@@ -29,7 +29,21 @@ def files(control):
             workload("client", control=control),
             workload("stranger", control=control, namespace="far"),
         ),
+        "egress.yaml": text(
+            {
+                "apiVersion": "weft.dev/v1alpha1",
+                "kind": "Workload",
+                "metadata": {
+                    "name": "egress",
+                    "namespace": "shop",
+                    "labels": {"app": "egress", "gateway.networking.k8s.io/gateway-name": "egress"},
+                },
+                "spec": {"gateway": {}},
+            },
+            service("egress", {"name": "http", "port": 80}, {"name": "tls", "port": 9443}),
+        ),
         "app.yaml": text(
+            workload("partner", control=control, serve="http=8080 namer=9443"),
             workload("app", control=control, serve=served),
             workload("two", control=control, serve=served, version="v2"),
             workload("away", control=control, serve="http=8080", namespace="far", version="v3"),
@@ -72,7 +86,7 @@ async def who(mesh, target="/", *, at="app", client="client", **arguments):
     "spec.rules[].backendRefs[].name",
     "spec.rules[].backendRefs[].port",
 )
-async def test_paths_decide_by_segments_and_the_best_match_is_tried_first(mesh):
+async def test_a_route_of_a_service_selects_the_backend_by_the_most_specific_matching_path(mesh):
     await mesh.try_out(
         http_route(
             "app",
@@ -96,7 +110,7 @@ async def test_paths_decide_by_segments_and_the_best_match_is_tried_first(mesh):
     "spec.rules[].matches[].queryParams[].value",
     "spec.rules[].matches[].queryParams[].type",
 )
-async def test_methods_headers_and_queries_decide_in_that_order(mesh):
+async def test_rules_match_by_method_headers_and_query_parameters_in_that_order(mesh):
     header = {"headers": [{"name": "X-Kind", "value": "a"}]}
     await mesh.try_out(
         http_route(
@@ -123,7 +137,7 @@ async def test_methods_headers_and_queries_decide_in_that_order(mesh):
     "spec.rules[].backendRefs[].group",
     "spec.rules[].backendRefs[].kind",
 )
-async def test_weights_split_requests_and_a_backend_without_endpoints_gets_its_share_of_500s(mesh):
+async def test_requests_are_split_by_weight_and_the_share_of_an_invalid_backend_gets_500(mesh):
     shares = [backend("app", weight=2), backend("two", weight=1), backend("nobody", weight=1), backend("two", weight=0)]
     await mesh.try_out(http_route("app", {"backendRefs": shares}))
     answers = await mesh.requests("client", "http://app/", 800, parallel=16)
@@ -149,7 +163,7 @@ async def test_a_rule_without_backends_is_for_the_service_itself(mesh):
 
 
 @proves("HTTPRoute", "spec.parentRefs[].port")
-async def test_a_parents_port_leaves_the_others_as_they_were(mesh):
+async def test_a_parent_ref_with_a_port_limits_the_route_to_that_port(mesh):
     parent = {"group": "", "kind": "Service", "name": "app", "port": 81}
     await mesh.try_out(http_route("app", rule(path("/two"), to="two"), parent=parent))
     assert [await who(mesh, "/two", at="app:81"), await who(mesh, "/x", at="app:81")] == ["two", 404]
@@ -159,7 +173,7 @@ async def test_a_parents_port_leaves_the_others_as_they_were(mesh):
 @proves("HTTPRoute", "spec.parentRefs[].group")
 @proves("GRPCRoute", "spec.parentRefs[].group")
 @pytest.mark.parametrize("kind", ["HTTPRoute", "GRPCRoute"])
-async def test_a_service_of_another_group_is_no_parent(mesh, kind):
+async def test_a_parent_ref_with_another_group_than_the_services_has_no_effect(mesh, kind):
     parent = {"kind": "Service", "name": "app"}
     made = http_route("app", {"backendRefs": [backend("two")]}, parent={**parent, "group": "", "port": 81})
     made["spec"]["parentRefs"].append({**parent, "group": "example.com"})
@@ -168,7 +182,7 @@ async def test_a_service_of_another_group_is_no_parent(mesh, kind):
 
 
 @proves("HTTPRoute", "spec.parentRefs[].namespace", "spec.rules[].backendRefs[].namespace")
-async def test_a_consumers_route_is_its_namespaces_own_and_goes_before_the_producers(mesh):
+async def test_a_consumer_route_with_its_own_backend_replaces_the_producer_route_in_its_namespace(mesh):
     away = {"backendRefs": [backend("away", namespace="far")]}
     await mesh.try_out(http_route("app", rule(path("/"), to="two")), http_route("app", away, namespace="far"))
     assert await who(mesh) == "two"
@@ -252,7 +266,7 @@ async def test_a_virtual_service_takes_precedence_over_an_http_route(mesh):
     "spec.rules[].backendRefs[].filters[].responseHeaderModifier.remove",
 )
 @pytest.mark.parametrize("kind", ["HTTPRoute", "GRPCRoute"])
-async def test_headers_are_changed_by_a_rule_and_by_a_backend(mesh, kind):
+async def test_header_modifiers_of_rules_and_backends_change_requests_and_responses(mesh, kind):
     def changes(word):
         changed = {
             "set": [{"name": f"x-{word}-set", "value": "%set%"}],
@@ -301,7 +315,7 @@ async def test_headers_are_changed_by_a_rule_and_by_a_backend(mesh, kind):
         ({"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new/"}}, "/r", 302, "http://app/new"),
     ],
 )  # fmt: skip
-async def test_the_callers_proxy_sends_redirects(mesh, redirect, target, status, location):
+async def test_the_callers_proxy_answers_with_the_configured_redirect(mesh, redirect, target, status, location):
     await mesh.try_out(
         http_route("app", {"matches": [path("/r")], "filters": [filter_of("RequestRedirect", **redirect)]})
     )
@@ -371,7 +385,7 @@ async def test_paths_and_hosts_are_rewritten(mesh, prefix, kind, new, target, ar
     [({}, 100, 100), ({"percent": 50}, 25, 75), ({"fraction": {"numerator": 1, "denominator": 2}}, 25, 75),
      ({"percent": 0}, 0, 0)],
 )  # fmt: skip
-async def test_requests_are_mirrored_by_their_share(mesh, share, least, most, kind):
+async def test_requests_are_mirrored_to_a_backend_at_the_configured_percent_or_fraction(mesh, share, least, most, kind):
     mirror = filter_of("RequestMirror", backendRef=backend("away", namespace="far"), **share)
     await mesh.try_out(http_route("app", {"backendRefs": [backend()], "filters": [mirror]}) | {"kind": kind})
     target = f"/{kind}-{least}-{len(str(share))}"
@@ -451,7 +465,7 @@ async def test_a_retry_waits_for_the_configured_backoff(mesh):
     "spec.rules[].filters[].cors.allowCredentials",
     "spec.rules[].filters[].cors.maxAge",
 )
-async def test_cors_headers_match_the_filter(mesh):
+async def test_cors_responses_follow_the_cors_filter(mesh):
     cors = filter_of(
         "CORS",
         allowOrigins=["https://*.example.com", "https://one.example.org"],
@@ -514,7 +528,7 @@ async def callee(mesh):
         ({"type": "RegularExpression", "service": "Echo"}, False),
     ],
 )
-async def test_services_and_methods_decide_where_calls_go(mesh, method, taken):
+async def test_a_grpc_route_of_a_service_selects_the_backend_by_grpc_service_and_method(mesh, method, taken):
     two = [backend("two", 9090), backend("app", 9090, weight=0)]
     await mesh.try_out(grpc_route({"backendRefs": [backend("app", 9090)]}, {
         "matches": [{"method": method}], "backendRefs": two}))  # fmt: skip
@@ -523,7 +537,7 @@ async def test_services_and_methods_decide_where_calls_go(mesh, method, taken):
 
 @proves("GRPCRoute", "spec.rules[].backendRefs[].group", "spec.rules[].backendRefs[].kind")
 @pytest.mark.parametrize("reference", [{"group": "example.com"}, {"kind": "Pool"}])
-async def test_calls_go_to_services_alone(mesh, reference):
+async def test_grpc_calls_to_a_backend_that_is_not_a_service_fail(mesh, reference):
     await mesh.try_out(grpc_route({"backendRefs": [backend("two", **reference)]}))
     assert await who(mesh, "/e2e.Echo/Said", method="POST") == 500
 
@@ -611,3 +625,44 @@ async def test_every_command_knows_the_routes(mesh):
     assert "HTTPRoute shop/app" in said, said
     said = await weft(f"weft analyze {mesh.directory}", mesh.directory)
     assert "WFT0902" in said and "Service shop/nobody does not exist (BackendNotFound)" in said, said
+
+
+PARTNER = {"group": "networking.istio.io", "kind": "ServiceEntry", "name": "partner"}
+AS_HOST = {"group": "networking.istio.io", "kind": "Hostname", "name": "api.partner.test"}
+MARK = {"type": "ResponseHeaderModifier", "responseHeaderModifier": {"set": [{"name": "by", "value": "egress"}]}}
+
+
+async def test_calls_to_a_service_entry_go_through_the_egress_gateway(mesh):
+    def attached(kind, name, parent, rules, **more):
+        return standard(kind, name, {"parentRefs": [parent], "rules": rules, **more})
+
+    gateway = {"name": "egress"}
+    await mesh.try_out(
+        istio("ServiceEntry", "partner", {
+            "hosts": ["api.partner.test"], "addresses": ["240.9.9.20"], "resolution": "STATIC",
+            "ports": [
+                {"number": 80, "name": "http", "protocol": "HTTP", "targetPort": 8080},
+                {"number": 9443, "name": "tls", "protocol": "TLS"},
+            ],
+            "workloadSelector": {"labels": {"app": "partner"}},
+        }),
+        standard("Gateway", "egress", {"gatewayClassName": "weft", "listeners": [
+            {"name": "http", "port": 80, "protocol": "HTTP"},
+            {"name": "tls", "port": 9443, "protocol": "TLS", "tls": {"mode": "Passthrough"}, "hostname": "api.partner.test"},
+        ]}),
+        attached("HTTPRoute", "to-gateway", PARTNER, [{"backendRefs": [backend("egress")]}]),
+        attached("HTTPRoute", "from-gateway", {**gateway, "sectionName": "http"},
+                 [{"backendRefs": [{**AS_HOST, "port": 80}], "filters": [MARK]}], hostnames=["api.partner.test"]),
+        attached("TLSRoute", "to-gateway", PARTNER, [{"backendRefs": [backend("egress", 9443)]}],
+                 hostnames=["api.partner.test"]),
+        attached("TLSRoute", "from-gateway", {**gateway, "sectionName": "tls"},
+                 [{"backendRefs": [{**AS_HOST, "port": 9443}]}], hostnames=["api.partner.test"]),
+    )  # fmt: skip
+    answer = await mesh.get("client", "http://240.9.9.20/", headers={"host": "api.partner.test"})
+    assert (answer["status"], answer["headers"].get("by")) == (200, "egress")
+    assert answer["body"]["pod"].startswith("partner-")
+    to_gateway = r"outbound.9443..egress.*upstream_cx_total"
+    before = sum((await mesh.stats("client-0", to_gateway)).values())
+    names = await mesh.tell("client", "names", host="240.9.9.20", port=9443, count=3, server_name="api.partner.test")
+    assert {name.rpartition("-")[0] for name in names} == {"partner"}
+    assert sum((await mesh.stats("client-0", to_gateway)).values()) == before + 3

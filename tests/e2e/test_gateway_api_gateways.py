@@ -182,6 +182,25 @@ async def settled(mesh, *documents):
     await mesh.try_out(*documents)
 
 
+async def test_a_telemetry_with_targets_logs_at_its_gateway_only(mesh):
+    target = {"kind": "Gateway", "group": "gateway.networking.k8s.io", "name": "edge"}
+    logged = {
+        "apiVersion": "telemetry.istio.io/v1",
+        "kind": "Telemetry",
+        "metadata": {"name": "logged", "namespace": "shop"},
+        "spec": {"targetRefs": [target], "accessLogging": [{"providers": [{"name": "envoy"}]}]},
+    }
+    await settled(mesh, logged, gateway(), route("shop", to()))
+    await eventually(lambda: ask("shop.example.com", "/logged-here"), lambda found: found == "app")
+
+    async def lines(pod):
+        said = await weft("logs", "--proxy", pod, "--mesh", mesh.engine.name)
+        return [line for line in said.splitlines() if "/logged-here" in line]
+
+    await eventually(lambda: lines("edge"))  # Envoy flushes its log with a delay
+    assert not await lines("app")
+
+
 def outcomes(mesh):
     """Status conditions of routes and listeners, with the standard's reasons."""
     return {
@@ -209,7 +228,7 @@ def listeners(mesh):
     "spec.listeners[].protocol",
 )
 @proves("HTTPRoute", "spec.hostnames")
-async def test_a_route_serves_its_hostnames(mesh):
+async def test_an_http_route_serves_its_hostnames_on_the_listener_of_its_gateway(mesh):
     await settled(mesh, gateway(), route("app", to("app"), to("two", path="/two"), hosts=["shop.example.com"]))
     await eventually_answers("shop.example.com")
     assert await ask("shop.example.com", "/two/x") == "two"
@@ -260,7 +279,7 @@ async def test_rules_for_the_narrower_hostname_are_tried_first_and_then_the_wide
 
 @proves("Gateway.gateway.networking.k8s.io", "spec.listeners[].hostname")
 @proves("HTTPRoute", "spec.parentRefs[].sectionName")
-async def test_a_request_belongs_to_the_listener_with_the_nearest_hostname(mesh):
+async def test_only_routes_of_the_listener_with_the_most_specific_hostname_handle_a_request(mesh):
     await settled(
         mesh,
         gateway(
@@ -312,7 +331,7 @@ async def test_a_request_belongs_to_the_listener_with_the_nearest_hostname(mesh)
         ),
     ],
 )
-async def test_a_listener_takes_the_routes_that_it_allows(mesh, allowed, reason):
+async def test_a_listener_accepts_only_routes_of_the_allowed_kinds_and_namespaces(mesh, allowed, reason):
     await settled(
         mesh,
         gateway(listener(allowedRoutes=allowed)),
@@ -332,7 +351,7 @@ async def test_a_listener_takes_the_routes_that_it_allows(mesh, allowed, reason)
     "spec.to[].kind",
     "spec.to[].name",
 )
-async def test_backends_elsewhere_need_a_grant(mesh):
+async def test_backends_in_another_namespace_need_a_reference_grant(mesh):
     crossing = route("app", to("away", namespace="far"), hosts=["shop.example.com"])
     await settled(mesh, gateway(), crossing)
     await eventually_answers("shop.example.com")
@@ -356,7 +375,7 @@ async def test_backends_elsewhere_need_a_grant(mesh):
     "spec.listeners[].tls.certificateRefs[].group",
     "spec.listeners[].tls.certificateRefs[].namespace",
 )
-async def test_listeners_end_tls_each_with_its_own_certificate(mesh):
+async def test_each_listener_terminates_tls_with_its_own_certificate(mesh):
     crossing = {"name": "far-example", "namespace": "far"}
     documents = (
         gateway(
@@ -444,6 +463,24 @@ async def test_a_gateway_admits_only_callers_with_a_certificate_of_the_configure
         assert listeners(mesh)["shop"][0]["Accepted"] == "NoValidCACertificate"
 
 
+@proves("Gateway.gateway.networking.k8s.io", "spec.listeners[].tls.options")
+@pytest.mark.parametrize("mode", ("MUTUAL", "OPTIONAL_MUTUAL"))
+async def test_an_option_of_a_listener_requests_client_certificates_of_the_ca_in_its_secret(mesh, mode):
+    key = p256()
+    other = Signing(ca("another root", key), key, ())
+    mutual = secret("mutual", "shop.example.com")
+    mutual["type"] = "Opaque"
+    mutual["stringData"]["ca.crt"] = certificate_pem(other.certificate)
+    listener = secure("shop", "mutual", hostname="shop.example.com")
+    listener["tls"]["options"] = {"gateway.istio.io/tls-terminate-mode": mode}
+    called = {"port": HTTPS, "name": "shop.example.com"}
+    await settled(mesh, gateway(listener), mutual, route("app", to("app")))
+    await eventually_answers("shop.example.com", **called, shown=caller_of(other))
+    assert await ask("shop.example.com", **called, shown=caller_of(other)) == "app"
+    assert await ask("shop.example.com", **called, shown=caller_of(SIGNING)) != "app"
+    assert (await ask("shop.example.com", **called) == "app") is (mode == "OPTIONAL_MUTUAL")
+
+
 def caller_of(signing):
     key, now = p256(), time.time()
     made = make_leaf(signing, key.public_key(), "spiffe://example.com/caller", Validity(now - 60, now + 3600))
@@ -486,7 +523,7 @@ async def named(port=TCP):
     "spec.rules[].backendRefs[].namespace",
 )
 @pytest.mark.parametrize("parent", [{"sectionName": "tcp"}, {"port": 9000}])
-async def test_bytes_go_where_a_tcp_route_sends_them(mesh, parent):
+async def test_a_tcp_route_sends_connections_from_its_parent_to_its_backends_by_weight(mesh, parent):
     backends = [{"name": name, "namespace": "shop", "port": 9000} for name in ("two", "app")]
     backends[1]["weight"] = 0
     tcp = route("bytes", {"backendRefs": backends}, kind="TCPRoute", version="v1alpha2", namespace="far", **parent)
@@ -530,7 +567,7 @@ async def test_tcp_routes_with_unknown_parents_or_backend_kinds_forward_nothing(
     "spec.parentRefs[].port", "spec.rules[].backendRefs[].namespace",
 )  # fmt: skip
 @pytest.mark.parametrize("parent", [{"sectionName": "http"}, {"port": 80}])
-async def test_grpc_routes_serve_their_hostnames(mesh, parent):
+async def test_a_grpc_route_serves_its_hostnames_on_the_listener_that_its_parent_ref_names(mesh, parent):
     rule = {"backendRefs": [{"name": "app", "namespace": "shop", "port": 80}]}
     calls = route("calls", rule, hosts=["calls.example.com"], kind="GRPCRoute", namespace="far", **parent)
     both = gateway(listener(**ANYBODY), listener("other", 9000, **ANYBODY))
@@ -573,7 +610,7 @@ async def test_an_invalid_listener_is_reported_in_its_status_and_the_others_serv
 
 
 @proves("GatewayClass", "spec.controllerName")
-async def test_a_gateway_of_another_controllers_class_is_ignored(mesh):
+async def test_a_gateway_whose_class_names_another_controller_is_ignored(mesh):
     theirs = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": "weft"}}
     theirs["spec"] = {"controllerName": "example.com/other"}
     app = route("app", to("app"), hosts=["shop.example.com"])
@@ -651,7 +688,7 @@ def believing(server="safe.example.com", section="", names=(), service="safe", *
         ({"caCertificateRefs": [], "wellKnownCACertificates": "System"}, 503),
     ],
 )
-async def test_a_backend_is_called_over_tls_and_verified_by_its_hostname(mesh, policy, answer):
+async def test_a_backend_is_called_over_tls_and_verified_by_ca_and_hostname(mesh, policy, answer):
     whom = {**BY_ROOTS, **policy}
     whom = {name: value for name, value in whom.items() if value != []}
     await settled(mesh, gateway(), route("safe", to("safe"), hosts=["shop.example.com"]), ROOTS, believing(**whom))
@@ -712,7 +749,7 @@ async def test_the_share_of_connections_for_a_missing_backend_is_closed(mesh, ki
     "spec.rules[].backendRefs[].namespace",
 )
 @pytest.mark.parametrize("parent", [{"sectionName": "tls"}, {"port": 8443}])
-async def test_tls_passthrough_routes_by_server_name(mesh, parent):
+async def test_a_tls_route_sends_passthrough_tls_for_its_hostnames_from_its_parent_to_its_backends(mesh, parent):
     backends = [{"name": name, "namespace": "shop", "port": port} for name, port in (("safe", 443), ("app", 80))]
     backends[1]["weight"] = 0
     where = {"kind": "TLSRoute", "version": "v1alpha2", "namespace": "far", **parent}

@@ -71,8 +71,28 @@ async def test_without_a_rule_every_endpoint_is_called(mesh):
     assert set(await answering(mesh)) == set(ZONES)
 
 
+@pytest.mark.parametrize("annotated", [False, True])
+async def test_traffic_distribution_prefers_the_zone_then_the_region_without_any_rule(mesh, annotated):
+    near = http_service("near") | {}
+    near["spec"] = {**near["spec"], "selector": {"app": "app"}}
+    if annotated:
+        near["metadata"] = {
+            **near["metadata"],
+            "annotations": {"networking.istio.io/traffic-distribution": "PreferClose"},
+        }
+    else:
+        near["spec"]["trafficDistribution"] = "PreferSameZone"
+    await mesh.try_out(near)
+    assert set(await answering(mesh, host="near")) == {"zone-a"}
+    assert set(await answering(mesh, "stranger", host="near")) == {"abroad"}
+    await scale(mesh, "zone-a", 0)
+    assert set(await answering(mesh, host="near")) == {"zone-b"}
+    await scale(mesh, "zone-a", 1)
+    await eventually(lambda: answering(mesh, host="near"), lambda found: set(found) == {"zone-a"})
+
+
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.localityLbSetting.enabled")
-async def test_with_outlier_detection_the_own_zone_is_called_and_others_when_it_is_gone(mesh):
+async def test_with_outlier_detection_the_callers_zone_is_preferred_unless_enabled_is_false(mesh):
     await mesh.try_out(rule())
     assert set(await answering(mesh)) == {"zone-a"}
     assert set(await answering(mesh, "stranger")) == {"abroad"}
@@ -146,7 +166,7 @@ async def test_endpoints_that_all_fail_are_called_on(mesh):
 
 
 @proves("VirtualService", "spec.http[].retries.retryRemoteLocalities")
-async def test_a_retry_may_leave_the_own_zone_where_it_is_written(mesh):
+async def test_a_retry_leaves_the_callers_zone_only_with_retry_remote_localities(mesh):
     """No endpoint is ejected, so each request starts in the caller's zone, and only a retry can end elsewhere."""
     patient = rule(outlierDetection={**OUTLIER, "consecutive5xxErrors": 1000})
     await mesh.tell("zone-a", "script", path="/astray", forever={"status": 503})
@@ -165,7 +185,7 @@ async def test_a_retry_may_leave_the_own_zone_where_it_is_written(mesh):
     "spec.trafficPolicy.loadBalancer.localityLbSetting.failover[].from",
     "spec.trafficPolicy.loadBalancer.localityLbSetting.failover[].to",
 )
-async def test_failover_leads_to_one_region_first(mesh):
+async def test_calls_fail_over_to_the_configured_region_first(mesh):
     await mesh.try_out(rule("remote"))
     assert set(await answering(mesh, host="remote")) == {"abroad", "far"}
     await mesh.try_out(rule("remote", **near(failover=[{"from": "eu", "to": "ap"}])))
@@ -178,7 +198,7 @@ async def test_failover_leads_to_one_region_first(mesh):
     "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[].from",
     "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[].to",
 )
-async def test_localities_get_their_configured_shares(mesh):
+async def test_calls_are_distributed_to_localities_by_the_configured_shares(mesh):
     shares = {"eu/eu-a/*": 70, "eu/eu-b/*": 20, "us/*": 10}
     await mesh.try_out(destination_rule("app", **near(distribute=[{"from": "eu/*", "to": shares}])))
     seen = await answering(mesh, count=400)
@@ -188,7 +208,7 @@ async def test_localities_get_their_configured_shares(mesh):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.localityLbSetting.failoverPriority")
-async def test_endpoints_with_more_labels_in_common_are_preferred(mesh):
+async def test_endpoints_that_share_more_labels_with_the_caller_are_preferred(mesh):
     await mesh.try_out(rule(**near(failoverPriority=["version"])))
     assert set(await answering(mesh, "stranger")) == {"zone-b"}
     assert set(await answering(mesh)) == set(ZONES)  # no endpoint has the client's value

@@ -30,7 +30,7 @@ def files(control):
     "VirtualService",
     "spec.http[].timeout",
 )
-async def test_a_timeout_ends_a_request_that_the_server_got(mesh):
+async def test_a_timeout_ends_a_request_that_the_server_does_not_answer_in_time(mesh):
     await mesh.tell("app", "script", path="/late", forever={"delay": 19})
     await mesh.try_out(virtual_service("app", {"timeout": "0.4s", "retries": {"attempts": 0}, "route": [to("app")]}))
     answer = await mesh.get("client", "http://app/late")
@@ -59,7 +59,7 @@ async def test_retries_are_made_and_counted_at_the_server(mesh):
     "spec.http[].retries.attempts",
     "spec.http[].retries.retryOn",
 )
-async def test_retries_stop_after_the_configured_attempts(mesh):
+async def test_requests_that_match_retry_on_are_retried_up_to_the_configured_attempts(mesh):
     await mesh.try_out(virtual_service("app", {"retries": {"attempts": 2, "retryOn": "5xx"}, "route": [to("app")]}))
     await mesh.tell("app", "script", path="/never", forever={"status": 500})
     assert (await mesh.get("client", "http://app/never"))["status"] == 500
@@ -71,6 +71,31 @@ async def test_no_retry_with_zero_attempts(mesh):
     await mesh.tell("app", "script", path="/once", forever={"status": 503})
     assert (await mesh.get("client", "http://app/once"))["status"] == 503
     assert await mesh.received("app", "/once") == 1
+
+
+async def test_the_retries_of_the_mesh_config_apply_where_a_route_sets_none(mesh):
+    settings = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "istio", "namespace": "istio-system"},
+        "data": {"mesh": "defaultHttpRetryPolicy: {attempts: 3, retryOn: 5xx}"},
+    }
+    own = {"retries": {"attempts": 1, "retryOn": "5xx"}, "route": [to("app")]}
+    routed = {"match": [{"uri": {"prefix": "/routed"}}], "route": [to("app")]}
+    await mesh.try_out(settings, virtual_service("app", routed, own))
+    for path, requests in (("/routed", 4), ("/own", 2)):
+        await mesh.tell("app", "script", path=path, forever={"status": 500})
+        assert (await mesh.get("client", f"http://app{path}"))["status"] == 500
+        assert await mesh.received("app", path) == requests
+    await mesh.try_out(settings)
+    await mesh.tell("app", "script", path="/unrouted", forever={"status": 500})
+    assert (await mesh.get("client", "http://app/unrouted"))["status"] == 500
+    assert await mesh.received("app", "/unrouted") == 4
+    off = {**settings, "data": {"mesh": "defaultHttpRetryPolicy: {attempts: 0}"}}
+    await mesh.try_out(off)
+    await mesh.tell("app", "script", path="/off", forever={"status": 503})
+    assert (await mesh.get("client", "http://app/off"))["status"] == 503
+    assert await mesh.received("app", "/off") == 1
 
 
 async def test_status_codes_can_be_named_for_retries(mesh):
@@ -88,7 +113,7 @@ async def test_status_codes_can_be_named_for_retries(mesh):
     "VirtualService",
     "spec.http[].retries.perTryTimeout",
 )
-async def test_a_try_that_exceeds_its_timeout_is_retried(mesh):
+async def test_a_try_that_exceeds_the_per_try_timeout_is_retried(mesh):
     await mesh.try_out(
         virtual_service(
             "app",
@@ -104,7 +129,7 @@ async def test_a_try_that_exceeds_its_timeout_is_retried(mesh):
     "VirtualService",
     "spec.http[].fault.abort.httpStatus",
 )
-async def test_aborts_are_injected_at_the_configured_percentage(mesh):
+async def test_requests_are_aborted_with_the_given_status_at_the_configured_percentage(mesh):
     fault = {"abort": {"httpStatus": 451, "percentage": {"value": 50}}}
     await mesh.try_out(virtual_service("app", {"fault": fault, "route": [to("app")]}))
     before = await mesh.received("app", "/faulty")
@@ -146,7 +171,7 @@ async def test_a_fault_for_some_requests_leaves_the_others_alone(mesh):
     {"http": {"http1MaxPendingRequests": 1, "maxRequestsPerConnection": 1}, "tcp": {"maxConnections": 1}},
     {"http": {"http2MaxRequests": 1}},
 ], ids=["waiting", "under way"])  # fmt: skip
-async def test_requests_beyond_the_pool_overflow(mesh, pool):
+async def test_requests_beyond_the_limits_of_the_connection_pool_get_503(mesh, pool):
     await mesh.try_out(
         destination_rule("app", connectionPool=pool),
         virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]}),
@@ -168,7 +193,7 @@ async def test_requests_beyond_the_pool_overflow(mesh, pool):
     "DestinationRule",
     "spec.trafficPolicy.connectionPool.tcp.maxConnections",
 )
-async def test_tcp_connections_beyond_the_pool_are_refused(mesh):
+async def test_tcp_connections_beyond_max_connections_are_closed(mesh):
     await mesh.try_out(destination_rule("app", connectionPool={"tcp": {"maxConnections": 2}}))
     try:
         answer = await mesh.tell("client", "many", host="app", port=9000, count=6)
@@ -184,7 +209,7 @@ async def test_tcp_connections_beyond_the_pool_are_refused(mesh):
     "spec.trafficPolicy.outlierDetection.interval",
     "spec.trafficPolicy.outlierDetection.baseEjectionTime",
 )
-async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests_until_its_time_is_over(mesh):
+async def test_a_failing_pod_is_ejected_and_gets_no_requests_until_its_ejection_time_is_over(mesh):
     outlier = {"consecutive5xxErrors": 9, "interval": "0.5s", "baseEjectionTime": "60s", "maxEjectionPercent": 50}
     once = virtual_service("pool", {"retries": {"attempts": 0}, "route": [to("pool")]})
     balanced = {"loadBalancer": {"simple": "ROUND_ROBIN"}}

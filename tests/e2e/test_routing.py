@@ -145,7 +145,7 @@ async def test_a_route_may_lead_to_another_service(mesh):
     "spec.http[].headers.response.add",
     "spec.http[].headers.response.remove",
 )
-async def test_headers_are_changed_on_the_wire(mesh):
+async def test_request_and_response_headers_are_added_set_and_removed(mesh):
     change = {
         "request": {"set": {"x-set": "new"}, "add": {"x-add": "second"}, "remove": ["x-remove"]},
         "response": {"set": {"server-says": "nothing"}, "add": {"x-answer": "added"}, "remove": ["content-type"]},
@@ -223,7 +223,7 @@ async def test_the_proxy_sends_direct_responses(mesh):
     "spec.subsets[].name",
     "spec.subsets[].labels",
 )
-async def test_a_subset_is_chosen_by_labels(mesh):
+async def test_a_subset_of_a_host_selects_the_pods_that_have_its_labels(mesh):
     for subset in ("v1", "v2"):
         await mesh.try_out(virtual_service("app", {"route": [to("app", subset)]}))
         assert versions(await mesh.requests("client", "http://app/", 20)) == {subset: 20}

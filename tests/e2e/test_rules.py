@@ -84,7 +84,7 @@ async def by_header(mesh):
     "spec.trafficPolicy.loadBalancer.consistentHash.ringHash.minimumRingSize",
     "spec.trafficPolicy.loadBalancer.consistentHash.maglev.tableSize",
 )
-async def test_requests_with_the_same_header_go_to_the_same_pod(mesh):
+async def test_with_a_ring_or_maglev_table_of_the_given_size_a_header_leads_to_the_same_pod(mesh):
     for table, kind, size in (
         ({"minimumRingSize": 64}, "ring_hash", {"minimum_ring_size": "64"}),
         ({"ringHash": {"minimumRingSize": 2048}}, "ring_hash", {"minimum_ring_size": "2048"}),
@@ -122,7 +122,7 @@ async def test_requests_with_the_same_query_parameter_go_to_the_same_pod(mesh):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.consistentHash.useSourceIp")
-async def test_one_caller_is_sent_to_one_pod_by_http_and_by_tcp(mesh):
+async def test_with_use_source_ip_one_caller_reaches_the_same_pod_over_http_and_tcp(mesh):
     await mesh.try_out(by(useSourceIp=True))
     pod = await chosen(mesh, "all", keep_alive=False)
     for _ in range(5):
@@ -141,7 +141,7 @@ async def test_one_caller_is_sent_to_one_pod_by_http_and_by_tcp(mesh):
     "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[].name",
     "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[].value",
 )
-async def test_a_caller_without_the_cookie_gets_one_and_sticks_to_its_pod(mesh):
+async def test_a_caller_without_the_hash_cookie_gets_it_as_configured_and_then_reaches_the_same_pod(mesh):
     attributes = [{"name": "SameSite", "value": "Lax"}, {"name": "Secure"}]
     await mesh.try_out(by(httpCookie={"name": "who", "path": "/", "ttl": "90s", "attributes": attributes}))
     first = await mesh.get("client", "http://pool/")
@@ -169,7 +169,7 @@ async def test_random_load_balancing_neither_rotates_nor_avoids_a_slow_pod(mesh)
 
 
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.simple")
-async def test_passthrough_goes_to_the_very_address_that_was_called(mesh):
+async def test_passthrough_load_balancing_calls_the_address_that_the_caller_used(mesh):
     wanted = mesh.pods("pool")[1]
     url, headers = f"http://{wanted.addresses[0]}:8080/", {"host": "direct:8080"}
     assert len(await spread(mesh, url, headers=headers)) == 3  # the host is used, not the address
@@ -202,7 +202,7 @@ async def test_port_level_settings_replace_all_settings_of_the_host(mesh):
     "spec.workloadSelector.matchLabels",
     "spec.host",
 )
-async def test_a_subset_overrides_its_host_and_rules_of_one_host_are_merged(mesh):
+async def test_rules_of_one_host_are_merged_a_subset_overrides_its_host_and_a_selector_limits_a_rule(mesh):
     subset = {"name": "all", "labels": {"app": "pool"}, "trafficPolicy": {"loadBalancer": {"simple": "ROUND_ROBIN"}}}
     sticky = {"loadBalancer": {"consistentHash": {"useSourceIp": True}}}
     await mesh.try_out(
@@ -234,7 +234,7 @@ async def test_a_subset_overrides_its_host_and_rules_of_one_host_are_merged(mesh
     "spec.trafficPolicy.connectionPool.http.h2UpgradePolicy",
     "spec.trafficPolicy.connectionPool.http.useClientProtocol",
 )
-async def test_the_connection_pool_limits_requests_and_connections(mesh):
+async def test_http_pool_settings_decide_streams_requests_idle_time_and_version_of_connections(mesh):
     async def connections(word="total"):
         return await mesh.stat("client", POOL_STATS + f"upstream_cx_{word}$")
 
@@ -282,7 +282,7 @@ async def test_a_server_outside_of_the_mesh_is_called_over_http2_only_if_the_rul
     "spec.trafficPolicy.connectionPool.tcp.tcpKeepalive.interval",
     "spec.trafficPolicy.connectionPool.tcp.tcpKeepalive.probes",
 )
-async def test_the_connection_pool_limits_the_lifetime_of_connections(mesh):
+async def test_tcp_connections_have_the_configured_idle_timeout_duration_and_keepalive(mesh):
     for limit in ("idleTimeout", "maxConnectionDuration"):
         await mesh.try_out(destination_rule("plain", connectionPool={"tcp": {limit: "0.5s"}}))
         answer = await mesh.tell("client", "tcp", host="plain", port=9000, send="hello")
@@ -341,7 +341,7 @@ async def test_a_connect_timeout_ends_a_call_to_a_silent_server(mesh):
     "spec.trafficPolicy.retryBudget.percent",
     "spec.trafficPolicy.retryBudget.minRetryConcurrency",
 )
-async def test_retries_keep_to_their_budget(mesh):
+async def test_retries_stay_within_the_retry_budget_or_max_retries(mesh):
     for pod in mesh.pods("pool"):
         await tell(mesh.sockets, pod.name, "script", path="/broken", forever={"status": 503, "delay": 0.05})
     again = virtual_service("pool", {"retries": {"attempts": 3, "retryOn": "5xx"}, "route": [to("pool")]})
@@ -362,7 +362,7 @@ async def test_retries_keep_to_their_budget(mesh):
 
 
 @proves("DestinationRule", "spec.trafficPolicy.proxyProtocol.version")
-async def test_the_proxy_header_carries_the_callers_address(mesh):
+async def test_the_proxy_protocol_header_carries_the_callers_address(mesh):
     own = mesh.pod("client").addresses
     for version, begins in (("V1", tuple(f"PROXY TCP{6 if ':' in each else 4} {each} " for each in own)),
                             ("V2", "\r\n\r\n\0\r\nQUIT\n")):  # fmt: skip
@@ -377,7 +377,7 @@ async def test_the_proxy_header_carries_the_callers_address(mesh):
     "spec.trafficPolicy.outlierDetection.consecutiveGatewayErrors",
     "spec.trafficPolicy.outlierDetection.minHealthPercent",
 )
-async def test_gateway_errors_eject_unless_the_minimum_health_percent_prevents_it(mesh):
+async def test_gateway_errors_eject_a_pod_unless_the_minimum_health_percent_prevents_it(mesh):
     bad = mesh.pods("pool")[0].name
     outlier = {"consecutive5xxErrors": 0, "consecutiveGatewayErrors": 2, "interval": "0.2s", "maxEjectionPercent": 50}
     once = virtual_service("pool", {"retries": {"attempts": 0}, "route": [to("pool")]})
@@ -426,7 +426,7 @@ async def test_a_server_that_cannot_be_reached_is_ejected(mesh):
     "spec.trafficPolicy.loadBalancer.warmup.aggression",
     "spec.trafficPolicy.loadBalancer.warmupDurationSecs",
 )
-async def test_a_new_pod_starts_with_a_small_share_unless_its_minimum_is_100_percent_or_the_aggression_high(mesh):
+async def test_with_warmup_a_new_pod_starts_with_a_small_share_unless_minimum_or_aggression_is_high(mesh):
     for warmup, gets_less in (
         ({"warmup": {"duration": "20s"}}, True),
         ({"warmup": {"duration": "20s", "minimumPercent": 100}}, False),

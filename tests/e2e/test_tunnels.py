@@ -111,7 +111,7 @@ async def test_connections_of_a_tcp_route_go_through_a_tunnel(mesh, written, por
 
 
 @proves("DestinationRule", "spec.subsets[].trafficPolicy")
-async def test_a_subset_has_a_tunnel_of_its_own_and_a_port_cannot_take_it_away(mesh):
+async def test_a_subset_can_have_its_own_tunnel_and_port_level_settings_do_not_remove_it(mesh):
     rule = {
         "host": "proxy",
         "trafficPolicy": {"portLevelSettings": [{"port": {"number": 3128}, "loadBalancer": {"simple": "RANDOM"}}]},

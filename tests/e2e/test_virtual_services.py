@@ -97,7 +97,7 @@ async def test_a_match_by_scheme(mesh, kind, right, wrong):
     "spec.http[].match[].queryParams.*.regex",
 )
 @pytest.mark.parametrize(("kind", "value"), [("exact", "yes"), ("prefix", "ye"), ("regex", "y[a-f]s")])
-async def test_matches_by_method_authority_and_headers(mesh, kind, value):
+async def test_routes_match_by_method_authority_headers_and_query_parameters(mesh, kind, value):
     wanted = {kind: value}
     method = {kind: {"yes": "PUT", "ye": "PU", "y[a-f]s": "P[A-Z]T"}[value]}
     authority = {kind: {"yes": "app.shop", "ye": "app.s", "y[a-f]s": r"app\.sh[a-p]+"}[value]}
@@ -110,8 +110,14 @@ async def test_matches_by_method_authority_and_headers(mesh, kind, value):
     assert await said(mesh, {"queryParams": {"q": wanted}}, *queries) == [True, False, False]
 
 
+async def test_an_empty_prefix_matches_every_path_and_a_star_in_without_headers_any_value(mesh):
+    assert await said(mesh, {"uri": {"prefix": ""}}, of(), of("/a/b?c")) == [True, True]
+    headers = [of(headers={"x-a": "yes"}), of(headers={"x-a": ""}), of()]
+    assert await said(mesh, {"withoutHeaders": {"x-a": {"regex": "*"}}}, *headers) == [False, False, True]
+
+
 @proves("VirtualService", "spec.http[].match[].ignoreUriCase")
-async def test_a_match_that_ignores_case(mesh):
+async def test_a_path_match_ignores_case_with_ignore_uri_case(mesh):
     match = {"uri": {"prefix": "/Path"}, "ignoreUriCase": True}
     assert await said(mesh, match, of("/pATH/x"), of("/other")) == [True, False]
     assert await said(mesh, {"uri": {"prefix": "/Path"}}, of("/pATH/x")) == [False]
@@ -140,7 +146,7 @@ async def test_only_virtual_services_of_the_mesh_gateway_apply_inside_the_mesh(m
 
 
 @proves("VirtualService", "spec.exportTo", "spec.hosts")
-async def test_only_the_namespaces_in_export_to_use_it(mesh):
+async def test_a_virtual_service_applies_to_its_hosts_for_callers_in_its_export_to_namespaces(mesh):
     await mesh.try_out(virtual_service("app", answer("yes"), exportTo=["."]))
     assert (await mesh.get("client", "http://app/"))["body"] == "yes"
     assert (await mesh.get("stranger", "http://app.shop/"))["body"]["path"] == "/"
@@ -162,7 +168,7 @@ async def test_routes_have_names_and_stat_prefixes(mesh):
 
 
 @proves("VirtualService", "spec.http[].directResponse.body.bytes")
-async def test_a_direct_response_body_given_as_bytes(mesh):
+async def test_a_direct_response_sends_the_body_that_is_given_as_bytes(mesh):
     body = {"bytes": "eWVz"}
     await mesh.try_out(virtual_service("app", {"directResponse": {"status": 203, "body": body}}))
     found = await mesh.get("client", "http://app/")
@@ -266,7 +272,7 @@ async def test_a_route_leads_to_host_subset_and_port(mesh):
     "spec.http[].mirrors[].destination.port.number",
     "spec.http[].mirrors[].percentage.value",
 )
-async def test_copies_go_to_mirrors_at_the_configured_percentage(mesh):
+async def test_requests_are_mirrored_to_host_subset_and_port_at_the_configured_percentage(mesh):
     there = {"host": "other", "subset": "v1", "port": {"number": 81}}
     half = {"value": 50}
     for name, mirrors, low, high in (
@@ -305,7 +311,7 @@ async def test_copies_go_to_mirrors_at_the_configured_percentage(mesh):
     "spec.http[].corsPolicy.allowCredentials",
     "spec.http[].corsPolicy.unmatchedPreflights",
 )
-async def test_cors_headers_match_the_policy(mesh):
+async def test_cors_responses_and_preflights_follow_the_cors_policy(mesh):
     policy = {
         "allowOrigins": [{"exact": "http://a"}, {"prefix": "http://b"}, {"regex": "http://c[0-9]"}],
         "allowMethods": ["GET", "PUT"],
@@ -342,7 +348,7 @@ async def test_cors_headers_match_the_policy(mesh):
 
 
 @proves("VirtualService", "spec.http[].delegate.name", "spec.http[].delegate.namespace")
-async def test_a_delegate_handles_part_of_the_paths(mesh):
+async def test_a_delegate_of_the_given_name_and_namespace_handles_part_of_the_paths(mesh):
     await mesh.try_out(
         virtual_service(
             "app",
@@ -391,7 +397,7 @@ async def test_a_regex_of_a_delegate_drops_only_the_route_whose_field_the_root_m
 
 
 @proves("VirtualService", "spec.exportTo")
-async def test_only_a_delegate_exported_to_the_roots_namespace_is_used(mesh):
+async def test_a_delegate_is_used_only_if_exported_to_the_delegating_namespace(mesh):
     """The namespace of the delegating VirtualService counts, not the caller's."""
     root = virtual_service("app", {"delegate": {"name": "part", "namespace": "far"}}, answer("root"))
     for export_to, word in ((["."], "root"), (["shop"], "part"), (["far", "shop"], "part"), (["*"], "part")):
@@ -406,7 +412,7 @@ async def test_only_a_delegate_exported_to_the_roots_namespace_is_used(mesh):
     "spec.http[].fault.abort.grpcStatus",
     "spec.http[].fault.abort.percentage.value",
 )
-async def test_a_fault_with_a_grpc_status(mesh):
+async def test_a_fault_aborts_the_given_percentage_of_calls_with_a_grpc_status(mesh):
     fault = {"abort": {"grpcStatus": "RESOURCE_EXHAUSTED", "percentage": {"value": 100}}}
     await mesh.try_out(virtual_service("app", {"fault": fault, "route": [to("app")]}))
     headers = {"content-type": "application/grpc"}
@@ -415,7 +421,7 @@ async def test_a_fault_with_a_grpc_status(mesh):
 
 
 @proves("VirtualService", "spec.http[].retries.retryIgnorePreviousHosts")
-async def test_a_retry_avoids_the_failed_host_unless_configured_otherwise(mesh):
+async def test_a_retry_avoids_the_failed_host_unless_retry_ignore_previous_hosts_is_false(mesh):
     bad = mesh.pod("app-v1").name
     await tell(mesh.sockets, bad, "script", path="/half", forever={"status": 503})
     # Half of the first tries fail. Then Envoy selects up to five times to avoid the failed host, or accepts any.
@@ -478,7 +484,7 @@ async def taken(mesh, kind, who="client", count=1, host="app.shop"):
     "spec.tls[].match[].destinationSubnets",
 )
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-async def test_which_connections_a_route_takes(mesh, kind):
+async def test_tcp_and_tls_routes_match_by_port_subnet_gateway_source_labels_and_namespace(mesh, kind):
     (address,) = (await mesh.tell("client", "resolve", name="app"))["v4"]
     port = 9443 if kind == "tls" else 9000
     both = {"app-v1", "app-v2"}
@@ -519,7 +525,7 @@ async def test_where_connections_go(mesh, kind):
 
 
 @proves("VirtualService", "spec.tls[].match[].sniHosts")
-async def test_the_server_name_decides(mesh):
+async def test_the_server_name_selects_the_tls_route(mesh):
     names = [f"{name}.example.com" for name in ("one", "two")]
     await mesh.try_out(
         istio("ServiceEntry", "names", {
@@ -542,7 +548,7 @@ async def test_the_server_name_decides(mesh):
 
 @proves("VirtualService", "spec.tls[].match[].sniHosts")
 @pytest.mark.parametrize("addresses", ([], ["240.9.9.8"]), ids=("no address", "an address"))
-async def test_the_server_name_decides_inside_the_wildcard_of_a_service_entry(mesh, addresses):
+async def test_the_server_name_selects_the_tls_route_within_a_wildcard_service_entry(mesh, addresses):
     def to_app(name, subset):
         destination = {"host": "app", "subset": subset, "port": {"number": 9443}}
         return istio("VirtualService", name.replace("*", "all"), {

@@ -119,7 +119,7 @@ def test_a_gateway_of_the_standard_is_served_by_pods_with_its_name(place, mesh):
 
 
 @proves("Gateway.gateway.networking.k8s.io", "spec.addresses[].type", "spec.addresses[].value")
-def test_the_status_of_the_gateway_and_its_route_is_accepted_and_programmed(place):
+def test_the_status_of_a_gateway_with_an_address_is_programmed_and_shows_the_address(place):
     def programmed():
         found = place.status("gateways", "edge")
         assert told(found.get("conditions", ()))["Programmed"] == "True"
@@ -169,7 +169,7 @@ def test_a_missing_backend_is_reported_in_the_status(place, mesh):
 
 
 @proves("Gateway.gateway.networking.k8s.io", "spec.infrastructure.labels", "spec.infrastructure.annotations")
-def test_a_gateway_without_an_address_gets_proxies_of_its_own(place, mesh):
+def test_a_gateway_without_an_address_gets_a_deployment_with_its_labels_and_annotations(place, mesh):
     carried = {"labels": {"team": "shop"}, "annotations": {"example.com/what": "a b"}}
     mesh.apply(
         standard_gateway(place.namespace, "made", infrastructure=carried),

@@ -39,7 +39,7 @@ def test_a_field_rejected_in_one_form_of_a_kind_is_listed_with_that_form(referen
     assert "spec.command" in reference.read_fields("Workload").sometimes
     assert "spec.env[].valueFrom" in fields(reference, "Workload", reference.REFUSED)
     assert reference.read_fields("GatewayClass").sometimes == {"spec.parametersRef"}
-    assert "Rejected beside `gateway`:" in reference.page()
+    assert ", rejected beside `gateway`:" in reference.page()
 
 
 @pytest.mark.parametrize("kind", ["VirtualService", "DestinationRule", "ServiceEntry", "Sidecar"])

@@ -88,7 +88,7 @@ async def shop():
     "spec.servers[].port.protocol",
     "spec.servers[].hosts",
 )
-async def test_hosts_and_paths_select_routes_and_unknown_ones_get_404(shop):
+async def test_the_selected_gateway_serves_its_http_port_by_host_and_path_and_answers_others_with_404(shop):
     for host, path, app in (
         ("shop.example.com", "/", "web"),
         ("shop.example.com", "/cart/1", "cart"),
@@ -352,7 +352,7 @@ spec:
 
 
 @proves("Gateway", "spec.servers[].bind")
-async def test_a_server_may_be_bound_to_one_address(shop):
+async def test_a_server_with_bind_listens_only_on_that_address(shop):
     port = free_port()
     shop.apply(
         f"""

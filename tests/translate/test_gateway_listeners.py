@@ -69,7 +69,7 @@ spec:
 
 
 @proves("VirtualService", "spec.tls[].match[].gateways", "spec.tcp[].match[].gateways")
-async def test_sni_selects_the_destination_of_passed_through_tls(tmp_path):
+async def test_sni_selects_the_destination_of_tls_passthrough_at_a_gateway(tmp_path):
     authority = Authority()
     one, two = authority.issue("a.example.com"), authority.issue("x.b.example.com")
     tls, tcp = free_port(), free_port()

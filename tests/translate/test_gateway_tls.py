@@ -94,7 +94,7 @@ def edge():
 
 
 @proves("Gateway", "spec.servers[].tls.mode", "spec.servers[].tls.credentialName")
-async def test_a_gateway_serves_a_secrets_certificate_and_a_renewed_one_at_once(edge, authority):
+async def test_with_mode_simple_a_gateway_serves_the_certificate_of_a_secret_and_its_renewal(edge, authority):
     first, second = authority.issue(HOST), Authority().issue(HOST)
     async with edge(gateways(server("{mode: SIMPLE, credentialName: shop}")) + pair("shop", first)) as made:
         found = await made.ask(tls=trusting(first))
@@ -185,6 +185,19 @@ async def test_certificate_files_are_served_and_reloaded_when_replaced(edge, aut
         await made.until(200, tls=trusting(second))
 
 
+async def test_relative_paths_an_unused_ca_and_unknown_ciphers_leave_a_server_working(edge, authority, tmp_path):
+    shown = authority.issue(HOST)
+    (tmp_path / "tls.crt").write_bytes(shown.certificate)
+    (tmp_path / "tls.key").write_bytes(shown.key)
+    place = str(tmp_path).removeprefix("/")
+    tls = (
+        f"{{mode: SIMPLE, serverCertificate: {place}/tls.crt, privateKey: {place}/tls.key, caCertificates: /none.pem, "
+        "cipherSuites: [RC4, ECDHE-ECDSA-AES256-GCM-SHA384]}"
+    )
+    async with edge(gateways(server(tls))) as made:
+        assert (await made.ask(tls=trusting(shown))).status == 200
+
+
 async def test_rejected_certificate_files_are_served_after_they_are_fixed(
     edge, authority, tmp_path, monkeypatch, caplog
 ):
@@ -255,7 +268,7 @@ async def test_only_the_configured_tls_versions_and_ciphers_are_accepted(edge, a
 
 @proves("Gateway", "spec.servers[].tls.caCertCredentialName", "spec.servers[].tls.subjectAltNames")
 @pytest.mark.parametrize("roots", ["beside", "own", "named"])
-async def test_mutual_accepts_only_client_certificates_of_the_trusted_ca(edge, authority, roots):
+async def test_mutual_accepts_only_client_certificates_of_the_trusted_ca_with_an_allowed_name(edge, authority, roots):
     shown, partners = authority.issue(HOST), Authority()
     good, wrong, stranger = (
         partners.issue("partner.example.com"),
@@ -339,7 +352,7 @@ async def test_client_certificates_may_be_verified_by_digest(edge, authority):
 
 
 @proves("Gateway", "spec.servers[].tls.caCertificates", "spec.servers[].tls.caCrl")
-async def test_a_revoked_client_certificate_is_rejected(edge, authority, tmp_path):
+async def test_only_client_certificates_of_the_ca_file_that_are_not_revoked_are_accepted(edge, authority, tmp_path):
     shown, partners = authority.issue(HOST), Authority()
     good, bad = partners.issue("a.example.com"), partners.issue("a.example.com")
     for name, content in (
@@ -426,7 +439,7 @@ async def test_istio_mutual_uses_the_certificates_of_the_mesh(edge):
 
 
 @proves("Gateway", "spec.servers[].port.name")
-async def test_sni_selects_the_certificate_and_http2_is_offered(edge, authority):
+async def test_servers_with_named_ports_share_a_port_and_sni_selects_the_certificate(edge, authority):
     exact, wide = authority.issue("a.example.com"), Authority().issue("*.example.com")
     text = gateways(
         server("{mode: SIMPLE, credentialName: wide}", hosts='["*.example.com"]', name="wide"),

@@ -143,7 +143,7 @@ def world(tmp_path):
     "spec.trafficPolicy.tls.sni",
     "spec.trafficPolicy.tls.caCertificates",
 )
-async def test_plaintext_http_of_the_application_becomes_tls_with_sni(world):
+async def test_plaintext_http_of_the_application_becomes_tls_with_sni_verified_by_the_ca(world):
     async with world.called(world.tls()) as port:
         assert "200 OK" in await _ask(port)
     assert set(world.seen) == {HOST}
@@ -168,7 +168,7 @@ async def test_the_offered_alpn_matches_the_protocol(world, protocol, spoken):
     "DestinationRule",
     "spec.trafficPolicy.tls.caCrl",
 )
-async def test_a_revoked_certificate_is_refused(world):
+async def test_a_revoked_server_certificate_is_rejected(world):
     other = world.authority.issue(HOST)
     (world.directory / "crl.pem").write_bytes(world.authority.revoked(other))
     async with world.called(world.tls(revoked=f"{world.directory}/crl.pem")) as port:
@@ -198,7 +198,7 @@ async def test_the_requested_sni_is_also_verified(world):
     "DestinationRule",
     "spec.trafficPolicy.tls.subjectAltNames",
 )
-async def test_the_rules_san_has_precedence_over_the_services_and_over_the_sni(world):
+async def test_subject_alt_names_of_a_rule_take_precedence_over_the_service_entrys_and_the_sni(world):
     world.show(world.authority.issue("spiffe://example.com/api"))
     async with world.called(world.tls(subject_alt_names=("spiffe://example.com/api",))) as port:
         assert "200 OK" in await _ask(port)
@@ -214,7 +214,7 @@ async def test_the_rules_san_has_precedence_over_the_services_and_over_the_sni(w
     "DestinationRule",
     "spec.trafficPolicy.tls.insecureSkipVerify",
 )
-async def test_another_ca_is_rejected_unless_verification_is_off(world):
+async def test_a_server_certificate_of_another_ca_is_rejected_unless_verification_is_off(world):
     world.show(Authority().issue("anything.example.com"))
     world.write("server", world.authority.issue(HOST))  # so that the trusted root is not the server's
     async with world.called(world.tls()) as port:
@@ -235,7 +235,7 @@ async def test_by_default_only_the_systems_cas_are_trusted(world):
     "spec.trafficPolicy.tls.clientCertificate",
     "spec.trafficPolicy.tls.privateKey",
 )
-async def test_the_client_certificate_is_presented_and_reloaded(world):
+async def test_the_client_certificate_and_its_key_are_used_and_reloaded(world):
     world.show(world.authority.issue(HOST), wants_certificate=True)
     async with world.called(world.tls(MUTUAL)) as port:
         first = await _ask(port)

@@ -49,7 +49,8 @@ _CHECKS: tuple[Check, ...] = (
           "PeerAuthentication is STRICT, and calls for which a DestinationRule configures TLS fail.",
           ("IST0106", "IST0122")),
     Check("WFT0002", WARNING, "A field is ignored, deprecated, or means something else than it seems",
-          "The message names the field and what weft does instead; the rest of the object is in effect.",
+          "The message of the finding names the field and what weft does instead. All other fields of the object are "
+          "in effect.",
           ("IST0133", "IST0002")),
     Check("WFT0003", WARNING, "weft ignores a kind that changes how a mesh behaves",
           "An EnvoyFilter, a WasmPlugin or a ProxyConfig has no effect. Use Istio's typed resources instead, or "
@@ -61,8 +62,8 @@ _CHECKS: tuple[Check, ...] = (
           "callers that resolve the name anyway, and its tls and tcp routes are never used. Often the name is "
           "misspelled, or has a dot but is not fully qualified.", ("IST0101",)),
     Check("WFT0102", WARNING, "A VirtualService names a Gateway that does not exist",
-          "No proxy serves the VirtualService's routes for the missing Gateway, and a match on it never applies. The "
-          "name `mesh` is not a Gateway: it stands for all sidecars.",
+          "No proxy serves the VirtualService's routes for the missing Gateway, and a match on that Gateway never "
+          "applies. The name `mesh` is not a Gateway: it stands for all sidecars.",
           ("IST0101",)),
     Check("WFT0104", WARNING, "A route leads to a host that does not exist",
           "Requests to that host fail with 503, and connections to it are closed.", ("IST0101",)),
@@ -76,8 +77,9 @@ _CHECKS: tuple[Check, ...] = (
           "host.",
           ("IST0101",)),
     Check("WFT0108", WARNING, "Two VirtualServices have http routes for one host",
-          "Sidecars use only the routes of one VirtualService: of one with a narrower `exportTo`, otherwise of the "
-          "older one. Put all routes of the host into one VirtualService, or let that one delegate to the others.",
+          "Sidecars use the http routes of only one of the VirtualServices: the one with the narrower `exportTo` or, "
+          "if these are equal, the older one. Put all routes of the host into one VirtualService, or let one "
+          "VirtualService delegate to the others.",
           ("IST0109",)),
     Check("WFT0109", WARNING, "A delegated route is left out",
           "The route is left out because its delegate does not exist, has hosts of its own, is not exported to the "
@@ -135,11 +137,11 @@ _CHECKS: tuple[Check, ...] = (
           "the request, and the route is not limited to idempotent methods. Retry only idempotent methods, which a "
           "route of their own can match, or only requests that never reached the server."),
     Check("WFT0127", WARNING, "A VirtualService has routes for a host of another namespace",
-          "The host belongs to a Service of another namespace, and the VirtualService is exported to that "
-          "namespace, so it changes where the calls of that namespace's own workloads go; or another namespace "
-          "already has routes for the host at the same Gateway, and the routes of both are merged. If only the "
-          "callers of its own namespace are meant, set `exportTo: [\".\"]`; otherwise move the routes to the "
-          "namespace of the host."),
+          "The check finds two cases. Either the host belongs to a Service of another namespace, and the "
+          "VirtualService is exported to that namespace, so it changes where the calls of workloads in that namespace "
+          "go. Or another namespace already has routes for the host at the same Gateway, and the routes of both "
+          "namespaces are merged. If the routes are meant only for callers in the VirtualService's own namespace, set "
+          "`exportTo: [\".\"]`; otherwise move the routes to the namespace of the host."),
     # Traffic policy
     Check("WFT0201", WARNING, "A DestinationRule is for a host that does not exist",
           "No Service or ServiceEntry has the host, so the rule has no effect.", ("IST0101", "IST0174")),
@@ -222,9 +224,9 @@ _CHECKS: tuple[Check, ...] = (
           "port."),
     Check("WFT0225", INFO, "Outlier detection can eject no endpoint",
           "`maxEjectionPercent` limits the share of a service's endpoints that may be ejected at the same time, "
-          "rounded down; the default is 10 %. This is none of fewer than ten, so a failing endpoint keeps "
-          "getting calls. Set `maxEjectionPercent` to at least 100 divided by the number of endpoints. If calls "
-          "fail over to another locality, the default is 100 %."),
+          "rounded down. The default is 10 %, which is no endpoint if the service has fewer than ten, so a failing "
+          "endpoint keeps getting calls. Set `maxEjectionPercent` to at least 100 divided by the number of "
+          "endpoints. If calls fail over to another locality, the default is 100 %."),
     # Services
     Check("WFT0301", WARNING, "A service selects no workload",
           "No workload of the service's namespace has the labels of its selector, so calls to the service fail.",
@@ -248,7 +250,7 @@ _CHECKS: tuple[Check, ...] = (
           "connections on which the server sends first. Begin the port's name with the protocol (`http-web`), or set "
           "`appProtocol`.", ("IST0118",)),
     Check("WFT0308", WARNING, "One port of a workload is HTTP to one service and not to another",
-          "A caller's proxy sends which service was called, so calls through both services work. But calls through "
+          "A caller's proxy signals which service was called, so calls through both services work. But calls through "
           "the service that is not HTTP have no routes, policies do not see their path or method, and an HTTP request "
           "that is disguised as raw TCP bypasses HTTP policies. For callers without a proxy, it is unknown which "
           "service was called. Declare the same protocol in both services.",
@@ -264,12 +266,13 @@ _CHECKS: tuple[Check, ...] = (
           "mesh, so their calls are rejected. Put a gateway in front of the service, or set the port to PERMISSIVE in "
           "`portLevelMtls`."),
     Check("WFT0312", WARNING, "A host is defined twice",
-          "A ServiceEntry has the host of a Service, or of another ServiceEntry of its namespace, which takes "
-          "precedence: the ports and endpoints of this ServiceEntry are not used. Put the ports and endpoints of one "
-          "host into one object."),
+          "A ServiceEntry has the host of a Service, or of another ServiceEntry of its namespace with which it "
+          "cannot be merged: their `resolution`, `workloadSelector` or `exportTo` differ. The other object takes "
+          "precedence, so the ports and endpoints of this ServiceEntry are not used. Put the ports and endpoints of "
+          "one host into one object."),
     Check("WFT0313", WARNING, "Two ServiceEntries have one address and port",
-          "Proxies cannot distinguish the connections of the two ServiceEntries unless they are HTTP or TLS: one of "
-          "the ServiceEntries gets all of them. Give each its own address."),
+          "Proxies can distinguish connections to the two ServiceEntries only if the connections carry HTTP or TLS. "
+          "One of the ServiceEntries gets all other connections. Give each ServiceEntry its own address."),
     Check("WFT0314", WARNING, "A gRPC client without a proxy cannot call a service",
           "A gRPC client that gets its configuration by xDS, without a proxy, sends plaintext, and the service or its "
           "DestinationRule requires TLS. Call the service through a sidecar, or set its PeerAuthentication to "
@@ -283,9 +286,9 @@ _CHECKS: tuple[Check, ...] = (
           "The service has pods, but none of them passes its readiness probe, so calls to the service fail with 503.",
           live=True),
     Check("WFT0318", WARNING, "Two ports of one service lead to one port of the workload, as different protocols",
-          "A caller's proxy sends which port was called, so calls through both ports work. But calls through the port "
-          "that is not HTTP have no routes, and policies do not see their path or method. Declare the same protocol "
-          "for both ports."),
+          "A caller's proxy signals which port was called, so calls through both ports work. But calls through the "
+          "port that is not HTTP have no routes, and policies do not see their path or method. Declare the same "
+          "protocol for both ports."),
     Check("WFT0319", INFO, "A port is UDP, which is not intercepted",
           "Only TCP is redirected to the proxies. UDP is sent as without a mesh: it has no routes, no policies and no "
           "TLS."),
@@ -296,9 +299,9 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0321", WARNING, "One port of a workload is declared as HTTP/1.1 and as HTTP/2",
           "Between proxies, the two declarations cannot be distinguished, so the workload gets the version that the "
           "oldest Service declares or, if both declarations are in one Service, the version of its first port. If "
-          "that is HTTP/1.1, gRPC fails; if it is HTTP/2, an application that supports only HTTP/1.1 fails. If the "
-          "application supports both versions, set `useClientProtocol` in a DestinationRule: the application then "
-          "gets the version that each caller uses."),
+          "that version is HTTP/1.1, gRPC fails; if it is HTTP/2, an application that supports only HTTP/1.1 fails. "
+          "If the application supports both versions, set `useClientProtocol` in a DestinationRule: the application "
+          "then gets the version that each caller uses."),
     # Scope
     Check("WFT0401", WARNING, "A Sidecar imports a host that does not exist",
           "The entry of `egress.hosts` imports nothing, so the proxy does not know the host that was meant."),
@@ -310,7 +313,7 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0404", WARNING, "Two Sidecars are for a whole namespace",
           "The older Sidecar is used, and the other has no effect.", ("IST0111",)),
     Check("WFT0405", WARNING, "Two Sidecars select one workload",
-          "The older Sidecar is used for that workload, and no part of the other.", ("IST0110",)),
+          "The older Sidecar is used for that workload, and the other Sidecar has no effect on it.", ("IST0110",)),
     Check("WFT0406", WARNING, "`exportTo` names a namespace that does not exist",
           "The entry exports the object to no namespace. Often the name is misspelled."),
     Check("WFT0407", WARNING, "The `egressProxy` of a Sidecar does not exist",
@@ -398,6 +401,9 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0545", WARNING, "A policy matches tokens of an issuer that no RequestAuthentication trusts",
           "No RequestAuthentication for the policy's workloads has the issuer, so the entry of `requestPrincipals` "
           "matches no request."),
+    Check("WFT0546", WARNING, "A route matches claims of a token where no token is checked",
+          "Only a gateway whose workload a RequestAuthentication selects checks tokens before it chooses a route. "
+          "Elsewhere a match on `@request.auth.claims` never applies.", ("IST0149",)),
     # Telemetry
     Check("WFT0601", WARNING, "A Telemetry names a provider that does not exist",
           "The Telemetry logs nothing to that provider. Define providers in `extensionProviders` of the MeshConfig.",
@@ -419,8 +425,8 @@ _CHECKS: tuple[Check, ...] = (
           ("IST0145",)),
     Check("WFT0703", WARNING, "Servers of one port have different protocols",
           "A proxy cannot distinguish HTTP, TLS and TCP on one port of the same workloads. The oldest Gateway decides "
-          "the protocol or, if the Gateways have no age, the first by name; servers with another protocol are left "
-          "out. Use one port per protocol.",
+          "the protocol or, if the Gateways have no creation time, the first Gateway by name. Servers with another "
+          "protocol are left out. Use one port per protocol.",
           ("IST0145",)),
     Check("WFT0704", WARNING, "A server's certificate is missing",
           "The Secret does not exist in the namespace of the gateway's pods, or lacks what the server needs, so "
@@ -438,14 +444,14 @@ _CHECKS: tuple[Check, ...] = (
           "Only gateways serve a Gateway; a sidecar does not. On one machine, a gateway is a Workload with the field "
           "`gateway`; on a cluster, a pod with the injection template `gateway`."),
     Check("WFT0709", INFO, "A gateway's port is not published",
-          "The Workload publishes other ports on the machine, but not this one, so it can be called only from within "
-          "the mesh. To publish the port, add it to `publish`."),
+          "The Workload publishes other ports on the machine, but not this port, so this port can be called only "
+          "from within the mesh. To publish the port, add it to `publish`."),
     Check("WFT0710", WARNING, "No Gateway serves a published port",
           "No Gateway that selects the Workload has a server for that port, so connections to the port are closed at "
           "once. In `publish`, `port` is the gateway's own port, and `hostPort` the machine's."),
     Check("WFT0711", WARNING, "No Service of a gateway has the port of a server",
-          "The gateway's pods listen on the port, but no Service that selects these pods has it, so it cannot be "
-          "called through a Service. Add the port to the Service.", ("IST0162",)),
+          "The gateway's pods listen on the server's port, but no Service that selects these pods has this port, so it "
+          "cannot be called through a Service. Add the port to the Service.", ("IST0162",)),
     # Namespaces, pods and injection
     Check("WFT0801", WARNING, "A namespace has two labels about injection",
           "The label `istio-injection` overrides `istio.io/rev`, which has no effect. Remove `istio-injection` to "
@@ -511,6 +517,10 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0822", INFO, "An annotation is deprecated",
           "Istio has deprecated the annotation of a pod or a Service, and weft ignores it. The message names what "
           "replaces it.", ("IST0135",)),
+    Check("WFT0823", WARNING, "Apps of the mesh can read a private key",
+          "Users other than its owner can read a file with a Secret, or a key file that a Gateway or DestinationRule "
+          "names. An app runs as a user of its own, so it can read the key, too: because all directories above the "
+          "file are open, or because its Workload declares the file (`workingDirectory`, `mounts`)."),
     # The Gateway API
     Check("WFT0901", WARNING, "A route is not accepted by its parent",
           "The parent (a Gateway or Service) does not exist, has no such listener or port, or does not allow this "

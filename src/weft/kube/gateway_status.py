@@ -111,7 +111,7 @@ def all_wanted(
                 meant = (
                     each
                     for each in value.parents
-                    if each.kind == "Service" or ObjectKey(GATEWAY_KIND, each.namespace, each.name) in ours
+                    if each.kind != "Gateway" or ObjectKey(GATEWAY_KIND, each.namespace, each.name) in ours
                 )
                 statuses[key] = RouteWanted(tuple((each, (rejected,)) for each in meant))
             elif isinstance(value, StandardGateway) and key in ours:

@@ -19,6 +19,7 @@ from weft.mesh.credentials import CredentialIndex
 from weft.mesh.destination_rules import Rules
 from weft.mesh.edges import Edges
 from weft.mesh.gateway_api.attached import Attached, Derived
+from weft.mesh.gateway_api.route_rules import Services
 from weft.mesh.gateway_api.settling import Settling
 from weft.mesh.gateways import Gateways, bound
 from weft.mesh.policies import Kind, Policies
@@ -147,14 +148,18 @@ class Mesh:
     def settle(self) -> Touched:
         """Combine the Gateway API's objects that changed. Returns what that touched."""
         touched: list[Touched] = []
-        for gone, new in self._settling.settle(self._service_of, self.credential):
+        for gone, new in self._settling.settle(Services(self._service_of, self._services_of_entry), self.credential):
             touched += [self._remove(value) for value in gone]
             touched += [self._add(value) for value in new]
         return joined(touched) if touched else Touched()
 
     def _service_of(self, host: str, namespace: str) -> Service | None:
         claims = self._registry.services.to(host)
-        return next((service for service in claims if service.namespace == namespace), None)
+        return next((service for service in claims if namespace in ("", service.namespace)), None)
+
+    def _services_of_entry(self, namespace: str, name: str) -> tuple[Service, ...]:
+        values = self.get(ObjectKey("ServiceEntry", namespace, name))
+        return tuple(value for value in values if isinstance(value, Service))
 
     def _add(self, value: Value) -> Touched:
         match value:
@@ -364,7 +369,8 @@ class Mesh:
                 and (endpoint := endpoint_of(instance, port, off)) is not None
             ]
         endpoints.sort(key=lambda endpoint: (endpoint.instance, endpoint.address, endpoint.port))
-        return (*endpoints, *(written_endpoint(service, written, port, off) for written in service.static_endpoints))
+        written = (each for each in service.static_endpoints if each.serves is None or port.name in each.serves)
+        return (*endpoints, *(written_endpoint(service, each, port, off) for each in written))
 
     def standing(self, service: Service) -> Standing:
         return self._registry.standing(service)
@@ -453,7 +459,8 @@ class Mesh:
     def locality_matters(self) -> bool:
         """Whether locality load balancing may be in use for any host."""
         mesh = self.settings.locality
-        return self._rules.asking_where > 0 or (mesh.enabled and bool(mesh.distribute))
+        asking = self._rules.asking_where + self._registry.asking_where
+        return asking > 0 or (mesh.enabled and bool(mesh.distribute))
 
     def selects_callers(self, host: str, namespace: str) -> bool:
         """Whether some DestinationRule of a namespace for this host has a workloadSelector."""

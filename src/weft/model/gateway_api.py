@@ -10,6 +10,7 @@ import msgspec
 from weft.model.names import Labels, ObjectKey, Origin
 from weft.model.virtual_service import Headers, HttpMatch, HttpRoute
 
+ISTIO_GROUP = "networking.istio.io"
 CONTROLLER = "weft.dev/gateway-controller"
 GROUP = "gateway.networking.k8s.io"
 GATEWAY_KIND = f"Gateway.{GROUP}"  # the kind in an ObjectKey
@@ -29,10 +30,10 @@ class RouteKind(StrEnum):
 
 
 class ParentRef(msgspec.Struct, frozen=True, order=True):
-    """A parentRef: the object that a route attaches to. `kind`: Gateway or Service. `section`: the name of a listener;
-    "" for all. `port`: 0 for all ports. `host`: the full host of a Service. `group`: as the parentRef states it; None
-    if it states none. `index`: the position among the route's parents. `namespaced`: whether the parentRef states a
-    namespace."""
+    """A parentRef: the object that a route attaches to. `kind`: Gateway, Service or ServiceEntry. `section`: the name
+    of a listener; "" for all. `port`: 0 for all ports. `host`: the full host of a Service; "" for other kinds.
+    `group`: as the parentRef states it; None if it states none. `index`: the position among the route's parents.
+    `namespaced`: whether the parentRef states a namespace."""
 
     kind: str
     namespace: str
@@ -54,7 +55,8 @@ class ParentRef(msgspec.Struct, frozen=True, order=True):
 
 
 class Backend(msgspec.Struct, frozen=True):
-    """A backendRef of a rule. Whether it can be used depends on services and ReferenceGrants."""
+    """A backendRef of a rule: a Service, or a host of any Service or ServiceEntry (`is_host`). Whether it can be used
+    depends on services and ReferenceGrants."""
 
     namespace: str
     name: str
@@ -65,6 +67,11 @@ class Backend(msgspec.Struct, frozen=True):
     kind: str = "Service"
     headers: Headers = Headers()
     line: int = 0
+
+    @property
+    def is_host(self) -> bool:
+        """Whether this is Istio's kind `Hostname`."""
+        return (self.group, self.kind) == (ISTIO_GROUP, "Hostname")
 
 
 class RouteRule(msgspec.Struct, frozen=True):
@@ -182,6 +189,7 @@ class Listener(msgspec.Struct, frozen=True):
     protocol: str  # HTTP, HTTPS, TLS or TCP
     hostname: str = ""  # "": any
     passthrough: bool = False  # TLS is not terminated
+    client_certificates: str = ""  # "MUTUAL" or "OPTIONAL_MUTUAL": verified by the CA in the Secret; "": not requested
     certificates: tuple[CertificateRef, ...] = ()
     namespaces: From = From.SAME
     selector: Labels = ()
@@ -221,8 +229,9 @@ class StandardGateway(msgspec.Struct, frozen=True):
 
 
 class BackendTls(msgspec.Struct, frozen=True):
-    """A BackendTLSPolicy for one Service (`service`: its name, `host`: its host). `section`: the name of a port of the
-    Service; "" for all ports. `system`: whether to trust the system's CA certificates instead of those in the
+    """A BackendTLSPolicy for one target: a Service, or a ServiceEntry with all of its hosts (`target_kind`). `service`:
+    the name of the target, `host`: the host of the Service. `section`: the name of a port of the target; "" for all
+    ports. `system`: whether to trust the system's CA certificates instead of those in the
     ConfigMaps `bundles`. `other_kinds`: kinds that the policy references instead of ConfigMaps, which is not
     supported."""
 
@@ -238,6 +247,7 @@ class BackendTls(msgspec.Struct, frozen=True):
     other_kinds: tuple[str, ...] = ()
     created: str = ""
     origin: Origin | None = None
+    target_kind: str = "Service"
 
 
 class AuthorityBundle(msgspec.Struct, frozen=True):

@@ -24,13 +24,14 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 from google.protobuf.duration_pb2 import Duration
 
 from weft.model.carried import Carried
+from weft.model.gateway import ServerTls
 from weft.model.inbound_port import InboundPort
 from weft.model.names import ObjectKey
 from weft.model.peer_authentication import TlsMode
 from weft.model.proxy import INBOUND_PORT, OUTBOUND_PORT
 from weft.model.service import Protocol
 from weft.model.settings import Settings
-from weft.translate import names, tls
+from weft.translate import gateway_tls, names, tls
 from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
 from weft.translate.callers import known_callers
@@ -64,6 +65,12 @@ class _Entrance(msgspec.Struct, frozen=True):
     carried: Carried
     mode: TlsMode
     port: InboundPort | None = None
+
+    @property
+    def tls(self) -> ServerTls | None:
+        """The TLS of the workload's own clients that the proxy terminates. As in Istio, only where mutual TLS is
+        disabled."""
+        return self.port.tls if self.port is not None and self.mode is TlsMode.DISABLE else None
 
 
 class _Sockets(msgspec.Struct, frozen=True):
@@ -116,9 +123,11 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
     unless the mode is DISABLE. Any other TLS is passed to the application where the port may carry more than HTTP."""
     ends = _Ends(entrance, view.inbound_settings, guards)
     filter_chains: list[FilterChain] = []
-    if entrance.mode is not TlsMode.DISABLE:
+    if entrance.tls is not None:
+        filter_chains.extend(_terminated(entrance, entrance.tls, ends, view))
+    elif entrance.mode is not TlsMode.DISABLE:
         filter_chains.extend(_secured(entrance, ends, sockets))
-    if entrance.mode is not TlsMode.STRICT:
+    if entrance.mode is not TlsMode.STRICT and entrance.tls is None:
         filter_chains.extend(_plain(entrance, ends))
     for entry in filter_chains:
         # The chains do not name the services, only the cluster does: a new service on the port must not drain
@@ -154,6 +163,14 @@ def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[Fi
         yield _chain(ends.bytes(), _TLS, of_bytes, sockets.bytes)
 
 
+def _terminated(entrance: _Entrance, written: ServerTls, ends: _Ends, view: GroupView) -> Iterator[FilterChain]:
+    """Yield the chain of a port whose own TLS the proxy terminates. Plaintext is not accepted."""
+    http = entrance.carried.http
+    socket = gateway_tls.terminating(written, view, http=http)
+    if socket is not None:
+        yield _chain(ends.http(certified=False) if http else ends.bytes(), _TLS, (), socket)
+
+
 def _plain(entrance: _Entrance, ends: _Ends) -> Iterator[FilterChain]:
     carried, plain = entrance.carried, _PLAIN if entrance.mode is TlsMode.PERMISSIVE else ""
     if carried.plain_http:
@@ -176,6 +193,8 @@ class _Ends(msgspec.Struct, frozen=True):
         """Return the connection manager of a port. `certified`: the caller has presented a certificate. `as_called`:
         requests keep the caller's HTTP version, while other chains of the port use the declared version."""
         number, port = self.entrance.number, self.entrance.port
+        # Without mutual TLS, nothing distinguishes a proxy from other clients.
+        from_proxies = certified or self.entrance.mode is TlsMode.DISABLE or not self.settings.auto_mtls
         end = http_to_workload(
             names.INBOUND_PASSTHROUGH if port is None else f"inbound_{names.listener('0.0.0.0', number)}",
             names.inbound_cluster(number, as_called=True) if as_called else self._cluster,
@@ -184,6 +203,9 @@ class _Ends(msgspec.Struct, frozen=True):
             self.guards.http,
             noted=self.guards.noted,
             certified=certified,
+            from_proxies=from_proxies,
+            # Callers send HTTP/1.1 as HTTP/2 only to ports that services declare.
+            upgrades=from_proxies and port is not None and not as_called,
             grpc_web=Protocol.GRPC_WEB in self.entrance.carried.said,
         )
         return (end,)
@@ -220,7 +242,7 @@ def _policies(view: GroupView) -> tuple[ObjectKey, ...]:
 
 
 def _reads_tls(entrance: _Entrance) -> bool:
-    return entrance.mode is not TlsMode.DISABLE
+    return entrance.mode is not TlsMode.DISABLE or entrance.tls is not None
 
 
 def _reads_http(entrance: _Entrance) -> bool:

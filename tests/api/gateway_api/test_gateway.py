@@ -65,7 +65,8 @@ def test_tls_may_be_passed_through():
         ),
         (
             "{name: a, port: 443, protocol: TLS, tls: {mode: Passthrough, options: {a: b}}}",
-            "7 weft supports no `options` of a listener's TLS (remove them)",
+            "7 weft does not support the option `a` of a listener's TLS "
+            "(remove it; gateway.istio.io/tls-terminate-mode is supported)",
         ),
         (
             "{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: Selector}}}",

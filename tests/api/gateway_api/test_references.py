@@ -19,18 +19,23 @@ RULE = "- backendRefs: [{name: web, port: 80}]"
             '{group: "", kind: Service, name: web, port: 80}',
             ParentRef("Service", "shop", "web", "", 80, "web.shop.svc.cluster.local", ""),
         ),
+        (
+            "{group: networking.istio.io, kind: ServiceEntry, name: partner, port: 443}",
+            ParentRef("ServiceEntry", "shop", "partner", "", 443, group="networking.istio.io"),
+        ),
         ("{kind: Service, name: web}", ParentRef("Service", "shop", "web", host="web.shop.svc.cluster.local")),
     ],
 )
-def test_parents_are_gateways_and_services(written, expected):
+def test_parents_are_gateways_services_and_service_entries(written, expected):
     assert value(http_route(RULE, f"[{written}]")).parents == (expected,)
 
 
 def test_other_parents_are_reported_and_ignored():
-    text = http_route(RULE, "[{group: networking.istio.io, kind: ServiceEntry, name: web}, {name: edge}]")
+    text = http_route(RULE, "[{group: networking.istio.io, kind: Sidecar, name: web}, {name: edge}]")
     assert told(text) == [
-        "5 warning: weft does not support a ServiceEntry of networking.istio.io as a parent "
-        '(a Gateway (gateway.networking.k8s.io) or a Service (group: "") can be a parent)'
+        "5 warning: weft does not support a Sidecar of networking.istio.io as a parent "
+        '(a Gateway (gateway.networking.k8s.io), a Service (group: "") or a ServiceEntry (networking.istio.io) can be a '
+        "parent)"
     ]
     assert [(each.name, each.index) for each in value(text).parents] == [("edge", 1)]
 

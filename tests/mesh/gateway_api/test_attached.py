@@ -153,3 +153,87 @@ def test_all_derived_equals_what_the_mesh_derived():
     texts = (SERVICE, route("a", "/a"), route("b", "/b", "office"))
     values = [value for text in texts for value in parse(document(text)).values]
     assert list(all_derived(values)) == list(mesh_of(*texts).derived())
+
+
+ENTRY = """
+    apiVersion: networking.istio.io/v1
+    kind: ServiceEntry
+    metadata: {name: partner, namespace: shop}
+    spec:
+      hosts: [a.partner.test, b.partner.test]
+      resolution: DNS
+      ports: [{number: 80, name: http, protocol: HTTP}, {number: 443, name: tls, protocol: TLS}]
+    """
+
+
+def to_entry(kind, name, rules, namespace="shop", hostnames=""):
+    return f"""
+    apiVersion: {GROUP}/v1
+    kind: {kind}
+    metadata: {{name: {name}, namespace: {namespace}}}
+    spec:
+      parentRefs: [{{group: networking.istio.io, kind: ServiceEntry, name: partner, namespace: shop}}]
+      {hostnames}
+      rules: {rules}
+    """
+
+
+def test_routes_of_a_service_entry_apply_to_each_of_its_hosts():
+    http = to_entry("HTTPRoute", "a", "[{backendRefs: [{name: web, port: 80}]}]")
+    tls = to_entry("TLSRoute", "b", "[{backendRefs: [{name: web, port: 81}]}]", hostnames="hostnames: [a.partner.test]")
+    for order in permutations((SERVICE, ENTRY, http, tls)):
+        mesh = mesh_of(*order)
+        for host in ("a.partner.test", "b.partner.test"):
+            (routing,) = mesh.virtual_services(host, Scope("office"))
+            assert [each.destination.host for each in routing.http[0].route] == [HOST]
+            assert [(match.sni_hosts, match.port) for match in routing.tls[0].match] == [
+                (("a.partner.test",), 80),
+                (("a.partner.test",), 443),
+            ]
+        assert outcomes(mesh) == {"a": "Accepted", "b": "Accepted"}
+    mesh.apply(document(ENTRY).key, ())
+    assert outcomes(mesh) == {"a": "NoMatchingParent", "b": "NoMatchingParent"}
+
+
+def test_a_hostname_is_a_backend_if_a_visible_service_has_it():
+    backend = "{group: networking.istio.io, kind: Hostname, name: a.partner.test, port: 80}"
+    sending = route("a", "/").replace("{name: web, namespace: shop, port: 80}", backend)
+    mesh = mesh_of(SERVICE, sending)
+    assert flaws(mesh) == ["the host a.partner.test does not exist"]
+    put(mesh, ENTRY)
+    assert flaws(mesh) == []
+    (routing,) = mesh.virtual_services(HOST, Scope("shop"))
+    assert routing.http[0].route[0].destination.host == "a.partner.test"
+    put(mesh, ENTRY.replace("namespace: shop}", "namespace: far}"))
+    mesh.apply(document(ENTRY).key, ())
+    assert flaws(mesh) == []
+    put(
+        mesh,
+        ENTRY.replace("namespace: shop}", "namespace: far}").replace("resolution", 'exportTo: ["."]\n      resolution'),
+    )
+    assert flaws(mesh) == ["the host a.partner.test does not exist"]
+
+
+def flaws(mesh):
+    return [flaw.message for derived in mesh.derived() for each in derived.routes for flaw in each.flaws]
+
+
+def test_a_backend_tls_policy_for_a_service_entry_is_for_each_of_its_hosts():
+    policy = f"""
+    apiVersion: {GROUP}/v1
+    kind: BackendTLSPolicy
+    metadata: {{name: partner, namespace: shop}}
+    spec:
+      targetRefs: [{{group: networking.istio.io, kind: ServiceEntry, name: partner, sectionName: tls}}]
+      validation: {{hostname: a.partner.test, wellKnownCACertificates: System}}
+    """
+    for order in ((ENTRY, policy), (policy, ENTRY)):
+        mesh = mesh_of(*order)
+        rules = [rule for derived in mesh.derived() for rule in derived.rules]
+        assert [(rule.host, rule.policy.ports[0][0]) for rule in rules] == [
+            ("a.partner.test", 443),
+            ("b.partner.test", 443),
+        ]
+    mesh.apply(document(ENTRY).key, ())
+    (derived,) = mesh.derived()
+    assert derived.rules == () and derived.policies[0].conditions[0].reason == "TargetNotFound"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.api.syntax import is_host
-from weft.model.gateway_api import BackendTls
+from weft.model.gateway_api import ISTIO_GROUP, BackendTls
 from weft.model.names import service_host
 
 
@@ -22,11 +22,11 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
     policies = []
     for item in spec.items("targetRefs", required=True):
         group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
-        if kind and (group, kind) != ("", "Service"):
+        if kind and (group, kind) not in (("", "Service"), (ISTIO_GROUP, "ServiceEntry")):
             item.error(
                 "kind",
                 f"weft does not support a {kind} as the target of a BackendTLSPolicy",
-                'a Service (group: "") can be a target',
+                f'a Service (group: "") or a ServiceEntry (group: {ISTIO_GROUP}) can be a target',
             )
         service = item.text("name", required=True, most=253)
         policies.append(
@@ -34,7 +34,7 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
                 name=meta.name,
                 namespace=meta.namespace,
                 service=service,
-                host=service_host(service, meta.namespace, meta.domain),
+                host=service_host(service, meta.namespace, meta.domain) if kind == "Service" else "",
                 server_name=server_name,
                 section=item.text("sectionName", most=253),
                 subject_alt_names=names,
@@ -43,15 +43,14 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
                 other_kinds=others,
                 created=meta.created,
                 origin=meta.origin,
+                target_kind=kind or "Service",
             )
         )
     return tuple(policies)
 
 
 def _validation(fields: Fields) -> tuple[str, tuple[str, ...], bool, tuple[str, ...], tuple[str, ...]]:
-    server_name = fields.text("hostname", required=True, most=253)
-    if server_name and not is_host(server_name):
-        fields.error("hostname", f"`{server_name}` is not a host name")
+    server_name = fields.checked("hostname", is_host, "a host name", required=True, most=253)
     names = []
     for item in fields.items("subjectAltNames"):
         kind = item.choice("type", ("Hostname", "URI"))

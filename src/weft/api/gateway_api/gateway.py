@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
-from weft.api.syntax import is_dns_label, is_host
+from weft.api.syntax import is_dns_label, is_host, is_hostname, is_object_name
 from weft.model.gateway_api import (
     GROUP,
     CallersCheck,
@@ -21,6 +21,8 @@ from weft.model.names import Labels, labels_of
 _STEERING = ("istio.io", "weft.dev", "gateway.networking.k8s.io")  # names that control weft or injection
 _MODES = ("AllowValidOnly", "AllowInsecureFallback")
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_TERMINATE_MODE = "gateway.istio.io/tls-terminate-mode"  # Istio's option of a listener's TLS
+_TERMINATE_MODES = ("SIMPLE", "MUTUAL", "OPTIONAL_MUTUAL")
 
 
 def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ...]:
@@ -121,17 +123,14 @@ def _address(item: Fields) -> tuple[str, str]:
 
 
 def _listener(item: Fields, meta: Meta) -> Listener:
-    name, protocol = item.text("name", required=True, most=253), item.text("protocol", required=True, most=255)
-    if name and not is_host(name):
-        item.error("name", f"`{name}` is not a name for a listener", "use lower-case letters, digits and -")
-    hostname = item.text("hostname", most=253).lower()
-    if hostname and (hostname == "*" or not is_host(hostname, wildcard=True)):
-        item.error(
-            "hostname", f"`{hostname}` is not a host name", "write a name or `*.example.com`, or leave `hostname` out"
-        )
+    hint = "use lower-case letters, digits and -"
+    name = item.checked("name", is_host, "a name for a listener", hint, required=True, most=253)
+    protocol = item.text("protocol", required=True, most=255)
+    hint = "write a name or `*.example.com`, or leave `hostname` out"
+    hostname = item.checked("hostname", is_hostname, "a host name", hint, most=253).lower()
     if hostname and protocol == "TCP":
         item.error("hostname", "a TCP listener cannot have a `hostname`: TCP has no host names", "remove `hostname`")
-    passthrough, certificates = _tls(item, meta, protocol)
+    passthrough, certificates, client_certificates = _tls(item, meta, protocol)
     namespaces, selector, requirements, kinds, others = _allowed(item)
     return Listener(
         name=name,
@@ -139,6 +138,7 @@ def _listener(item: Fields, meta: Meta) -> Listener:
         protocol=protocol,
         hostname=hostname,
         passthrough=passthrough,
+        client_certificates=client_certificates,
         certificates=certificates,
         namespaces=namespaces,
         selector=selector,
@@ -149,13 +149,13 @@ def _listener(item: Fields, meta: Meta) -> Listener:
     )
 
 
-def _tls(item: Fields, meta: Meta, protocol: str) -> tuple[bool, tuple[CertificateRef, ...]]:
+def _tls(item: Fields, meta: Meta, protocol: str) -> tuple[bool, tuple[CertificateRef, ...], str]:
+    """Read the `tls` of a listener. Return (passthrough, certificates, client certificates), see `Listener`."""
     fields = item.fields("tls")
     if fields is None:
         if protocol in ("HTTPS", "TLS"):
             item.lacks("tls", what=f"a listener with the protocol {protocol} needs `tls`")
-        return False, ()
-    fields.refused("options", "weft supports no `options` of a listener's TLS", "remove them")
+        return False, (), ""
     what = "weft does not support `frontendValidation` of a listener"
     fields.refused("frontendValidation", what, "use an Istio Gateway with `mode: MUTUAL`")
     if protocol not in ("HTTPS", "TLS"):
@@ -168,19 +168,29 @@ def _tls(item: Fields, meta: Meta, protocol: str) -> tuple[bool, tuple[Certifica
     certificates = tuple(_certificate(each, meta) for each in fields.items("certificateRefs"))
     if not passthrough and not certificates:
         fields.lacks("certificateRefs", what="`certificateRefs` is required where TLS is terminated")
-    return passthrough, () if passthrough else certificates
+    return passthrough, () if passthrough else certificates, _client_certificates(fields, passthrough=passthrough)
+
+
+def _client_certificates(fields: Fields, *, passthrough: bool) -> str:
+    """Read Istio's option for mutual TLS, the only one of the `options` that weft supports."""
+    options = fields.string_map("options")
+    for name in options:
+        if name != _TERMINATE_MODE:
+            what = f"weft does not support the option `{name[:80]}` of a listener's TLS"
+            fields.error(("options", name), what, f"remove it; {_TERMINATE_MODE} is supported")
+    mode = options.get(_TERMINATE_MODE, "")
+    if mode and (passthrough or mode not in _TERMINATE_MODES):
+        what = "TLS is passed through, not terminated" if passthrough else f"`{mode[:80]}` is not supported"
+        fields.error(("options", _TERMINATE_MODE), what, f"write {' or '.join(_TERMINATE_MODES)}, with mode Terminate")
+        return ""
+    return mode if mode != "SIMPLE" else ""
 
 
 def _certificate(item: Fields, meta: Meta) -> CertificateRef:
-    namespace = item.text("namespace", most=63) or meta.namespace
-    if not is_dns_label(namespace):
-        item.error("namespace", f"`{namespace}` is not a namespace")
-    name = item.text("name", required=True, most=253)
-    if name and (not is_host(name) or name != name.lower()):
-        item.error("name", f"`{name[:80]}` is not the name of a Secret", "use lower-case letters, digits, - and .")
+    hint = "use lower-case letters, digits, - and ."
     return CertificateRef(
-        namespace,
-        name,
+        item.checked("namespace", is_dns_label, "a namespace", default=meta.namespace, most=63),
+        item.checked("name", is_object_name, "the name of a Secret", hint, required=True, most=253),
         item.text("group", most=253),
         item.text("kind", default="Secret", most=63),
     )

@@ -36,8 +36,9 @@ GATEWAY_LISTENER = DecisionRule(
 )
 FIRST_GATEWAY = DecisionRule(
     "first-gateway",
-    "The oldest Gateway's server decides the protocol of a port. If several servers have the same SNI host, the first "
-    "one gets that host.",
+    "The first server of a port decides the protocol of the port, and the first server with an SNI host gets that "
+    "host. Servers are in the order of their Gateways: the oldest first or, without creation times, by "
+    "namespace and name.",
     _EDGE,
 )
 MISSING_CREDENTIAL = DecisionRule(
@@ -49,7 +50,7 @@ MISSING_CREDENTIAL = DecisionRule(
 MERGED_AT_GATEWAY = DecisionRule(
     "merged-at-gateway",
     "The routes of all VirtualServices that are bound to the Gateway for one host are merged. VirtualServices with a "
-    "narrower `exportTo` come first, then the oldest; a route that matches every request comes last.",
+    "narrower `exportTo` come first, among equals the oldest. A route that matches every request comes last.",
     _EDGE,
 )
 UNKNOWN_AT_GATEWAY = DecisionRule("unknown-at-gateway", "A request for a host without a route gets a 404.", _EDGE)
@@ -80,8 +81,9 @@ GRANTED_SECRET = DecisionRule(
 
 STANDARD_ORDER = DecisionRule(
     "standard-order",
-    "Rules of HTTPRoutes and GRPCRoutes are tried by how specific they are, not by object: exact paths, then "
-    "longer prefixes, methods, more headers, more query parameters; among equals, the oldest.",
+    "The rules of all HTTPRoutes and GRPCRoutes are tried in one order, the most specific first: exact paths, then "
+    "longer prefixes, methods, more headers, more query parameters. Among equal rules, those of the oldest route "
+    "come first.",
     _STANDARD,
 )
 NOBODY_TO_SEND_TO = DecisionRule(
@@ -89,7 +91,8 @@ NOBODY_TO_SEND_TO = DecisionRule(
 )
 CONSUMERS_FIRST = DecisionRule(
     "consumers-first",
-    "At the ports that they name, routes in the caller's namespace replace the routes in the Service's namespace.",
+    "Routes in the caller's namespace replace the routes in the Service's namespace, at the ports that the routes in "
+    "the caller's namespace name.",
     _STANDARD,
 )
 VIRTUAL_SERVICE_FIRST = DecisionRule(
@@ -104,7 +107,7 @@ TLS_BY_POLICY = DecisionRule(
 )
 POLICY_WITHOUT_ROOTS = DecisionRule(
     "policy-without-roots",
-    "The CA certificates of the BackendTLSPolicy cannot be determined, so calls to its Service fail until they can.",
+    "The CA certificates of the BackendTLSPolicy cannot be determined. Until they can be, calls to its Service fail.",
     _STANDARD,
 )
 ROOTS_OUT_OF_CONFIG_MAP = DecisionRule(
@@ -166,7 +169,7 @@ INBOUND_LOOP = DecisionRule(
 )
 OUTBOUND_LISTENER = DecisionRule(
     "outbound-listener",
-    "All calls of the workload arrive at one listener, which hands each one to the listener of its destination.",
+    "All calls of the workload arrive at one listener, which passes each call to the listener of its destination.",
     _REQUEST,
 )
 HELD_CALLS = DecisionRule(
@@ -248,9 +251,15 @@ RETRIES = DecisionRule(
     "A request that fails before a server has read it is retried twice, unless the route sets retries.",
     _RESOURCES,
 )
+RETRIES_OF_MESH = DecisionRule(
+    "retries-of-mesh",
+    "The route sets no retries, so the MeshConfig's `defaultHttpRetryPolicy` decides.",
+    _RESOURCES,
+)
 RETRIES_TO_WORKLOAD = DecisionRule(
     "retries-to-workload",
-    "A request is sent to the workload again, at most twice, if a reused connection was closed meanwhile.",
+    "A request that was sent to the workload on a reused connection is sent again, at most twice, if the workload had "
+    "closed that connection meanwhile.",
     _REQUEST,
 )
 DESTINATION_PORT = DecisionRule(
@@ -261,7 +270,8 @@ DESTINATION_PORT = DecisionRule(
 )
 HASH_FROM_RULE = DecisionRule(
     "hash-from-rule",
-    "The hash key is set in the destination's DestinationRule; Envoy needs it in the route.",
+    "The route has the hash key that the destination's DestinationRule sets, because Envoy reads the key from the "
+    "route.",
     _RESOURCES,
 )
 OUTBOUND_ALLOW_ANY = DecisionRule(
@@ -285,14 +295,14 @@ OUTBOUND_BY_SIDECAR = DecisionRule(
 NEAREST_RULE = DecisionRule(
     "nearest-destination-rule",
     "DestinationRules for a host are looked up in the caller's namespace first, then the service's, then the root "
-    "namespace; the exact host takes precedence over a wildcard, and the oldest rule over rules for the same host or "
-    "wildcard.",
+    "namespace. A rule for the exact host takes precedence over a rule for a wildcard; if several rules are for the "
+    "same host or wildcard, the oldest one does.",
     _RESOURCES,
 )
 RULES_MERGED = DecisionRule(
     "destination-rules-merged",
-    "DestinationRules in one namespace for the same host are merged: the subsets of all, and the traffic policy "
-    "of the oldest.",
+    "DestinationRules in one namespace for the same host are merged: the subsets of all of them are used, and the "
+    "traffic policy of the oldest rule that has one.",
     _RESOURCES,
 )
 PORT_REPLACES_HOST = DecisionRule(
@@ -325,13 +335,14 @@ RETRY_BUDGET = DecisionRule(
 )
 POOL_OF_SIDECAR = DecisionRule(
     "pool-of-sidecar",
-    "A connection pool in the workload's Sidecar overrides the DestinationRule's: first the pool of an ingress "
-    "listener is used, then inboundConnectionPool.",
+    "A connection pool in the workload's Sidecar overrides the DestinationRule's. The pool of an ingress listener "
+    "overrides inboundConnectionPool.",
     _RESOURCES,
 )
 LEAST_REQUEST = DecisionRule(
     "least-request",
-    "The endpoint with the fewest active requests is chosen, unless a DestinationRule sets a load balancer.",
+    "Two endpoints are picked at random, and the one with fewer active requests is called, unless a DestinationRule "
+    "sets a load balancer.",
     _RESOURCES,
 )
 NO_EJECTION = DecisionRule(
@@ -340,8 +351,8 @@ NO_EJECTION = DecisionRule(
 ALL_EJECTABLE = DecisionRule(
     "all-ejectable",
     "Calls fail over to other localities, so all endpoints may be ejected, unless the outlierDetection sets "
-    "`maxEjectionPercent`. Endpoints are used although ejected if less than half are healthy and no locality can take "
-    "their calls.",
+    "`maxEjectionPercent`. If less than half of the endpoints are healthy and no other locality can take the calls, "
+    "ejected endpoints are called, too.",
     _BALANCING,
 )
 TENTH_EJECTABLE = DecisionRule(
@@ -354,6 +365,12 @@ LOCALITY_BY_RULE = DecisionRule(
     "The DestinationRule's localityLbSetting decides which localities are preferred, and the share of each.",
     _BALANCING,
 )
+LOCALITY_BY_SERVICE = DecisionRule(
+    "locality-by-service",
+    "The service's trafficDistribution prefers endpoints in the caller's zone, then in its region, where no "
+    "DestinationRule has a localityLbSetting.",
+    _BALANCING,
+)
 LOCALITY_BY_MESH = DecisionRule(
     "locality-by-mesh",
     "The mesh's localityLbSetting decides which localities are preferred, where no DestinationRule has one.",
@@ -361,8 +378,8 @@ LOCALITY_BY_MESH = DecisionRule(
 )
 LOCALITY_FAILOVER = DecisionRule(
     "locality-failover",
-    "With outlierDetection, the caller's own zone is preferred, then other zones of its region, then other regions, "
-    "unless a localityLbSetting sets another order.",
+    "With outlierDetection, endpoints in the caller's own subzone are preferred, then those in its zone, then those in "
+    "its region, then all others, unless a localityLbSetting sets another order.",
     _BALANCING,
 )
 ENDPOINTS_BY_EDS = DecisionRule(
@@ -372,6 +389,9 @@ ENDPOINTS_BY_EDS = DecisionRule(
 )
 ENDPOINTS_BY_DNS = DecisionRule(
     "endpoints-by-dns", "The proxy itself resolves the host names of the endpoints.", _RESOURCES
+)
+ENDPOINT_BY_CALLED_NAME = DecisionRule(
+    "endpoint-by-called-name", "The proxy itself resolves the host that the request or its SNI names.", _RESOURCES
 )
 ENDPOINTS_AS_CALLED = DecisionRule(
     "as-called", "The call goes to exactly the address that the caller used (original destination).", _RESOURCES
@@ -462,9 +482,9 @@ PROTOCOL_DECLARED = DecisionRule(
 )
 CALLERS_TOLD_APART = DecisionRule(
     "callers-told-apart",
-    "Services declare different protocols for the port: the caller's proxy sends the protocol as ALPN. For other "
-    "callers, the oldest Service's protocol applies, except that the first bytes decide if that protocol is HTTP and "
-    "another Service declares TCP.",
+    "Services declare different protocols for the port. The caller's proxy signals the protocol of the called Service "
+    "by ALPN. For callers without ALPN, the protocol of the oldest Service applies; but if that protocol is HTTP and "
+    "another Service declares TCP, the first bytes of the connection decide.",
     _REQUEST,
 )
 PROTOCOL_DETECTED = DecisionRule(

@@ -35,10 +35,11 @@ from weft.model.names import Labels, ObjectKey, labels_of
 from weft.model.outcome import ACCEPTED, GatewayOutcome, PolicyOutcome, RouteOutcome, StatusCondition, not_accepted
 from weft.model.service import Service
 from weft.model.settings import Namespace
-from weft.model.virtual_service import MESH, HttpRoute, VirtualService
+from weft.model.virtual_service import MESH, HttpRoute, L4Route, VirtualService
 
 Parent = tuple[str, str, str]  # kind, namespace and name of the object that routes are attached to
-_TLS = "BackendTLSPolicy"  # used as a parent's kind: the TLS settings of calls to a Service
+# Used as a parent's kind: the TLS settings of calls to a Service, or to the hosts of a ServiceEntry.
+_TLS = {"Service": "BackendTLSPolicy", "ServiceEntry": "BackendTLSPolicy for a ServiceEntry"}
 OWN_CLASS = "weft"  # this class belongs to weft even without a GatewayClass object
 _NAMED = "kubernetes.io/metadata.name"  # label of every namespace, with its name
 
@@ -156,11 +157,13 @@ class Attached:
                         yield from self._parents_of(keys)
             case Service() if self._routes or self._policies:
                 place = (value.namespace, value.name)
-                if (_TLS, *place) in self._policies:
-                    yield (_TLS, *place)
-                if ("Service", *place) in self._below:
-                    yield ("Service", *place)
+                kind = "ServiceEntry" if value.origin and value.origin.key.kind == "ServiceEntry" else "Service"
+                if (_TLS[kind], *place) in self._policies:
+                    yield (_TLS[kind], *place)
+                if (kind, *place) in self._below:
+                    yield (kind, *place)
                 yield from self._parents_of(self._sending.get(place, ()))
+                yield from self._parents_of(self._sending.get(("", value.host), ()))
 
     def _parents_of(self, keys: Iterable[ObjectKey]) -> Iterator[Parent]:
         for key in keys:
@@ -170,18 +173,43 @@ class Attached:
         self, parent: Parent, services: Services, credential: Callable[[CredentialRef], Credential | None]
     ) -> Derived:
         routes = sorted((self._routes[key] for key in self._below.get(parent, ())), key=lambda each: each.age)
-        if parent[0] == _TLS:
+        if parent[0] == _TLS["Service"]:
             policies = self._policies.get(parent, [])
             service = services(policies[0].host, parent[1]) if policies else None
             rules, outcomes = called_over_tls(policies, service, self._bundles)
             return Derived(rules=rules, policies=outcomes)
+        if parent[0] == _TLS["ServiceEntry"]:
+            return self._of_entry_policies(parent, services)
         if parent[0] == "Gateway":
             return self._of_gateway(parent, routes, services, credential)
         if not routes:
             return Derived()
+        if parent[0] == "ServiceEntry":
+            called = services.of_entry(parent[1], parent[2])
+            results = [self._between_workloads(parent, routes, services, each.host, each) for each in called]
+            if not results:
+                return self._between_workloads(parent, routes, services, "", None)
+            return replace(results[0], routings=tuple(routing for each in results for routing in each.routings))
         host = next(each.host for route in routes for each in route.parents if each.place == parent)
+        return self._between_workloads(parent, routes, services, host, services(host, parent[1]))
+
+    @staticmethod
+    def _between_workloads(
+        parent: Parent, routes: list[StandardRoute], services: Services, host: str, service: Service | None
+    ) -> Derived:
+        """Derive the routes of calls to one host of a Service or ServiceEntry; `service` is None if it does not
+        exist."""
         resolved_routes = {route.key: resolved(route, services, None, host) for route in routes}
-        return _of_service(parent, routes, resolved_routes, services)
+        return _of_service(parent, routes, resolved_routes, host, service)
+
+    def _of_entry_policies(self, parent: Parent, services: Services) -> Derived:
+        """Derive the DestinationRules of the BackendTLSPolicies for a ServiceEntry, one for each of its hosts."""
+        policies = self._policies.get(parent, [])
+        results = [
+            called_over_tls([replace(policy, host=service.host) for policy in policies], service, self._bundles)
+            for service in services.of_entry(parent[1], parent[2])
+        ] or [called_over_tls(policies, None, self._bundles)]
+        return Derived(rules=tuple(rule for rules, _ in results for rule in rules), policies=results[0][1])
 
     def _of_gateway(
         self,
@@ -212,7 +240,7 @@ class Attached:
 
 
 def _called(policy: BackendTls) -> Parent:
-    return (_TLS, policy.namespace, policy.service)
+    return (_TLS[policy.target_kind], policy.namespace, policy.service)
 
 
 def _place(gateway: StandardGateway) -> Parent:
@@ -232,15 +260,20 @@ def all_derived(values: Iterable[Any]) -> tuple[Derived, ...]:
     objects = tuple(values)
     attached = Attached()
     hosts: dict[tuple[str, str], Service] = {}
+    entries: dict[tuple[str, str], list[Service]] = defaultdict(list)
     credentials: dict[CredentialRef, Credential] = {}
     for value in objects:
         attached.add(value)
         if isinstance(value, Service):
             hosts.setdefault((value.host, value.namespace), value)
+            hosts.setdefault((value.host, ""), value)
+            if value.origin is not None and value.origin.key.kind == "ServiceEntry":
+                entries[(value.namespace, value.name)].append(value)
         elif isinstance(value, Credential):
             credentials[value.reference] = value
     every = sorted({parent for value in objects for parent in attached.changed_by(value)})
-    return tuple(attached.derive(each, lambda host, owner: hosts.get((host, owner)), credentials.get) for each in every)
+    services = Services(lambda host, owner: hosts.get((host, owner)), lambda *named: tuple(entries.get(named, ())))
+    return tuple(attached.derive(each, services, credentials.get) for each in every)
 
 
 def parents(route: StandardRoute) -> Iterator[Parent]:
@@ -249,7 +282,7 @@ def parents(route: StandardRoute) -> Iterator[Parent]:
 
 def _backends(route: StandardRoute) -> set[tuple[str, str]]:
     each = (backend for rule in route.rules for backend in (*rule.backends, *(mirror for mirror, _ in rule.mirrors)))
-    return {(backend.namespace, backend.name) for backend in each}
+    return {("", backend.host) if backend.is_host else (backend.namespace, backend.name) for backend in each}
 
 
 class _Member(msgspec.Struct, frozen=True):
@@ -260,16 +293,18 @@ class _Member(msgspec.Struct, frozen=True):
 
 
 def _of_service(
-    parent: Parent, routes: list[StandardRoute], resolved_routes: Mapping[ObjectKey, ResolvedRoute], services: Services
+    parent: Parent,
+    routes: list[StandardRoute],
+    resolved_routes: Mapping[ObjectKey, ResolvedRoute],
+    host: str,
+    service: Service | None,
 ) -> Derived:
-    """Derive the routes of the Service `parent`, for calls between workloads. `routes`: the Gateway API routes that
-    name it as a parent. `resolved_routes`: their rules, by route. Producer routes, in the Service's own namespace,
-    apply to all callers. Consumer routes, in another namespace, apply only to callers in that namespace, and replace
-    the producer routes at their ports."""
+    """Derive the routes of `parent`, a Service or one host of a ServiceEntry, for calls between workloads. `routes`:
+    the Gateway API routes that name it as a parent. `resolved_routes`: their rules, by route. Producer routes, in the
+    namespace of the parent, apply to all callers. Consumer routes, in another namespace, apply only to callers in that
+    namespace, and replace the producer routes at their ports. `service` is None if the parent does not exist."""
     namespace = parent[1]
     named = [(route, each) for route in routes for each in route.parents if each.place == parent]
-    host = named[0][1].host
-    service = services(host, namespace)
     every = frozenset(port.number for port in service.ports) if service is not None else frozenset()
     calls: dict[str, dict[int, StandardRoute]] = defaultdict(dict)  # by audience and port: the GRPCRoute that applies
     for route, reference in named:
@@ -307,6 +342,8 @@ def _of_service(
                 hosts=(host,),
                 gateways=(MESH,),
                 http=ordered(http),
+                tls=_streams(members, resolved_routes, RouteKind.TLS),
+                tcp=_streams(members, resolved_routes, RouteKind.TCP),
                 export_to=("*",) if audience == namespace else (".",),
                 created=first.created,
                 origin=first.origin,
@@ -314,6 +351,18 @@ def _of_service(
             )
         )
     return Derived(tuple(routings), tuple(outcomes))
+
+
+def _streams(
+    members: Iterable[_Member], resolved_routes: Mapping[ObjectKey, ResolvedRoute], kind: RouteKind
+) -> tuple[L4Route, ...]:
+    """The routes of connections from the TLSRoutes or TCPRoutes among `members`."""
+    return tuple(
+        replace(stream, match=tuple(replace(match, port=port) for match in stream.match for port in sorted(each.ports)))
+        for each in members
+        if each.route.kind is kind
+        for stream in resolved_routes[each.route.key].streams
+    )
 
 
 def _meant(reference: ParentRef, every: frozenset[int]) -> frozenset[int]:
@@ -327,9 +376,7 @@ def _at_service(
     ports: frozenset[int],
     calls: Mapping[int, StandardRoute],
 ) -> StatusCondition:
-    named = f"Service {reference.namespace}/{reference.name}"
-    if not route.kind.is_http:
-        return not_accepted("NotSupported", f"weft attaches a {route.kind} only to Gateways, not to Services")
+    named = f"{reference.kind} {reference.namespace}/{reference.name}"
     if service is None:
         return not_accepted("NoMatchingParent", f"{named} does not exist")
     if reference.port and service.port(reference.port) is None:

@@ -27,7 +27,7 @@ def called_over_tls(
     for policy in sorted(policies, key=lambda each: (each.created or "9999", each.namespace, each.name)):
         port = next((each for each in service.ports if each.name == policy.section), None) if service else None
         accepted = ACCEPTED
-        named = f"Service {policy.namespace}/{policy.service}"
+        named = f"{policy.target_kind} {policy.namespace}/{policy.service}"
         if service is None:
             accepted = not_accepted("TargetNotFound", f"{named} does not exist")
         elif policy.section and port is None:

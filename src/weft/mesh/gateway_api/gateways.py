@@ -306,7 +306,7 @@ def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
     wider hostname would serve these connections."""
     tls, listener = None, place.listener
     if listener.protocol in ("HTTPS", "TLS"):
-        ended = ServerTlsMode.MUTUAL if place.roots else ServerTlsMode.SIMPLE
+        ended = ServerTlsMode.MUTUAL if place.roots else ServerTlsMode(listener.client_certificates or "SIMPLE")
         shown = listener.certificates if place.permitted else ()
         tls = ServerTls(
             ServerTlsMode.PASSTHROUGH if listener.passthrough else ended,

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from weft.model.gateway_api import (
     GROUP,
+    ISTIO_GROUP,
     Backend,
     GrantSource,
     GrantTarget,
@@ -23,6 +24,7 @@ from weft.model.gateway_api import (
     StandardRoute,
 )
 from weft.model.outcome import RESOLVED, BackendFlaw, StatusCondition, unresolved
+from weft.model.scope import exported
 from weft.model.service import Protocol, Service
 from weft.model.virtual_service import (
     Destination,
@@ -36,7 +38,19 @@ from weft.model.virtual_service import (
     WeightedDestination,
 )
 
-Services = Callable[[str, str], Service | None]  # by host and namespace
+
+class Services(msgspec.Struct, frozen=True):
+    """Finds the services of the mesh. `find`: by host and namespace; with the namespace "", the claim to the host with
+    the highest precedence. `of_entry`: the services of a ServiceEntry, one for each of its hosts, by the namespace and
+    name of the ServiceEntry."""
+
+    find: Callable[[str, str], Service | None]
+    of_entry: Callable[[str, str], tuple[Service, ...]] = lambda _namespace, _name: ()
+
+    def __call__(self, host: str, namespace: str) -> Service | None:
+        return self.find(host, namespace)
+
+
 _UNKNOWN = DirectResponse(status=500)
 Precedence = tuple[object, ...]
 
@@ -158,17 +172,21 @@ class _Permission(msgspec.Struct, frozen=True):
 def _flaw(backend: Backend, services: Services, permitted: _Permission) -> tuple[str, str] | None:
     """Return (reason, message) of the ResolvedRefs condition if a backend cannot be used; None if it can. `services`:
     returns the service for a host and a namespace. `permitted`: decides which namespaces the route may reference."""
-    if (backend.group, backend.kind) != ("", "Service"):
+    if (backend.group, backend.kind) != ("", "Service") and not backend.is_host:
         named = f"{backend.kind}.{backend.group}" if backend.group else backend.kind
-        return "InvalidKind", f"a backend cannot be a {named}, only a Service"
-    named = f"Service {backend.namespace}/{backend.name}"
+        return "InvalidKind", f"a backend cannot be a {named}, only a Service or a Hostname.{ISTIO_GROUP}"
+    named = f"the host {backend.name}" if backend.is_host else f"Service {backend.namespace}/{backend.name}"
     if not permitted.allows(backend):
         return "RefNotPermitted", f"no ReferenceGrant in {backend.namespace} allows this route to send to {named}"
-    service = services(backend.host, backend.namespace)
-    if service is None:
+    service = services(backend.host, "" if backend.is_host else backend.namespace)
+    if service is None or (backend.is_host and not _is_visible(service, permitted.route.namespace)):
         return "BackendNotFound", f"{named} does not exist"
     port = service.port(backend.port)
     if port is None or port.protocol is Protocol.UDP:
         numbers = ", ".join(str(each.number) for each in service.ports) or "none"
         return "BackendNotFound", f"{named} has no port {backend.port}; it has {numbers}"
     return None
+
+
+def _is_visible(service: Service, viewer: str) -> bool:
+    return exported(service.export_to, owner=service.namespace, viewer=viewer)
