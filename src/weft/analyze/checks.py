@@ -401,6 +401,9 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0545", WARNING, "A policy matches tokens of an issuer that no RequestAuthentication trusts",
           "No RequestAuthentication for the policy's workloads has the issuer, so the entry of `requestPrincipals` "
           "matches no request."),
+    Check("WFT0546", WARNING, "A route matches claims of a token where no token is checked",
+          "Only a gateway whose workload a RequestAuthentication selects checks tokens before it chooses a route. "
+          "Elsewhere a match on `@request.auth.claims` never applies.", ("IST0149",)),
     # Telemetry
     Check("WFT0601", WARNING, "A Telemetry names a provider that does not exist",
           "The Telemetry logs nothing to that provider. Define providers in `extensionProviders` of the MeshConfig.",
@@ -514,6 +517,10 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0822", INFO, "An annotation is deprecated",
           "Istio has deprecated the annotation of a pod or a Service, and weft ignores it. The message names what "
           "replaces it.", ("IST0135",)),
+    Check("WFT0823", WARNING, "Apps of the mesh can read a private key",
+          "Users other than its owner can read a file with a Secret, or a key file that a Gateway or DestinationRule "
+          "names. An app runs as a user of its own, so it can read the key, too: because all directories above the "
+          "file are open, or because its Workload declares the file (`workingDirectory`, `mounts`)."),
     # The Gateway API
     Check("WFT0901", WARNING, "A route is not accepted by its parent",
           "The parent (a Gateway or Service) does not exist, has no such listener or port, or does not allow this "

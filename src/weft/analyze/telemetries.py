@@ -25,7 +25,7 @@ def of_telemetries(facts: Facts) -> Iterator[Problem]:
                 "the Telemetry has no effect"
             )
             yield finding("WFT0603", telemetry.origin, "spec.selector", what, hint)
-        first = effective.setdefault((telemetry.namespace, selector), telemetry)
+        first = effective.setdefault((telemetry.namespace, (selector, telemetry.targets)), telemetry)
         if first is not telemetry:
             why = ahead(first, telemetry)
             what = f"Telemetry {first.name} is for the same workloads and {why}: this Telemetry has no effect"

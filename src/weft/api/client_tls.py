@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import msgspec
 
 from weft.api.metadata import Meta
+from weft.api.proxy_file import proxy_file
 from weft.api.reader import Fields, quoted
-from weft.api.syntax import is_host
+from weft.api.syntax import is_host, is_object_name
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy, levels
 from weft.model.value import Value
 
@@ -47,10 +48,10 @@ def read_client_tls(policy: Fields) -> ClientTls | None:
         mode=ClientTlsMode(mode),
         server_name=_server_name(tls),
         subject_alt_names=tls.texts("subjectAltNames"),
-        certificate=_file(tls, "clientCertificate"),
-        private_key=_file(tls, "privateKey"),
-        authorities=_file(tls, "caCertificates"),
-        revoked=_file(tls, "caCrl"),
+        certificate=proxy_file(tls, "clientCertificate"),
+        private_key=proxy_file(tls, "privateKey"),
+        authorities=proxy_file(tls, "caCertificates"),
+        revoked=proxy_file(tls, "caCrl"),
         verify=not tls.boolean("insecureSkipVerify"),
         credential=tls.text("credentialName", most=253),
     )
@@ -87,26 +88,15 @@ def _closed(policy: TrafficPolicy | None) -> TrafficPolicy | None:
 
 
 def _server_name(tls: Fields) -> str:
-    name = tls.text("sni", most=255)
-    if name and not is_host(name.replace("_", "a")):  # the mesh's own server names contain underscores
-        tls.error("sni", f"`{name[:80]}` is not a name for `sni`", "use a host name")
-    return name
-
-
-def _file(tls: Fields, name: str) -> str:
-    path = tls.text(name, most=4_096)
-    if path and (not path.startswith("/") or path.endswith("/")):
-        tls.error(name, f"`{path[:80]}` is not the path of a file", "use an absolute path in the proxy's file system")
-    return path
+    # The mesh's own server names contain underscores.
+    return tls.checked("sni", lambda name: is_host(name.replace("_", "a")), "a name for `sni`", "use a host name")
 
 
 def _check_credential(tls: Fields) -> None:
     """Check `credentialName`: it replaces all certificate files, so files beside it would have no effect and are an
     error."""
-    name = tls.text("credentialName", most=253)
-    if name and (not is_host(name) or name != name.lower()):
-        hint = "write the name, without a namespace, of a Secret in the proxy's own namespace"
-        tls.error("credentialName", f"`{name[:80]}` is not the name of a Secret", hint)
+    hint = "write the name, without a namespace, of a Secret in the proxy's own namespace"
+    tls.checked("credentialName", is_object_name, "the name of a Secret", hint, most=253)
     beside = [each for each in _FILES if tls.has(each)] if tls.has("credentialName") else []
     if beside:
         tls.error(
@@ -116,13 +106,20 @@ def _check_credential(tls: Fields) -> None:
         )
 
 
+def _idle_without_verification(mode: ClientTlsMode) -> tuple[str, ...]:
+    """Return the fields without effect beside `insecureSkipVerify`. With MUTUAL, the Secret of `credentialName` also
+    has the client's own certificate, which is used."""
+    verifying = ("caCertificates", "caCrl", "subjectAltNames")
+    return verifying if mode is ClientTlsMode.MUTUAL else (*verifying, "credentialName")
+
+
 def _check_files(tls: Fields, found: ClientTls) -> None:
     if found.mode is ClientTlsMode.MUTUAL and not tls.has("credentialName"):
         for name in ("clientCertificate", "privateKey"):
             if not tls.has(name):
                 tls.lacks(name, what=f"`mode: MUTUAL` needs `{name}`", hint="name a file in the proxy's file system")
     if not found.verify:
-        idle = [name for name in ("caCertificates", "caCrl", "subjectAltNames") if tls.has(name)]
+        idle = [name for name in _idle_without_verification(found.mode) if tls.has(name)]
         if idle:
             what = f"{quoted(idle)} would have no effect, since `insecureSkipVerify` accepts every certificate"
             tls.error(idle[0], what, f"leave out {quoted(idle)}, or `insecureSkipVerify`")

@@ -8,7 +8,7 @@ import binascii
 from weft.api.http_changes import read_cors, read_fault, read_headers, read_retries
 from weft.api.metadata import Meta, gateway_names, host_reference
 from weft.api.reader import Fields, quoted
-from weft.api.string_match import named_matches, string_match
+from weft.api.string_match import named_matches, string_match, uri_match
 from weft.api.syntax import is_dns_label
 from weft.model.virtual_service import (
     Delegate,
@@ -123,31 +123,26 @@ def _responds_itself(item: Fields, words: str) -> None:
 
 
 def _match(match: Fields, meta: Meta) -> HttpMatch:
-    namespace = match.text("sourceNamespace", most=63)
-    if namespace and not is_dns_label(namespace):
-        match.error("sourceNamespace", f"`{namespace}` is not a namespace")
     return HttpMatch(
         name=match.text("name", most=1_024),
-        uri=string_match(match, "uri"),
+        uri=uri_match(match, "uri"),
         scheme=string_match(match, "scheme"),
         method=string_match(match, "method"),
         authority=string_match(match, "authority"),
         headers=named_matches(match, "headers", headers=True),
-        without_headers=named_matches(match, "withoutHeaders", headers=True),
+        without_headers=named_matches(match, "withoutHeaders", headers=True, star=True),
         query_params=named_matches(match, "queryParams", headers=False),
         ignore_uri_case=match.boolean("ignoreUriCase") or False,
         port=match.port("port"),
         source_labels=match.labels("sourceLabels"),
-        source_namespace=namespace,
+        source_namespace=match.checked("sourceNamespace", is_dns_label, "a namespace", most=63),
         gateways=gateway_names(match, meta),
         stat_prefix=match.text("statPrefix", most=1_024),
     )
 
 
 def read_destination(fields: Fields, meta: Meta) -> Destination:
-    subset = fields.text("subset", most=63)
-    if subset and not is_dns_label(subset):
-        fields.error("subset", f"`{subset}` is not a subset name")
+    subset = fields.checked("subset", is_dns_label, "a subset name", most=63)
     port = fields.fields("port")
     return Destination(host_reference(fields, "host", meta), subset, port.port("number", required=True) if port else 0)
 

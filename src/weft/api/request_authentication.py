@@ -82,7 +82,9 @@ def _rule(rule: Fields, meta: Meta) -> JwtRule:
             f"`{name}` is not supported by this version of weft",
             "to require a token, deny requests without one: an AuthorizationPolicy with notRequestPrincipals",
         )
-    issuer = _names(rule, "issuer", (rule.text("issuer", required=True, most=_MOST_NAME),))[0]
+    issuer = rule.text("issuer", most=_MOST_NAME)
+    if not issuer and not rule.raw("jwksUri") and not rule.report.is_wrong((*rule.path, "issuer")):
+        rule.lacks("issuer", what="`issuer` is required, unless `jwksUri` is set")
     jwt_rule = JwtRule(
         issuer=issuer,
         audiences=_names(rule, "audiences", rule.texts("audiences", most=_MOST_NAME)),

@@ -6,17 +6,20 @@ from __future__ import annotations
 from weft.api.metadata import Meta, export_to, selector
 from weft.api.protocol import istio_protocol
 from weft.api.reader import Fields
-from weft.api.syntax import is_dns_label, is_host
+from weft.api.syntax import is_dns_label, is_wildcard_host
+from weft.api.traffic_distribution import read_traffic_distribution
 from weft.api.workload_entry import read_endpoint
-from weft.model.service import Resolution, Service, ServicePort, StaticEndpoint
+from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
 
 _RESOLUTIONS = {
     "NONE": Resolution.NONE,
     "STATIC": Resolution.STATIC,
     "DNS": Resolution.DNS,
     "DNS_ROUND_ROBIN": Resolution.DNS_ROUND_ROBIN,
+    "DYNAMIC_DNS": Resolution.DYNAMIC_DNS,
 }
 _BY_NAME = (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
+_DYNAMIC = (Protocol.HTTP, Protocol.HTTP2, Protocol.GRPC, Protocol.TLS)
 
 
 def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
@@ -32,7 +35,8 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
     addresses = spec.ranges("addresses")
     names = spec.texts("subjectAltNames")
     exported = export_to(spec, meta, no_namespace=True)
-    _check(spec, hosts, ports, resolution)
+    distribution = read_traffic_distribution(root, meta)
+    _check(spec, hosts, ports, resolution, addresses)
     return tuple(
         Service(
             host=host,
@@ -47,6 +51,7 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
             static_endpoints=endpoints
             or ((StaticEndpoint(address=host),) if resolution in _BY_NAME and labels is None else ()),
             subject_alt_names=names,
+            distribution=distribution,
             labels=meta.labels,
             export_to=exported,
             created=meta.created,
@@ -57,31 +62,27 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
 
 
 def _resolution(spec: Fields) -> Resolution:
-    chosen = spec.choice("resolution", _RESOLUTIONS, default="NONE", refused=("DYNAMIC_DNS",))
-    if chosen == "DYNAMIC_DNS":
-        what = "`resolution: DYNAMIC_DNS` is not supported by this version of weft"
-        spec.error("resolution", what, "with `resolution: NONE` calls go to the address that the application chose")
+    chosen = spec.choice("resolution", _RESOLUTIONS, default="NONE")
     return _RESOLUTIONS.get(chosen, Resolution.NONE)
 
 
 def _hosts(spec: Fields) -> tuple[str, ...]:
-    hosts = spec.texts("hosts", required=True, most=255)
-    for index, host in enumerate(hosts):
+    hosts: list[str] = []
+    for index, host in spec.numbered_texts("hosts", is_wildcard_host, "a host name", required=True):
         if host == "*":
             spec.error(("hosts", index), "a service entry cannot be for `*`", "name the hosts, or `*.example.com`")
-        elif not is_host(host, wildcard=True):
-            spec.error(("hosts", index), f"`{host}` is not a host name")
-        elif host in hosts[:index]:
+        elif host in hosts:
             spec.error(("hosts", index), f"`{host}` is listed twice")
-    return hosts
+        else:
+            hosts.append(host)
+    return tuple(hosts)
 
 
 def _ports(spec: Fields) -> tuple[ServicePort, ...]:
     ports: list[ServicePort] = []
     for port in spec.items("ports"):
-        number, name = port.port("number", required=True), port.text("name", required=True, most=63)
-        if name and not is_dns_label(name):
-            port.error("name", f"`{name}` is not a port name", "use lower-case letters, digits and -")
+        number, hint = port.port("number", required=True), "use lower-case letters, digits and -"
+        name = port.checked("name", is_dns_label, "a port name", hint, required=True, most=63)
         if name and any(other.name == name for other in ports):
             port.error("name", f"two ports are named `{name}`")
         if number and any(other.number == number for other in ports):
@@ -114,11 +115,41 @@ def _endpoints(spec: Fields, ports: tuple[ServicePort, ...], resolution: Resolut
     return tuple(endpoints)
 
 
-def _check(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...], resolution: Resolution) -> None:
+def _check_dynamic(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...]) -> None:
+    """Check an entry with `resolution: DYNAMIC_DNS`: each request must name the host to resolve, so only wildcards and
+    protocols that name a host are possible. As in Istio."""
+    for index, host in enumerate(hosts):
+        if not host.startswith("*"):
+            what = f"with `resolution: DYNAMIC_DNS` a host must be a wildcard, and `{host}` is none"
+            spec.error(("hosts", index), what, "for one host set `resolution: DNS`")
+    for name in ("addresses", "endpoints", "workloadSelector"):
+        if spec.has(name):
+            what = f"with `resolution: DYNAMIC_DNS` the proxy resolves the called host: `{name}` is not possible"
+            spec.error(name, what)
+    for index, port in enumerate(ports):
+        if port.protocol not in _DYNAMIC:
+            name = port.protocol.value.upper()
+            what = f"`resolution: DYNAMIC_DNS` does not support {name}: its connections name no host"
+            spec.error(("ports", index), what, "use HTTP, HTTP2, GRPC or TLS")
+        elif port.target not in (0, port.number):
+            what = "with `resolution: DYNAMIC_DNS` the called port is used, so `targetPort` has no effect"
+            spec.warning(("ports", index), what)
+
+
+def _check(
+    spec: Fields,
+    hosts: tuple[str, ...],
+    ports: tuple[ServicePort, ...],
+    resolution: Resolution,
+    addresses: tuple[str, ...],
+) -> None:
+    if resolution is Resolution.DYNAMIC_DNS:
+        _check_dynamic(spec, hosts, ports)
+        return
     if resolution in _BY_NAME:
         if not spec.has("endpoints") and any(host.startswith("*") for host in hosts):
             spec.error("hosts", "a wildcard cannot be resolved by DNS", "list `endpoints`, or set `resolution: NONE`")
-        if any("/" in address for address in spec.texts("addresses")):
+        if any("/" in address for address in addresses):
             spec.error("addresses", "a range of addresses needs `resolution: NONE` or STATIC")
     raw = [port for port in ports if not port.protocol.is_http and port.protocol.value not in ("tls", "https")]
     if resolution is not Resolution.NONE and len(hosts) > 1 and raw:

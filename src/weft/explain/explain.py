@@ -237,7 +237,8 @@ class _Outbound:
         verdict. `headers`: None for a connection that the proxy forwards as TCP. `offers`: the ALPN protocols
         that the filter chain sets for TLS to the endpoint; empty for those of the cluster's TLS context."""
         walk, request = self._walk, self._request
-        target = find(walk, self._resources, cluster, connection, self._caller, self._world)
+        host = headers.value(":authority") if headers is not None else ""
+        target = find(walk, self._resources, cluster, connection, self._caller, self._world, host)
         if isinstance(target, NoTarget):
             return _failed(walk, headers, target.why, target.flags, target.detail)
         place, server = target.place, target.workload

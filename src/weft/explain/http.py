@@ -77,6 +77,8 @@ def manage(
         answer = _filter(walk, resources, each, route, request, seen)
         if answer is not None:
             return answer
+        if _chooses_again(resources, each, seen):
+            route = _rerouted(walk, resources, configuration, route, seen)
     if route is None:
         return walk.end(Kind.ANSWERED, "no route matches", status=404, flags="NR", detail="route_not_found")
     return _act(walk, resources, route, seen)
@@ -186,7 +188,7 @@ def _route(walk: Walk, resources: EnvoyResources, configuration: RouteConfigurat
             sources,
         )
         return None
-    route = first_match(host, seen.headers)
+    route = first_match(host, seen.headers, seen.metadata)
     if route is None:
         walk.tell(
             DecisionStage.ROUTE,
@@ -202,6 +204,29 @@ def _route(walk: Walk, resources: EnvoyResources, configuration: RouteConfigurat
         f"the route {route.name or '(unnamed)'} matches: {_matched(route)}",
         sources_of(route.metadata),
     )
+    return route
+
+
+def _chooses_again(resources: EnvoyResources, each: HttpFilter, seen: GuardInput) -> bool:
+    """Whether the filter has accepted a token and then makes Envoy choose the route again, by the token's claims."""
+    check = resources.opened(each.typed_config, JwtAuthentication) if jwt.FILTER in seen.metadata else None
+    return check is not None and any(provider.clear_route_cache for provider in check.providers.values())
+
+
+def _rerouted(
+    walk: Walk, resources: EnvoyResources, configuration: RouteConfiguration, before: Route | None, seen: GuardInput
+) -> Route | None:
+    host = virtual_host(resources, configuration, seen.headers.value(":authority"))
+    if host is None or (before is not None and before not in host.routes):
+        return before
+    route = first_match(host, seen.headers, seen.metadata)
+    if route == before:
+        return route
+    walk.route = route.name if route is not None else ""
+    what = (
+        f"the route {route.name or '(unnamed)'} matches: {_matched(route)}" if route is not None else "no route matches"
+    )
+    walk.tell(DecisionStage.ROUTE, f"with the claims of the token, {what}", sources_of(route.metadata) if route else ())
     return route
 
 
@@ -221,6 +246,9 @@ def _matched(route: Route) -> str:
     parts = [f"{kind.replace('safe_', '').replace('_', ' ')} {path}"]
     if match.headers:
         parts.append(f"headers {', '.join(each.name for each in match.headers)}")
+    if match.dynamic_metadata:
+        claims = (".".join(part.key for part in each.path if part.key != "payload") for each in match.dynamic_metadata)
+        parts.append(f"claims {', '.join(claims)}")
     if match.query_parameters:
         parts.append(f"parameters {', '.join(each.name for each in match.query_parameters)}")
     return "; ".join(parts)

@@ -147,8 +147,9 @@ class _Check:
         return wrong
 
     def _by_issuer(self, issuer: str) -> JwtProvider | None:
+        """The provider of an issuer, else the first provider that accepts any issuer."""
         providers = [self._config.providers[name] for name in sorted(self._config.providers)]
-        return next((each for each in providers if each.issuer in ("", issuer)), None)
+        return next((each for wanted in (issuer, "") for each in providers if each.issuer == wanted), None)
 
     def _wrong(self, candidate: _Found, names: tuple[str, ...], provider: JwtProvider | None) -> str:
         token, claims = candidate.token, candidate.token.claims

@@ -26,6 +26,8 @@ _MOST_NAMED = 4  # accepted values that a message lists
 _SPIFFE = "spiffe://"
 _NAMED = {":method": "method", ":authority": "host"}
 _NAMESPACE = re.compile(r"spiffe://\.\+/ns/((?:\[\^/\]\*|[^/])*)/\.\*")
+_STARRED_DOMAIN = re.compile(r"spiffe://((?:\[\^/\]\*|[^/])*)/\.\*")
+_DOMAIN = re.compile(r"spiffe://([^/]+)/")
 _ACCOUNT = re.compile(r"spiffe://\.\+/ns/([^/]*)/\(\?:\.\+/\)\?sa/([^/]*)\(\?:/\.\+\)\?")
 
 # The checked property, as the subject of a sentence, and the value that the rule accepts. If the value is None, the
@@ -194,6 +196,10 @@ def _identity(wanted: StringMatcher) -> str:
         return f"in namespace {_unescaped(match[1])}"
     if match := _ACCOUNT.fullmatch(pattern):
         return f"service account {_unescaped(match[1])}/{_unescaped(match[2])}"
+    if match := _STARRED_DOMAIN.fullmatch(pattern):
+        return f"of trust domain {_unescaped(match[1])}"
+    if match := _DOMAIN.fullmatch(wanted.prefix):
+        return f"of trust domain {match[1]}"
     return _text(wanted).removeprefix(_SPIFFE)
 
 

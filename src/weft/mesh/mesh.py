@@ -457,7 +457,8 @@ class Mesh:
     def locality_matters(self) -> bool:
         """Whether locality load balancing may be in use for any host."""
         mesh = self.settings.locality
-        return self._rules.asking_where > 0 or (mesh.enabled and bool(mesh.distribute))
+        asking = self._rules.asking_where + self._registry.asking_where
+        return asking > 0 or (mesh.enabled and bool(mesh.distribute))
 
     def selects_callers(self, host: str, namespace: str) -> bool:
         """Whether some DestinationRule of a namespace for this host has a workloadSelector."""

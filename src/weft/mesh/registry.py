@@ -47,6 +47,7 @@ class Registry:
     def __init__(self) -> None:
         self.services: Claims[Service] = Claims()  # services by host
         self.virtual = VirtualRanges()
+        self.asking_where = 0  # number of services with a trafficDistribution
         self._entries = ServiceEntries()
         self._selectors: dict[_Pair, set[str]] = defaultdict(set)  # hosts by one label of their selector
         self._instances: dict[str, dict[str, Instance]] = defaultdict(dict)  # namespace → key → instance
@@ -81,6 +82,7 @@ class Registry:
     def _add(self, service: Service) -> None:
         self.services.add(service.host, service)
         self.virtual.add(service)
+        self.asking_where += service.distribution is not None
         if service.sliced:
             self._sliced[(service.namespace, service.name)] = service
         if service.selector:
@@ -94,6 +96,7 @@ class Registry:
     def _remove(self, service: Service) -> None:
         self.services.discard(service.host, service)
         self.virtual.remove(service)
+        self.asking_where -= service.distribution is not None
         if self._sliced.get((service.namespace, service.name)) is service:
             del self._sliced[(service.namespace, service.name)]
         if service.selector:

@@ -55,12 +55,14 @@ class Distribution(msgspec.Struct, frozen=True):
 
 class LocalitySetting(msgspec.Struct, frozen=True):
     """Istio's localityLbSetting. `model/locality.py` applies it. `failover`: pairs of a region and the region to
-    which its calls fail over. `failover_priority`: labels, each as LABEL or LABEL=VALUE."""
+    which its calls fail over. `failover_priority`: labels, each as LABEL or LABEL=VALUE. `always`: also
+    without outlier detection, so that only readiness decides when calls move elsewhere."""
 
     enabled: bool = True
     distribute: tuple[Distribution, ...] = ()
     failover: tuple[tuple[str, str], ...] = ()
     failover_priority: tuple[str, ...] = ()
+    always: bool = False
 
 
 class LoadBalancer(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ import msgspec
 from weft.model.destination_rule import DestinationRule, LocalitySetting, TrafficPolicy, levels
 from weft.model.endpoint import Endpoint
 from weft.model.names import Labels
+from weft.model.service import Service
 
 REGION_LABEL, ZONE_LABEL = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 SUBZONE_LABEL = "topology.istio.io/subzone"
@@ -40,13 +41,18 @@ class LocalityGroup(msgspec.Struct, frozen=True):
     priority: int = 0  # 0 is used first
 
 
-def setting_for(policy: TrafficPolicy, mesh: LocalitySetting) -> LocalitySetting | None:
-    """The locality setting for a port of a host: that of the DestinationRule, else that of the mesh. None if neither
-    applies, so that all localities are equal. As in Istio, failover needs outlier detection, because unhealthy
-    endpoints would not be noticed without it."""
+def without_rule(service: Service | None, mesh: LocalitySetting) -> LocalitySetting:
+    """The locality setting where no DestinationRule has one: the service's trafficDistribution, else the mesh's."""
+    return service.distribution or mesh if service is not None else mesh
+
+
+def setting_for(policy: TrafficPolicy, default: LocalitySetting) -> LocalitySetting | None:
+    """The locality setting for a port of a host: that of the DestinationRule, else `default` (see `without_rule`). None
+    if neither applies, so that all localities are equal. As in Istio, failover by a DestinationRule or by the mesh
+    needs outlier detection, because unhealthy endpoints would not be noticed without it."""
     written = policy.load_balancer.locality if policy.load_balancer is not None else None
-    setting = written or mesh
-    if not setting.enabled or not (setting.distribute or policy.outlier_detection is not None):
+    setting = written or default
+    if not setting.enabled or not (setting.distribute or setting.always or policy.outlier_detection is not None):
         return None
     return setting
 
@@ -63,7 +69,7 @@ def whereabouts(
 ) -> Whereabouts | None:
     """The caller's locality, and those of its labels that `failoverPriority` compares, for calls to the host of the
     rule; None if such calls do not depend on the caller's locality."""
-    if not asks_where(rule) and not (mesh.enabled and mesh.distribute):
+    if not asks_where(rule) and not (mesh.enabled and (mesh.distribute or mesh.always)):
         return None
     named = _named_labels(rule, mesh)
     return Whereabouts(locality, tuple(each for each in labels if each[0] in named))

@@ -27,7 +27,7 @@ class KeyServer(msgspec.Struct, frozen=True):
 
 
 class JwtRule(msgspec.Struct, frozen=True):
-    issuer: str
+    issuer: str  # "": any
     audiences: tuple[str, ...] = ()  # (): any
     jwks: str = ""  # the keys inline: public keys only
     key_server: KeyServer | None = None  # if `jwks` is empty

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from weft.model.destination_rule import LocalitySetting
 from weft.model.names import Labels, Origin
 
 
@@ -46,6 +47,7 @@ class Resolution(StrEnum):
     STATIC = "static"  # addresses are known: endpoints are sent by EDS
     DNS = "dns"  # the proxy resolves the endpoints' names
     DNS_ROUND_ROBIN = "dns-round-robin"  # as DNS, but the endpoints are one logical host
+    DYNAMIC_DNS = "dynamic-dns"  # for wildcards: the proxy resolves the name that each request or connection has
     NONE = "none"  # the caller's own destination address is used
 
 
@@ -85,6 +87,7 @@ class Service(msgspec.Struct, frozen=True, cache_hash=True):
     publish_not_ready: bool = False
     sliced: bool = False  # a Kubernetes Service: its endpoints among Kubernetes pods come from its EndpointSlices
     subject_alt_names: tuple[str, ...] = ()
+    distribution: LocalitySetting | None = None  # its trafficDistribution; None: the mesh's locality setting applies
     labels: Labels = ()
     export_to: tuple[str, ...] = ()  # (): the default, everywhere; else ".", a namespace, "*" or "~"
     created: str = ""

@@ -19,12 +19,13 @@ from weft.model.destination_rule import ClientTlsMode, ConnectionPool, Subset, T
 from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
 from weft.model.inbound_port import InboundPort
-from weft.model.locality import fails_over, weighs_places
+from weft.model.locality import fails_over, weighs_places, without_rule
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy, tls
 from weft.translate.announcement import announce_caller
 from weft.translate.built import Built, build
+from weft.translate.dynamic_dns import resolve_by_request
 from weft.translate.endpoints import assignment, near, subset_endpoints
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
@@ -154,13 +155,12 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     if view.caller.kind is ProxyKind.GATEWAY:
         cluster.per_connection_buffer_limit_bytes.value = EDGE_BUFFER
     policy.balance(cluster, chosen.load_balancer)
-    if weighs_places(chosen, settings.locality):
+    locality = without_rule(view.service, settings.locality)
+    if weighs_places(chosen, locality):
         cluster.common_lb_config.locality_weighted_lb_config.SetInParent()
     _locate(cluster, view, port, subset, chosen, settings)
     policy.limit(cluster, chosen.connection_pool, chosen.retry_budget)
-    policy.eject(
-        cluster, chosen.outlier_detection, fails_over=fails_over(chosen, settings.locality, view.caller.whereabouts)
-    )
+    policy.eject(cluster, chosen.outlier_detection, fails_over=fails_over(chosen, locality, view.caller.whereabouts))
     spoken = upstream(view, port, chosen)
     if spoken in (UpstreamHttp.HTTP1, UpstreamHttp.AS_CALLED) and not policy.limits_retries(chosen):
         allow_replays(cluster)
@@ -197,11 +197,12 @@ def _locate(
     elif policy.by_callers_address(service, chosen, view.caller.kind):
         cluster.type = Cluster.ORIGINAL_DST
         cluster.lb_policy = Cluster.CLUSTER_PROVIDED
-        cluster.ClearField("common_lb_config")
-        for unused in ("ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config"):
-            cluster.ClearField(unused)
+        _unbalance(cluster)
         if service.resolution is Resolution.NONE and isinstance(port.target, int) and port.target:
             cluster.original_dst_lb_config.upstream_port_override.value = port.target
+    elif service.resolution is Resolution.DYNAMIC_DNS:
+        _unbalance(cluster)
+        resolve_by_request(cluster, service.host)
     elif service.resolution is Resolution.STATIC and view.led_to:
         cluster.type = Cluster.STATIC
         _assign(cluster, _members(view, port, subset), view, chosen, settings)
@@ -228,6 +229,13 @@ def _locate(
         _assign(cluster, members, view, chosen, settings)
 
 
+def _unbalance(cluster: Cluster) -> None:
+    """Remove the settings of load balancing from a cluster that has no endpoints to choose from."""
+    cluster.ClearField("common_lb_config")
+    for unused in ("ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config"):
+        cluster.ClearField(unused)
+
+
 def _members(view: ServiceView, port: ServicePort, subset: Subset | None) -> tuple[Endpoint, ...]:
     return subset_endpoints(dict(view.endpoints).get(port.number, ()), subset)
 
@@ -236,7 +244,7 @@ def _assign(
     cluster: Cluster, members: tuple[Endpoint, ...], view: ServiceView, chosen: TrafficPolicy, settings: Settings
 ) -> None:
     """Put the endpoints into the cluster itself instead of EDS, those near the caller first."""
-    localities = near(chosen, members, view.caller.whereabouts, settings.locality)
+    localities = near(chosen, members, view.caller.whereabouts, without_rule(view.service, settings.locality))
     cluster.load_assignment.CopyFrom(assignment(cluster.name, localities))
 
 

@@ -24,13 +24,14 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 from google.protobuf.duration_pb2 import Duration
 
 from weft.model.carried import Carried
+from weft.model.gateway import ServerTls
 from weft.model.inbound_port import InboundPort
 from weft.model.names import ObjectKey
 from weft.model.peer_authentication import TlsMode
 from weft.model.proxy import INBOUND_PORT, OUTBOUND_PORT
 from weft.model.service import Protocol
 from weft.model.settings import Settings
-from weft.translate import names, tls
+from weft.translate import gateway_tls, names, tls
 from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
 from weft.translate.callers import known_callers
@@ -64,6 +65,12 @@ class _Entrance(msgspec.Struct, frozen=True):
     carried: Carried
     mode: TlsMode
     port: InboundPort | None = None
+
+    @property
+    def tls(self) -> ServerTls | None:
+        """The TLS of the workload's own clients that the proxy terminates. As in Istio, only where mutual TLS is
+        disabled."""
+        return self.port.tls if self.port is not None and self.mode is TlsMode.DISABLE else None
 
 
 class _Sockets(msgspec.Struct, frozen=True):
@@ -116,9 +123,11 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
     is DISABLE. Any other TLS is passed to the application where the port may carry more than HTTP."""
     ends = _Ends(entrance, view.inbound_settings, guards)
     filter_chains: list[FilterChain] = []
-    if entrance.mode is not TlsMode.DISABLE:
+    if entrance.tls is not None:
+        filter_chains.extend(_terminated(entrance, entrance.tls, ends, view))
+    elif entrance.mode is not TlsMode.DISABLE:
         filter_chains.extend(_secured(entrance, ends, sockets))
-    if entrance.mode is not TlsMode.STRICT:
+    if entrance.mode is not TlsMode.STRICT and entrance.tls is None:
         filter_chains.extend(_plain(entrance, ends))
     for entry in filter_chains:
         # The chains do not name the services, only the cluster does: a new service on the port must not drain
@@ -152,6 +161,14 @@ def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[Fi
         yield _chain(ends.http(certified=True), _TLS, of_http, sockets.http)
     if carried.bytes:
         yield _chain(ends.bytes(), _TLS, of_bytes, sockets.bytes)
+
+
+def _terminated(entrance: _Entrance, written: ServerTls, ends: _Ends, view: GroupView) -> Iterator[FilterChain]:
+    """Yield the chain of a port whose own TLS the proxy terminates. Plaintext is not accepted."""
+    http = entrance.carried.http
+    socket = gateway_tls.terminating(written, view, http=http)
+    if socket is not None:
+        yield _chain(ends.http(certified=False) if http else ends.bytes(), _TLS, (), socket)
 
 
 def _plain(entrance: _Entrance, ends: _Ends) -> Iterator[FilterChain]:
@@ -225,7 +242,7 @@ def _policies(view: GroupView) -> tuple[ObjectKey, ...]:
 
 
 def _reads_tls(entrance: _Entrance) -> bool:
-    return entrance.mode is not TlsMode.DISABLE
+    return entrance.mode is not TlsMode.DISABLE or entrance.tls is not None
 
 
 def _reads_http(entrance: _Entrance) -> bool:

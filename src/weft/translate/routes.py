@@ -151,7 +151,7 @@ def _replayed(route: Route, each: Chosen | None, view: ServiceView, port: int) -
     copy is added if retries are not configured and the service is called with HTTP/1, whose connections the server may
     close at any time. Connections between proxies need no such retries: HTTP/2 closes them in order. `each`: the
     configured route; None if the host has none."""
-    if view.caller.kind is ProxyKind.GRPC or not route.HasField("route"):
+    if view.caller.kind is ProxyKind.GRPC or not route.HasField("route") or view.caller.retries is not None:
         return [route]
     if each is None:
         destinations: tuple[Destination, ...] = (Destination(view.host, port=port),)

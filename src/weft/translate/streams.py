@@ -5,16 +5,17 @@ from __future__ import annotations
 from ipaddress import ip_network
 
 import msgspec
-from envoy.config.listener.v3.listener_components_pb2 import FilterChain, FilterChainMatch
+from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain, FilterChainMatch
 
 from weft.model.destination_rule import DestinationRule, HashKey, TrafficPolicy
 from weft.model.names import ObjectKey, Origin, host_covers
-from weft.model.service import Protocol, ServicePort
+from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.model.virtual_service import Destination, L4Match, L4Route
 from weft.translate import names, policy, tls
 from weft.translate.actions import destination_cluster, destination_port, taking_part
 from weft.translate.chains import bytes_to, chain
+from weft.translate.dynamic_dns import resolve_server_name
 from weft.translate.matches import applies
 from weft.translate.provenance import keys
 from weft.translate.view import ServiceView, offering_http
@@ -72,6 +73,7 @@ def filter_chain(stream: StreamRoute, view: ServiceView, port: ServicePort, sett
     result = chain(
         "",
         *((tls.offering(tls.BYTES),) if stream.is_taken_for_http else ()),
+        *_resolved(stream, view, port),
         bytes_to(
             stream.clusters,
             settings,
@@ -83,6 +85,13 @@ def filter_chain(stream: StreamRoute, view: ServiceView, port: ServicePort, sett
     if stream.server_names or stream.ranges:
         result.filter_chain_match.CopyFrom(matching(stream.server_names, stream.ranges))
     return result
+
+
+def _resolved(stream: StreamRoute, view: ServiceView, port: ServicePort) -> tuple[Filter, ...]:
+    """Return the filter that resolves the server name, if the connection goes to the wildcard service itself."""
+    dynamic = view.service is not None and view.service.resolution is Resolution.DYNAMIC_DNS
+    own = stream.first.host == view.host
+    return (resolve_server_name(view.host, port.number),) if dynamic and own else ()
 
 
 def matching(server_names: tuple[str, ...], ranges: tuple[str, ...]) -> FilterChainMatch:

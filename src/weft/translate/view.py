@@ -29,7 +29,7 @@ from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
-from weft.model.locality import Whereabouts, looks_at_labels, whereabouts
+from weft.model.locality import Whereabouts, looks_at_labels, whereabouts, without_rule
 from weft.model.names import Labels
 from weft.model.on_demand import EVERYTHING, Telling
 from weft.model.peer_authentication import PeerModes
@@ -38,7 +38,7 @@ from weft.model.scope import Scope
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import Outbound, OutboundPolicy
-from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService, destinations
+from weft.model.virtual_service import MESH, HttpMatch, L4Match, Retries, VirtualService, destinations
 
 _CLOSED = ClientTls(ClientTlsMode.CLOSED)
 _FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
@@ -54,6 +54,7 @@ class CallerView(msgspec.Struct, frozen=True):
     gateways: tuple[str, ...] = (MESH,)  # the gateways through which it calls, for matches on gateways
     encrypted: bool = False  # whether it calls a gateway with TLS, which the gateway terminates
     whereabouts: Whereabouts | None = None  # its locality; only with locality load balancing
+    retries: Retries | None = None  # the mesh's retries for routes that set none; None: weft's default
 
 
 class RouteTarget(msgspec.Struct, frozen=True):
@@ -193,11 +194,12 @@ def _seen(
             group.kind,
             group.namespace if by_namespace else "",
             group.labels if by_labels else (),
-            whereabouts=whereabouts(rule, mesh.settings.locality, group.locality, group.labels)
+            whereabouts=whereabouts(rule, without_rule(service, mesh.settings.locality), group.locality, group.labels)
             if service
             and (group.kind is ProxyKind.GATEWAY or not service.headless)
-            and service.resolution is not Resolution.NONE
+            and service.resolution not in (Resolution.NONE, Resolution.DYNAMIC_DNS)
             else None,
+            retries=mesh.settings.retries,
         ),
         service=service,
         ports=scope.ports(service) if service else (),

@@ -18,7 +18,7 @@ from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
 from weft.explain.decision import sources_of
 from weft.inspect.reasons import clusters, endpoints, gateways, listeners, routes, rules
-from weft.inspect.reasons.part import Ground, Part, placed
+from weft.inspect.reasons.part import Ground, Part, placed, sources
 from weft.inspect.reasons.rules import DecisionRule
 from weft.inspect.stage import Stage
 from weft.mesh.mesh import Mesh
@@ -183,6 +183,10 @@ class _ProxyResources:
                 yield from gateways.route_parts(self._ground, message)
             case Secret() if self._at_edge and not name.startswith("outbound|"):
                 yield gateways.secret_part(self._ground, name)
+            case Secret() if name.startswith(("file-cert:", "file-root:")):
+                sidecar = self._ground.sidecar
+                objects = sources(sidecar.origin, part="ingress") if sidecar is not None else ()
+                yield Part("", "", objects, (rules.FILES_OF_SERVER,))
             case Listener():
                 yield from listeners.parts(self._ground, message)
             case RouteConfiguration():

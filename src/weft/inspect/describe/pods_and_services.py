@@ -360,7 +360,7 @@ def _guard(policy: AuthorizationPolicy | RequestAuthentication) -> Guard:
     if policy.refused:
         return Guard(named(policy), "rejected: it denies every request")
     if isinstance(policy, RequestAuthentication):
-        issuers = ", ".join(rule.issuer for rule in policy.rules)
+        issuers = ", ".join(rule.issuer or "any issuer" for rule in policy.rules)
         return Guard(named(policy), f"accepts tokens of {issuers}" if issuers else "accepts no token")
     count = len(policy.rules)
     counted = {0: "no rule: it matches nothing", 1: "1 rule"}.get(count, f"{count} rules")

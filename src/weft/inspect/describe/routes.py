@@ -28,6 +28,7 @@ from weft.model.virtual_service import (
     StringMatch,
     VirtualService,
     WeightedDestination,
+    claim_path,
 )
 
 T = TypeVar("T")
@@ -232,8 +233,8 @@ def _condition(match: HttpMatch | L4Match) -> str:
             ("scheme", match.scheme),
         ):
             parts += [f"{word} {_text(wanted)}"] if wanted is not None else []
-        parts += [f"header {name} {_text(wanted)}" for name, wanted in match.headers]
-        parts += [f"not header {name} {_text(wanted)}" for name, wanted in match.without_headers]
+        parts += [f"{_subject(name)} {_text(wanted)}" for name, wanted in match.headers]
+        parts += [f"not {_subject(name)} {_text(wanted)}" for name, wanted in match.without_headers]
         parts += [f"query {name} {_text(wanted)}" for name, wanted in match.query_params]
     else:
         parts += [f"server name {', '.join(match.sni_hosts)}"] if match.sni_hosts else []
@@ -271,3 +272,8 @@ def _all(mesh: Mesh, kind: type[T]) -> Iterator[T]:
     objects."""
     yield from (value for _, values in mesh.values() for value in values if isinstance(value, kind))
     yield from (value for derived in mesh.derived() for value in derived.values if isinstance(value, kind))
+
+
+def _subject(name: str) -> str:
+    claim = claim_path(name)
+    return f"claim {'.'.join(claim)}" if claim else f"header {name}"

@@ -26,8 +26,8 @@ from weft.model.destination_rule import (
 )
 from weft.model.gateway import CredentialRef
 from weft.model.inbound_port import InboundPort
-from weft.model.locality import fails_over
-from weft.model.service import Resolution, ServicePort
+from weft.model.locality import fails_over, without_rule
+from weft.model.service import Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy
 from weft.translate.clusters import UpstreamHttp, inbound_upstream, together, upstream
@@ -160,7 +160,7 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     balancer = found.chosen.load_balancer
     simple = balancer is None or (balancer.simple is None and balancer.consistent_hash is None)
     yield _part("lb_policy", objects, *levels, *((rules.LEAST_REQUEST,) if simple else ()))
-    yield from _near(ground, cluster, found)
+    yield from _near(ground, view, cluster, found)
     objects, levels = found.of(_OUTLIER)
     yield _part("outlier_detection", objects, *levels, *_ejected(ground, view, found))
     yield from _spoken(view, port, found, cluster)
@@ -225,6 +225,8 @@ def _located(view: ServiceView, found: Policy, by_policy: tuple[ObjectSource, ..
         return _part("type", objects, *by, rules.ENDPOINTS_AS_CALLED)
     if service.resolution is Resolution.STATIC:
         return _part("type", owner, rules.ENDPOINTS_BY_EDS)
+    if service.resolution is Resolution.DYNAMIC_DNS:
+        return _part("cluster_type", owner, rules.ENDPOINT_BY_CALLED_NAME)
     return _part("cluster_type", owner, rules.ENDPOINTS_BY_DNS)
 
 
@@ -246,11 +248,11 @@ def _of_pool(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
         yield _part("upstream_connection_options", objects, *levels)
 
 
-def _near(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
+def _near(ground: Ground, view: ServiceView, cluster: Cluster, found: Policy) -> Iterator[Part]:
     """The reason for the cluster's locality settings; nothing if the cluster has no locality-weighted load
     balancing."""
     if cluster.common_lb_config.HasField("locality_weighted_lb_config"):
-        yield _part("common_lb_config", *locality(ground, found))
+        yield _part("common_lb_config", *locality(ground, view.service, found))
 
 
 def _ejected(ground: Ground, view: ServiceView, found: Policy) -> Iterator[DecisionRule]:
@@ -259,16 +261,20 @@ def _ejected(ground: Ground, view: ServiceView, found: Policy) -> Iterator[Decis
     if detection is None:
         yield rules.NO_EJECTION
     elif detection.max_ejection_percent is None:
-        moves = fails_over(found.chosen, ground.mesh.settings.locality, view.caller.whereabouts)
+        default = without_rule(view.service, ground.mesh.settings.locality)
+        moves = fails_over(found.chosen, default, view.caller.whereabouts)
         yield rules.ALL_EJECTABLE if moves else rules.TENTH_EJECTABLE
 
 
-def locality(ground: Ground, found: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
-    """The object that decides which localities are preferred, and the rule that applies: a DestinationRule or the
-    mesh settings with a localityLbSetting, or else the DestinationRule whose outlierDetection enables failover."""
+def locality(ground: Ground, service: Service | None, found: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
+    """The object that decides which localities are preferred, and the rule that applies: a DestinationRule with a
+    localityLbSetting, the service with a trafficDistribution, or the mesh settings, or else the DestinationRule whose
+    outlierDetection enables failover."""
     balancer = found.chosen.load_balancer
     if balancer is not None and balancer.locality is not None:
         return found.of(_BALANCER)[0], rules.LOCALITY_BY_RULE
+    if service is not None and service.distribution is not None:
+        return sources(service.origin), rules.LOCALITY_BY_SERVICE
     if ground.mesh.settings.locality != _DEFAULT.locality:
         return sources(ground.mesh.settings.origin), rules.LOCALITY_BY_MESH
     return found.of(_OUTLIER)[0], rules.LOCALITY_FAILOVER

@@ -15,7 +15,7 @@ from weft.inspect.reasons.part import Ground, Part, sources
 from weft.inspect.reasons.rules import DecisionRule
 from weft.model.endpoint import Endpoint
 from weft.model.instance import Instance
-from weft.model.locality import setting_for
+from weft.model.locality import setting_for, without_rule
 from weft.model.names import ObjectKey, Origin
 from weft.model.proxy import CERTIFICATE
 from weft.model.service import Service
@@ -41,9 +41,9 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
         made_by = (*sources(rule.origin_of(subset), line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
         by += (rules.SUBSET_BY_LABELS,)
     policy = Policy(rule, port.number, subset)
-    near = setting_for(policy.chosen, ground.mesh.settings.locality)
+    near = setting_for(policy.chosen, without_rule(service, ground.mesh.settings.locality))
     if near is not None and view.caller.whereabouts is not None:
-        objects, decided = locality(ground, policy)
+        objects, decided = locality(ground, service, policy)
         made_by, by = tuple(dict.fromkeys((*made_by, *objects))), (*by, decided)
     yield Part("", "", made_by, by)
     known = {(each.address, each.port): each for each in ground.mesh.endpoints(service, port)}

@@ -49,7 +49,7 @@ def route_parts(ground: Ground, configuration: RouteConfiguration) -> Iterator[P
         yield Part(where, at, sources_of(host.metadata), _host_rules(door))
         if view is not None and door is not None and not door.misdirected:
             number = int(port) if port.isdecimal() else 0
-            yield from routes_of(through(view, door), host, number, (where, at))
+            yield from routes_of(ground, through(view, door), host, number, (where, at))
 
 
 def secret_part(ground: Ground, name: str) -> Part:
