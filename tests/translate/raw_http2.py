@@ -72,15 +72,20 @@ async def flood_by_http2(connection, kind, path="/", authority="orders"):
     return sent
 
 
-async def resets_by_http2(connection, until, path="/", authority="orders", burst=50, pause=0.02):
+async def resets_by_http2(connection, until, path="/", authority="orders", burst=50, pause=0.02, rounds=None):
     """Send bursts of requests and reset them, in turn at once and after a pause, until the server closes the
-    connection or the event `until` is set. Returns whether the server closed it."""
+    connection or the event `until` is set, at most so many rounds of two bursts. Returns whether the server closed the
+    connection before."""
     reader, writer = await asyncio.open_connection(sock=connection)
     ended = asyncio.ensure_future(_to_the_end(reader))
     request, first = _block("GET", authority, path), 1
     writer.write(_PREFACE + _frame(_SETTINGS, 0, 0))
     try:
         while not until.is_set() and not ended.done():
+            if rounds == 0:
+                await asyncio.sleep(pause)
+                continue
+            rounds = rounds and rounds - 1
             for wait in (0, pause):
                 streams = range(first, first + 2 * burst, 2)
                 first = streams.stop

@@ -17,10 +17,10 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from weft.control.connected_proxies import Diagnosis
+from weft.envoy.messages import as_dict
 from weft.model.group import Group
 from weft.xds.table import Resource
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -44,8 +44,7 @@ async def as_json(diagnosis: Diagnosis, group: Group, *, include_eds: bool) -> d
         for number, resource in enumerate(_ordered(diagnosis.resources(group, type_url))):
             message = _MESSAGES[type_url]()
             message.ParseFromString(resource.body)
-            body = MessageToDict(message, preserving_proto_field_name=True)
-            bodies.append((resource, {"@type": type_url, **body}))
+            bodies.append((resource, {"@type": type_url, **as_dict(message)}))
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
         return bodies
