@@ -51,3 +51,8 @@ def test_references_to_other_kinds_are_kept_for_the_status():
 def test_only_services_can_be_targets():
     (line,) = told(policy("{hostname: a.b, wellKnownCACertificates: System}", "{group: a.b, kind: Pool, name: web}"))
     assert line.startswith("5 weft does not support a Pool as the target of a BackendTLSPolicy")
+
+
+def test_a_target_of_another_kind_is_left_out_of_the_meant_values():
+    targets = "{group: a.b, kind: Pool, name: web, sectionName: x}"
+    assert read(policy("{hostname: a.b, wellKnownCACertificates: System}", targets)).meant == ()

@@ -22,13 +22,14 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
     policies = []
     for item in spec.items("targetRefs", required=True):
         group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
+        service, section = item.text("name", required=True, most=253), item.text("sectionName", most=253)
         if kind and (group, kind) not in (("", "Service"), (ISTIO_GROUP, "ServiceEntry")):
             item.error(
                 "kind",
                 f"weft does not support a {kind} as the target of a BackendTLSPolicy",
                 f'a Service (group: "") or a ServiceEntry (group: {ISTIO_GROUP}) can be a target',
             )
-        service = item.text("name", required=True, most=253)
+            continue
         policies.append(
             BackendTls(
                 name=meta.name,
@@ -36,7 +37,7 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
                 service=service,
                 host=service_host(service, meta.namespace, meta.domain) if kind == "Service" else "",
                 server_name=server_name,
-                section=item.text("sectionName", most=253),
+                section=section,
                 subject_alt_names=names,
                 system=system,
                 bundles=bundles,
