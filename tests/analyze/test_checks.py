@@ -73,6 +73,7 @@ ELSEWHERE = {
     "WFT0214",  # tests/cli/read/test_certificate_files.py
     "WFT0314",  # tests/translate/test_findings.py
     "WFT0818",  # tests/cli/read/test_programs.py
+    "WFT0823",  # tests/cli/read/test_readable_keys.py
 }
 
 

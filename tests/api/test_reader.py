@@ -1,11 +1,17 @@
 from datetime import timedelta
+from ipaddress import ip_address, ip_network
 
 import pytest
 
 from api.reading import document, istio
 from api.reading import told as told_of
+from fuzz.mutations import VALUES
+from weft.api.document import Document
 from weft.api.reader import describe, root_of
+from weft.api.regex import regex_flaw
 from weft.api.report import DocumentReport
+from weft.api.syntax import is_header, is_host, is_label_value
+from weft.model.names import ObjectKey
 
 
 def reader(spec):
@@ -228,3 +234,30 @@ def quoting(api_version, kind, spec):
     root = root_of(DocumentReport(document(text)))
     root.ignored("apiVersion", "kind", "metadata")
     return root.fields("spec")
+
+
+GETTERS = {
+    "text": (lambda fields: fields.text("a"), lambda value: isinstance(value, str)),
+    "integer": (lambda fields: fields.integer("a"), lambda value: value is None or 0 <= value < 2**31),
+    "number": (lambda fields: fields.number("a", least=0, most=9), lambda value: value is None or 0 <= value <= 9),
+    "port": (lambda fields: fields.port("a"), lambda value: 0 <= value <= 65_535),
+    "duration": (lambda fields: fields.duration("a"), lambda value: value is None or value > timedelta(0)),
+    "boolean": (lambda fields: fields.boolean("a"), lambda value: value in (None, True, False)),
+    "host": (lambda fields: fields.host("a"), lambda value: not value or is_host(value)),
+    "address": (lambda fields: fields.address("a"), lambda value: not value or ip_address(value)),
+    "header": (lambda fields: fields.header("a"), lambda value: not value or is_header(value)),
+    "regex": (lambda fields: fields.regex("a"), lambda value: not regex_flaw(value)),
+    "ports": (lambda fields: fields.ports("b"), lambda value: all(1 <= each <= 65_535 for each in value)),
+    "ranges": (lambda fields: fields.ranges("b"), lambda value: [ip_network(each, strict=False) for each in value]),
+    "labels": (lambda fields: fields.labels("c"), lambda value: all(is_label_value(each) for _, each in value)),
+}
+
+
+@pytest.mark.parametrize("name", GETTERS)
+def test_a_getter_returns_only_values_that_its_type_can_hold(name):
+    getter, holds = GETTERS[name]
+    for value in VALUES:
+        body = {"a": value, "b": [value, "10.0.0.0/8"], "c": {"x": value}}
+        report = DocumentReport(Document(ObjectKey("X", "", "x"), "v1", body))
+        result = getter(root_of(report))
+        assert holds(result) or not result, (value, result)

@@ -56,6 +56,13 @@ def test_replicas_may_be_none_at_all():
     assert workload("command: [x], replicas: 0").replicas == 0
 
 
+def test_a_written_working_directory_and_the_mounts_are_declared_visible():
+    found = workload("command: [x], workingDirectory: app, mounts: [data, /srv/ca.pem, ../shared, data]")
+    assert found.mounts == ("/meshes/shop/data", "/srv/ca.pem", "/meshes/shared", "/meshes/shop/app")
+    assert workload("command: [x]").mounts == ()
+    assert workload("command: [x], workingDirectory: /").mounts == ()
+
+
 def test_an_absolute_working_directory_stays():
     assert workload("command: [x], workingDirectory: /srv").working_directory == "/srv"
 

@@ -40,8 +40,8 @@ def test_host_names_and_addresses_are_distinguished(address, named):
     ("spec", "problem"),
     [
         ("{}", "4 `address` is required"),
-        ("{address: a b}", "5 `a b` is neither an IP address nor a host name"),
-        ("{address: 'unix://x'}", "5 `x` is not an absolute path to a socket"),
+        ("{address: a b}", "5 `a b` is not an IP address or a host name"),
+        ("{address: 'unix://x'}", "5 `unix://x` is not unix:// and the absolute path of a socket"),
         ("{address: 'unix:///x', ports: {a: 1}}", "5 a Unix socket has no ports"),
         ("{address: 1.2.3.4, ports: {a: x}}", '5 `a` must be a whole number, not "x"'),
         ("{address: 1.2.3.4, ports: {A_: 1}}", "5 `A_` is not a port name"),

@@ -225,6 +225,39 @@ async def test_a_detached_mesh_keeps_running_and_serves_every_command(command):
     assert command.left() == []
 
 
+async def test_an_app_sees_nothing_of_a_closed_directory_but_what_its_workload_declares(command):
+    here = command.directory
+    (here / "mesh.yaml").write_text(
+        text(
+            workload("plain", control=command.sockets, command=["sleep", "infinity"], workingDirectory=None),
+            workload(
+                "sharing", control=command.sockets, command=["sh", "loop.sh"], workingDirectory=None, mounts=["data"]
+            ),
+        )
+    )
+    (here / "data").mkdir(mode=0o755)
+    for name, content in (("gateway.key", "key"), ("loop.sh", "sleep infinity"), ("data/table", "rows")):
+        (here / name).write_text(content)
+        (here / name).chmod(0o644)
+    (here / "data").chmod(0o755)
+    assert here.stat().st_mode & 0o077 == 0
+    await command.start("--detach")
+    await command.process.wait()
+    command.process = None
+    await command.ready()
+
+    def seen(pod: str) -> list[str]:
+        found = weft("exec", "--mesh", command.name, pod, "--", "find", str(here), "-type", "f")
+        return sorted(line.removeprefix(f"{here}/") for line in found.stdout.splitlines())
+
+    assert seen("plain") == []
+    assert seen("sharing") == ["data/table", "loop.sh"]
+    read = weft("exec", "--mesh", command.name, "sharing", "--", "cat", "data/table", str(here / "gateway.key"))
+    assert read.stdout == "rows"
+    assert "No such file or directory" in read.stderr
+    assert weft("down", command.name).returncode == 0
+
+
 @pytest.fixture
 def small_disk():
     path = Path(tempfile.mkdtemp(prefix="weft-e2e-disk-", dir="/tmp"))

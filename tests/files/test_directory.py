@@ -371,3 +371,13 @@ class Reference(RuleBasedStateMachine):
 
 TestReference = Reference.TestCase
 TestReference.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)
+
+
+def test_json_without_apiversion_is_reported_if_the_file_held_an_object_or_is_given_by_name():
+    watched, given = Directory("/mesh"), Directory()
+    assert watched.apply({"a.json": b"{}"}) == [] and watched.problems() == ()
+    watched.apply({"a.json": b'{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}'})
+    watched.apply({"a.json": b"{}"})
+    assert "`apiVersion` is missing" in str(watched.problems()[0])
+    given.apply({"a.json": b"{}"})
+    assert "`apiVersion` is missing" in str(given.problems()[0])

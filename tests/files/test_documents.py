@@ -137,6 +137,15 @@ def test_lists_are_expanded_with_lines():
     assert told(reading) == ["11 this is not an object (an object has `apiVersion`, `kind` and `metadata`)"]
 
 
+@pytest.mark.parametrize("half", ["\\ud800", "\\udc00", "\\ud83d\\ud83d\\ude00", "\\uDBFFx"])
+def test_half_of_a_surrogate_pair_in_json_is_a_problem(half):
+    text = f'{{"apiVersion": "v1", "kind": "Service",\n"x": "\\ud83d\\ude00",\n"metadata": {{"name": "{half}"}}}}'
+    reading = read(text, "a.json")
+    assert told(reading)[0].startswith("3 this is not Unicode text: it contains half of a surrogate pair")
+    assert reading.unidentified
+    assert not reading.documents
+
+
 def test_json_has_lines_too():
     text = json.dumps({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "x": "\U0001f600"}}, indent=2)
     assert names(read(text, "a.json")) == ["a"]

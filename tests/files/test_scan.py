@@ -120,3 +120,66 @@ def test_a_path_is_shown_without_detours_but_never_as_another_place(tmp_path):
     assert shown(f"{tmp_path}/b/") == f"{tmp_path}/b"
     assert shown(f"{tmp_path}/link/../x") == f"{tmp_path}/a/x"
     assert shown("some/where") == "some/where"
+
+
+def scanned(tmp_path):
+    return set(look(str(tmp_path), "mesh").files)
+
+
+def test_a_link_to_a_directory_above_the_mesh_is_not_followed_and_reported(tmp_path):
+    mesh = tmp_path / "mesh"
+    mesh.mkdir()
+    (mesh / "a.yaml").write_text("")
+    (tmp_path / "outside.yaml").write_text("")
+    (mesh / "everything").symlink_to("/")
+    (mesh / "up").symlink_to("..")
+    seen = look(str(mesh), "mesh")
+    assert set(seen.files) == {"a.yaml"}
+    assert [problem.where.file for problem in problems_of(seen)] == ["mesh/everything", "mesh/up"]
+    assert "the link to / is not followed" in str(next(iter(problems_of(seen))))
+
+
+def test_a_link_to_a_directory_beside_the_mesh_is_followed(tmp_path):
+    (tmp_path / "mesh").mkdir()
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/b.yaml").write_text("")
+    (tmp_path / "mesh/shared").symlink_to("../shared")
+    assert scanned(tmp_path / "mesh") == {"shared/b.yaml"}
+
+
+@pytest.mark.parametrize("target", ["/proc", "/sys", "/proc/self/fd", "/dev"])
+def test_a_link_into_the_kernels_directories_is_not_followed(tmp_path, target):
+    (tmp_path / "link").symlink_to(target)
+    assert look(str(tmp_path), "mesh").files == {}
+
+
+def test_installed_packages_and_repositories_are_not_read(tmp_path):
+    for name in ("node_modules/x", ".git", ".venv/lib", "python/lib", "__pycache__", "kept"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "a.yaml").write_text("")
+    (tmp_path / "python/pyvenv.cfg").write_text("")
+    assert scanned(tmp_path) == {"kept/a.yaml"}
+
+
+def test_what_weftignore_lists_is_not_read(tmp_path):
+    for name in ("a.yaml", "charts/b.yaml", "charts/deep/c.yaml", "values.yaml", "sub/values.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / ".weftignore").write_text("# not ours\ncharts/\n/values.yaml\n")
+    assert scanned(tmp_path) == {"a.yaml", "sub/values.yaml"}
+
+
+def test_an_unreadable_weftignore_is_reported(tmp_path):
+    (tmp_path / ".weftignore").mkdir()
+    (problem,) = problems_of(look(str(tmp_path), "mesh"))
+    assert problem.where.file == "mesh/.weftignore"
+    assert problem.severity is Severity.WARNING
+
+
+def test_there_is_a_limit_for_directories(tmp_path, monkeypatch):
+    monkeypatch.setattr("weft.files.scan.MOST_DIRECTORIES", 5)
+    for number in range(10):
+        (tmp_path / f"d{number}").mkdir()
+    (problem,) = problems_of(look(str(tmp_path), "mesh"))
+    assert "the directory has more than 5 directories; the rest is not read" in str(problem)
+    assert "list what is not part of the mesh in mesh/.weftignore" in str(problem)

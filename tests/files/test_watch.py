@@ -3,6 +3,7 @@ import contextlib
 import os
 import shutil
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -290,3 +291,45 @@ async def test_other_files_beside_the_yaml_do_not_matter(mesh):
     mesh.write("a.yaml", service("a"))
     await mesh.until({"a": 80})
     assert mesh.problems == ()
+
+
+async def test_a_directory_that_is_made_anew_is_watched(mesh):
+    for port in range(80, 84):  # the file system may give the new directory the inode of the old one
+        (mesh.root / "sub").mkdir()
+        mesh.write("sub/a.yaml", service("a", port))
+        await mesh.until({"a": port})
+        mesh.write("sub/a.yaml", service("a", port + 100))
+        await mesh.until({"a": port + 100})
+        shutil.rmtree(mesh.root / "sub")
+
+
+async def test_a_link_to_the_root_directory_causes_no_watches_there(mesh):
+    (mesh.root / "everything").symlink_to("/")
+    mesh.write("a.yaml", service("a"))
+    await mesh.until({"a": 80}, problem="the link to / is not followed")
+    watches = 0
+    for file in Path("/proc/self/fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            watches += file.read_text().count("inotify wd:")
+    assert watches < 100
+
+
+async def test_a_changed_weftignore_takes_effect(mesh):
+    mesh.write("a.yaml", service("a"))
+    mesh.write("b.yaml", service("b"))
+    await mesh.until({"a": 80, "b": 80})
+    mesh.write(".weftignore", "b.yaml\n")
+    await mesh.until({"a": 80})
+    (mesh.root / ".weftignore").unlink()
+    await mesh.until({"a": 80, "b": 80})
+
+
+async def test_json_of_other_tools_is_not_read(mesh):
+    mesh.write("package.json", '{"name": "x", "dependencies": {"a": "1"}}')
+    mesh.write("settings.json", "// not even JSON")
+    mesh.write("data.json", '[{"kind": "books#volume"}]')
+    mesh.write("a.yaml", service("a"))
+    await mesh.until({"a": 80})
+    assert mesh.problems == ()
+    mesh.write("b.json", '{"kind": "Service", "metadata": {"name": "b"}}')
+    await mesh.until(problem="b.json:1: error: `apiVersion` is missing")

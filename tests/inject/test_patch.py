@@ -358,13 +358,22 @@ def test_probes_are_rewritten_to_the_proxy_and_the_proxy_has_the_original_target
         ),
         (pod(containers=[{"name": "istio-proxy", "image": "auto"}]), "no application container"),
         ({"metadata": {}, "spec": {"containers": []}}, "no application container"),
-        ({"metadata": {}, "spec": {}}, "list of objects"),
-        ({"metadata": {}, "spec": {"containers": [{}]}}, "each container must have a name"),
-        ({"metadata": {}, "spec": {"containers": [{"name": "a", "ports": 1}]}}, "must be lists"),
-        ({"metadata": {}, "spec": {"containers": [{"name": "a"}], "volumes": {}}}, "list of objects"),
-        ({"metadata": {"labels": {"a": 1}}, "spec": {"containers": [{"name": "a"}]}}, "object with string values"),
-        ({"metadata": None, "spec": {}}, "must be an object"),
-        ({"metadata": {}}, "must be an object"),
+        ({"metadata": {}, "spec": {}}, "spec.containers: error: it is required"),
+        ({"metadata": {}, "spec": {"containers": [{}]}}, r"spec.containers\[0\].name: error: it is required"),
+        (
+            {"metadata": {}, "spec": {"containers": [{"name": "a", "ports": 1}]}},
+            r"spec.containers\[0\].ports: error: it must be a list, not a whole number",
+        ),
+        (
+            {"metadata": {}, "spec": {"containers": [{"name": "a"}], "volumes": {}}},
+            "spec.volumes: error: it must be a list, not an object",
+        ),
+        (
+            {"metadata": {"labels": {"a": 1}}, "spec": {"containers": [{"name": "a"}]}},
+            "metadata.labels: error: it must be a string, not a whole number",
+        ),
+        ({"metadata": None, "spec": {}}, "metadata: error: it must be an object, not null"),
+        ({"metadata": {}}, "spec: error: it is required"),
     ],
 )
 def test_a_pod_that_cannot_be_injected_is_rejected_with_the_reason(wanted, words):

@@ -114,5 +114,6 @@ def web(directory: Path, **fields: object) -> Workload:
         "ports": (WorkloadPort(8080, "http"),),
         "inject": False,
         "working_directory": str(directory),
+        "mounts": (str(directory),),
     }
     return Workload(**{**values, **fields})

@@ -1,5 +1,6 @@
 """The plan of mounts, carried out in a real, private mount namespace."""
 
+import os
 import subprocess
 
 import pytest
@@ -75,6 +76,25 @@ def test_a_hidden_directory_shows_only_what_is_visible_in_it(tree):
     assert seen(view, f"ls {root}/run {root}/run/pods") == [f"{root}/run:", "pods", "", f"{root}/run/pods:", "a"]
     assert seen(view, f"cat {root}/run/pods/a/file; echo") == ["file"]
     assert seen(View(visible=(str(root),), hidden=(str(root / "run"),)), f"ls {root}/run") == []
+
+
+def test_directories_on_the_way_can_be_entered_whatever_the_umask(tree):
+    root = tree(deep__app__main=0o644, deep__empty__file=0o644)
+    for path in (root / "deep", root / "deep/app", root / "deep/empty"):
+        path.chmod(0o755)
+    before = os.umask(0o077)
+    try:
+        view = View(visible=(str(root / "deep/app"),), hidden=(str(root / "deep/empty"),))
+        assert seen(view, f"cat {root}/deep/app/main; echo; ls {root}/deep {root}/deep/empty") == [
+            "main",
+            f"{root}/deep:",
+            "app",
+            "empty",
+            "",
+            f"{root}/deep/empty:",
+        ]
+    finally:
+        os.umask(before)
 
 
 def test_single_files_can_be_visible_and_names_may_be_odd(tree):

@@ -519,6 +519,10 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0822", INFO, "An annotation is deprecated",
           "Istio has deprecated the annotation of a pod or a Service, and weft ignores it. The message names what "
           "replaces it.", ("IST0135",)),
+    Check("WFT0823", WARNING, "Apps of the mesh can read a private key",
+          "Users other than its owner can read a file with a Secret, or a key file that a Gateway or DestinationRule "
+          "names. An app runs as a user of its own, so it can read the key, too: because all directories above the "
+          "file are open, or because its Workload declares the file (`workingDirectory`, `mounts`)."),
     # The Gateway API
     Check("WFT0901", WARNING, "A route is not accepted by its parent",
           "The parent (a Gateway or Service) does not exist, has no such listener or port, or does not allow this "

@@ -11,7 +11,7 @@ import msgspec
 from weft.api.metadata import Meta
 from weft.api.proxy_file import proxy_file
 from weft.api.reader import Fields, quoted
-from weft.api.syntax import is_host
+from weft.api.syntax import is_host, is_object_name
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy, levels
 from weft.model.value import Value
 
@@ -88,19 +88,15 @@ def _closed(policy: TrafficPolicy | None) -> TrafficPolicy | None:
 
 
 def _server_name(tls: Fields) -> str:
-    name = tls.text("sni", most=255)
-    if name and not is_host(name.replace("_", "a")):  # the mesh's own server names contain underscores
-        tls.error("sni", f"`{name[:80]}` is not a name for `sni`", "use a host name")
-    return name
+    # The mesh's own server names contain underscores.
+    return tls.checked("sni", lambda name: is_host(name.replace("_", "a")), "a name for `sni`", "use a host name")
 
 
 def _check_credential(tls: Fields) -> None:
     """Check `credentialName`: it replaces all certificate files, so files beside it would have no effect and are an
     error."""
-    name = tls.text("credentialName", most=253)
-    if name and (not is_host(name) or name != name.lower()):
-        hint = "write the name, without a namespace, of a Secret in the proxy's own namespace"
-        tls.error("credentialName", f"`{name[:80]}` is not the name of a Secret", hint)
+    hint = "write the name, without a namespace, of a Secret in the proxy's own namespace"
+    tls.checked("credentialName", is_object_name, "the name of a Secret", hint, most=253)
     beside = [each for each in _FILES if tls.has(each)] if tls.has("credentialName") else []
     if beside:
         tls.error(

@@ -35,9 +35,8 @@ def read_destination_rule(root: Fields, meta: Meta) -> tuple[DestinationRule, ..
 def _subsets(spec: Fields) -> tuple[Subset, ...]:
     subsets: list[Subset] = []
     for item in spec.items("subsets"):
-        name = item.text("name", required=True, most=63)
-        if name and not is_dns_label(name):
-            item.error("name", f"`{name}` is not a subset name", "use lower-case letters, digits and -")
+        hint = "use lower-case letters, digits and -"
+        name = item.checked("name", is_dns_label, "a subset name", hint, required=True, most=63)
         if name and any(other.name == name for other in subsets):
             item.error("name", f"two subsets are named `{name}`")
         subsets.append(Subset(name, item.labels("labels"), read_policy(item), item.line))

@@ -83,6 +83,11 @@ _READERS: Mapping[str, Callable[[Fields, str], ExtensionProvider | LogProvider]]
 }
 
 
+def _is_service(text: str) -> bool:
+    namespace, slash, host = text.rpartition("/")
+    return is_host(host) and (is_dns_label(namespace) or not slash)
+
+
 def _authorizer(
     fields: Fields,
     name: str,
@@ -95,10 +100,9 @@ def _authorizer(
     downstream_headers_on_allow: tuple[str, ...] = (),
     downstream_headers_on_deny: tuple[str, ...] = (),
 ) -> Authorizer:
-    written = fields.text("service", required=True, most=320)
-    namespace, slash, host = written.rpartition("/")
-    if written and not (is_host(host) and (is_dns_label(namespace) or not slash)):
-        fields.error("service", f"`{written[:80]}` is not a host name", "write NAMESPACE/HOST or HOST, fully qualified")
+    hint = "write NAMESPACE/HOST or HOST, fully qualified"
+    written = fields.checked("service", _is_service, "a host name", hint, required=True, most=320)
+    namespace, _, host = written.rpartition("/")
     return Authorizer(
         name=name,
         host=host,

@@ -6,7 +6,7 @@ from weft.api.metadata import Meta
 from weft.api.protocol import istio_protocol
 from weft.api.reader import Fields
 from weft.api.server_tls import read_server_tls
-from weft.api.syntax import is_dns_label, is_host
+from weft.api.syntax import is_address, is_dns_label, is_wildcard_host
 from weft.model.gateway import Gateway, GatewayServer, ServerTls
 from weft.model.proxy import OWN_PORTS
 from weft.model.service import Protocol, ServicePort
@@ -36,9 +36,7 @@ def read_gateway(root: Fields, meta: Meta) -> tuple[Gateway, ...]:
 
 
 def _server(server: Fields) -> GatewayServer:
-    bind = server.text("bind", most=255)
-    if bind and not bind.startswith("unix://"):
-        server.address("bind")
+    bind = server.checked("bind", lambda text: text.startswith("unix://") or is_address(text), "an IP address")
     server.refused(
         "defaultEndpoint",
         "`defaultEndpoint` has no effect, as in Istio",
@@ -48,21 +46,25 @@ def _server(server: Fields) -> GatewayServer:
     tls = read_server_tls(server, encrypted=port.protocol in _ENCRYPTED)
     _check_protocol(server, port, tls)
     hosts = server.texts("hosts", required=True, most=320)
-    for index, host in enumerate(hosts):
-        namespace, slash, name = host.rpartition("/")
-        if "://" in host:
-            server.error(("hosts", index), f"`{host}` is a URL, not a host", "leave out the scheme and the path")
-            continue
-        if slash and namespace not in (".", "*") and not is_dns_label(namespace):
-            server.error(
-                ("hosts", index), f"`{namespace}` is not a namespace", "use a namespace, `.` (this one) or `*` (all)"
-            )
-        if not is_host(name, wildcard=True):
-            server.error(("hosts", index), f"`{name}` is not a host name")
-        elif name != "*" and "." not in name:
-            what, hint = f"`{name}` is a short name, which a Gateway cannot have", f"write {name}.DOMAIN, or `*`"
-            server.error(("hosts", index), what, hint)
+    hosts = tuple(host for index, host in enumerate(hosts) if _is_host(server, index, host))
     return GatewayServer(port=port, hosts=hosts, name=server.text("name", most=253), bind=bind, tls=tls)
+
+
+def _is_host(server: Fields, index: int, host: str) -> bool:
+    """Return whether an entry of `hosts` is valid, and report it if it is not."""
+    namespace, slash, name = host.rpartition("/")
+    if "://" in host:
+        what, hint = f"`{host}` is a URL, not a host", "leave out the scheme and the path"
+    elif slash and namespace not in (".", "*") and not is_dns_label(namespace):
+        what, hint = f"`{namespace}` is not a namespace", "use a namespace, `.` (this one) or `*` (all)"
+    elif not is_wildcard_host(name):
+        what, hint = f"`{name}` is not a host name", ""
+    elif name != "*" and "." not in name:
+        what, hint = f"`{name}` is a short name, which a Gateway cannot have", f"write {name}.DOMAIN, or `*`"
+    else:
+        return True
+    server.error(("hosts", index), what, hint)
+    return False
 
 
 def _check_protocol(server: Fields, port: ServicePort, tls: ServerTls | None) -> None:

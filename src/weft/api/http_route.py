@@ -123,9 +123,6 @@ def _responds_itself(item: Fields, words: str) -> None:
 
 
 def _match(match: Fields, meta: Meta) -> HttpMatch:
-    namespace = match.text("sourceNamespace", most=63)
-    if namespace and not is_dns_label(namespace):
-        match.error("sourceNamespace", f"`{namespace}` is not a namespace")
     return HttpMatch(
         name=match.text("name", most=1_024),
         uri=uri_match(match, "uri"),
@@ -138,16 +135,14 @@ def _match(match: Fields, meta: Meta) -> HttpMatch:
         ignore_uri_case=match.boolean("ignoreUriCase") or False,
         port=match.port("port"),
         source_labels=match.labels("sourceLabels"),
-        source_namespace=namespace,
+        source_namespace=match.checked("sourceNamespace", is_dns_label, "a namespace", most=63),
         gateways=gateway_names(match, meta),
         stat_prefix=match.text("statPrefix", most=1_024),
     )
 
 
 def read_destination(fields: Fields, meta: Meta) -> Destination:
-    subset = fields.text("subset", most=63)
-    if subset and not is_dns_label(subset):
-        fields.error("subset", f"`{subset}` is not a subset name")
+    subset = fields.checked("subset", is_dns_label, "a subset name", most=63)
     port = fields.fields("port")
     return Destination(host_reference(fields, "host", meta), subset, port.port("number", required=True) if port else 0)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from weft.api.document import Document
 from weft.api.reader import Fields
-from weft.api.syntax import is_address, is_dns_label, is_host
+from weft.api.syntax import is_address, is_dns_label, is_host, is_wildcard_host
 from weft.base.problem import Severity
 from weft.model.names import Labels, Origin, full_host, labels_of
 
@@ -100,12 +100,12 @@ def selector(fields: Fields, name: str, labels_name: str = "labels") -> Labels |
 def host_reference(fields: Fields, name: str, meta: Meta, *, star: bool = False) -> str:
     """Read a host and return its fully qualified name. The host may be a short name, a wildcard or an IP address;
     `star`: it may be `*`."""
-    value = fields.text(name, required=True, most=255)
-    if value and not is_host(value, wildcard=True) and not is_address(value):
-        fields.host(name)
-    if value == "*" and not star:
+    written = fields.raw(name)
+    if not isinstance(written, str) or not (is_wildcard_host(written) or is_address(written)):
+        return meta.host(fields.host(name, required=True))
+    if written == "*" and not star:
         fields.error(name, f"`{name}` cannot be `*`", "name one service")
-    return meta.host(value.removesuffix("."))
+    return meta.host(written.removesuffix("."))
 
 
 def gateway_names(fields: Fields, meta: Meta) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ def proxy_file(fields: Fields, name: str, *, required: bool = False) -> str:
         fields.error(
             name, f"`{path[:80]}` is not the path of a file", "use an absolute path in the proxy's file system"
         )
-    elif path and not path.startswith("/"):
+        return ""
+    if path and not path.startswith("/"):
         fields.warning(name, f"the relative path `{path[:80]}` is read as /{path[:80]}", "use an absolute path")
         return f"/{path}"
     return path

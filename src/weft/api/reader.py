@@ -1,12 +1,13 @@
 """Reads the fields of a document: `Fields` is a cursor at one mapping, with a typed getter for each type of value. The
 readers of all kinds access documents only through it. Rule: a getter always returns a value of its type and never
-raises. Problems are recorded with their line, and fields that no getter has read are reported as unknown at the end."""
+raises: a value that is not valid is left out, and a problem is recorded with its line. Fields that no getter has read
+are reported as unknown at the end."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -92,7 +93,7 @@ class Fields:
             self.error(name, f"`{name}` must be a whole number, not {describe(value)}")
             return None
         if not least <= value <= most:
-            self.error(name, f"`{name}` must be between {least} and {most}, not {value}")
+            self.error(name, f"`{name}` must be between {least} and {most}, not {_written(value)}")
             return None
         return value
 
@@ -100,11 +101,11 @@ class Fields:
         value = self._value(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or _is_nan(value):
             self.error(name, f"`{name}` must be a number, not {describe(value)}")
             return None
         if not least <= value <= most:
-            self.error(name, f"`{name}` must be between {least:g} and {most:g}, not {value:g}")
+            self.error(name, f"`{name}` must be between {least:g} and {most:g}, not {_written(value)}")
             return None
         return float(value)
 
@@ -152,7 +153,7 @@ class Fields:
         if value is None:
             return None
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            self.error(name, f"`{name}` has no unit", f"write {value:g}s or {value:g}ms")
+            self.error(name, f"`{name}` has no unit", f"write {_written(value)}s or {_written(value)}ms")
             return None
         text = self._text((name,), value, 64)
         length = parse_duration(text)
@@ -199,18 +200,21 @@ class Fields:
         return {key: number for key, number in numbers.items() if number is not None}
 
     def labels(self, name: str) -> Labels:
-        """Read a mapping of labels, and check their names and values by Kubernetes' rules."""
-        pairs = self.string_map(name)
-        for key, value in pairs.items():
-            if not is_label_name(key):
-                self.error(
-                    (name, key), f"`{key[:80]}` is not a label name", "use letters, digits, -, _ and . (at most 63)"
-                )
-            elif not is_label_value(value):
-                self.error(
-                    (name, key), f"`{value[:80]}` is not a label value", "use letters, digits, -, _ and . (at most 63)"
-                )
-        return labels_of(pairs)
+        """Read a mapping of labels, whose names and values follow Kubernetes' rules."""
+        valid = {}
+        for key, value in self.string_map(name).items():
+            flaw = (
+                f"`{key[:80]}` is not a label name"
+                if not is_label_name(key)
+                else f"`{value[:80]}` is not a label value"
+                if not is_label_value(value)
+                else ""
+            )
+            if flaw:
+                self.error((name, key), flaw, "use letters, digits, -, _ and . (at most 63)")
+            else:
+                valid[key] = value
+        return labels_of(valid)
 
     def fields(self, name: str, *, required: bool = False) -> Fields | None:
         """Return the mapping in this field; None if the field is not set or not a mapping."""
@@ -256,36 +260,77 @@ class Fields:
                 pairs.append((self._text((name, str(key)), key, 4_096), fields))
         return pairs
 
-    def host(self, name: str, *, required: bool = False, wildcard: bool = False) -> str:
-        value = self.text(name, required=required, most=255)
-        if value and not is_host(value, wildcard=wildcard):
-            self.error(name, f"`{value}` is not a host name", _host_hint(value, wildcard=wildcard))
-        return value
+    def checked(
+        self,
+        name: str,
+        valid: Callable[[str], bool],
+        what: str,
+        hint: str = "",
+        *,
+        default: str = "",
+        required: bool = False,
+        most: int = 255,
+    ) -> str:
+        """Read a text that `valid` accepts, such as an address; `default` if the field is not set, empty or not valid.
+        `what`: what the text should be, for the message."""
+        value = self.text(name, default=default, required=required, most=most)
+        if not value or valid(value):
+            return value or default
+        self.error(name, f"`{value[:80]}` is not {what}", hint)
+        return default
+
+    def checked_texts(
+        self,
+        name: str,
+        valid: Callable[[str], bool],
+        what: str,
+        hint: str = "",
+        *,
+        required: bool = False,
+        most: int = 255,
+    ) -> tuple[str, ...]:
+        """Read a list of texts that `valid` accepts; others are left out."""
+        return tuple(text for _, text in self.numbered_texts(name, valid, what, hint, required=required, most=most))
+
+    def numbered_texts(
+        self,
+        name: str,
+        valid: Callable[[str], bool],
+        what: str,
+        hint: str = "",
+        *,
+        required: bool = False,
+        most: int = 255,
+    ) -> list[tuple[int, str]]:
+        """Read a list like `checked_texts`. Return each text with its position in the document, for further checks."""
+        texts = []
+        for index, value in enumerate(self._list(name, required=required)):
+            text = self._text((name, index), value, most)
+            if text == value and not valid(text):
+                self.error((name, index), f"`{text[:80]}` is not {what}", hint)
+            elif text == value:
+                texts.append((index, text))
+        return texts
+
+    def host(self, name: str, *, required: bool = False) -> str:
+        hint = _host_hint(str(self.raw(name)))
+        return self.checked(name, is_host, "a host name", hint, required=required)
 
     def address(self, name: str) -> str:
-        value = self.text(name, most=64)
-        if value and not is_address(value):
-            self.error(name, f"`{value}` is not an IP address")
-        return value
+        return self.checked(name, is_address, "an IP address", most=64)
 
     def ranges(self, name: str) -> tuple[str, ...]:
         """Read a list of IP addresses and CIDR ranges."""
-        texts = self.texts(name)
-        for index, value in enumerate(texts):
-            if value and not is_range(value):
-                self.error((name, index), f"`{value}` is not an IP address or CIDR range", "for example 10.0.0.0/8")
-        return texts
+        return self.checked_texts(name, is_range, "an IP address or CIDR range", "for example 10.0.0.0/8", most=4_096)
 
     def regex(self, name: str, *, required: bool = False) -> str:
         value = self.text(name, required=required)
         flaw = regex_flaw(value) if self.has(name) else ""
-        if flaw:
-            self.error(
-                name,
-                f"`{value[:80]}` is not a regular expression: {flaw}",
-                "Envoy uses RE2: https://github.com/google/re2/wiki/Syntax",
-            )
-        return value
+        if not flaw:
+            return value
+        what, hint = f"`{value[:80]}` is not a regular expression: {flaw}", "https://github.com/google/re2/wiki/Syntax"
+        self.error(name, what, f"Envoy uses RE2: {hint}")
+        return ""
 
     def request_text(self, name: str, *, required: bool = False, most: int) -> str:
         """Read a path or an authority. A space or control character in it is an error: a line break would make Envoy
@@ -297,10 +342,7 @@ class Fields:
         return value
 
     def header(self, name: str) -> str:
-        value = self.text(name, most=256)
-        if value and not is_header(value):
-            self.error(name, f"`{value}` is not a header name")
-        return value
+        return self.checked(name, is_header, "a header name", most=256)
 
     def one_of(self, *names: str) -> str:
         """Return which of these fields is set, "" for none. More than one is an error."""
@@ -409,7 +451,7 @@ class Fields:
     def _text(self, below: Path, value: Any, most: int) -> str:
         if not isinstance(value, str):
             quote = not isinstance(value, (list, dict)) and value is not None
-            hint = f'put it in quotes: "{str(value).lower() if isinstance(value, bool) else value}"' if quote else ""
+            hint = f'put it in quotes: "{_written(value)}"' if quote else ""
             self.error(below, f"`{_last(below)}` must be text, not {describe(value)}", hint)
             return ""
         if len(value) > most:
@@ -438,20 +480,34 @@ def root_of(report: DocumentReport) -> Fields:
 def describe(value: Any) -> str:
     """Return a short description of a value, for a message."""
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return _written(value)
     if isinstance(value, (int, float)):
-        return f"the number {value if abs(value) < 1e15 else '(very large)'}"
+        return f"the number {_written(value)}"
     if isinstance(value, str):
         return f'"{value[:40]}…"' if len(value) > 40 else f'"{value}"'
     return "nothing" if value is None else "a list" if isinstance(value, (list, tuple)) else "a mapping"
+
+
+def _written(value: Any) -> str:
+    """Return a number or a boolean as it is written in YAML. Very large numbers are not shown: Python refuses to
+    convert some of them."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)) and not abs(value) < 1e15:
+        return "(NaN)" if _is_nan(value) else "(very large)"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def quoted(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _host_hint(value: str, *, wildcard: bool) -> str:
-    if value.startswith("*") and not wildcard:
+def _host_hint(value: str) -> str:
+    if value.startswith("*"):
         return "a wildcard is not possible here"
     if "://" in value or "/" in value:
         return "write only the name, without scheme or path"

@@ -7,10 +7,14 @@ import re
 
 from weft.api.proxy_file import proxy_file
 from weft.api.reader import Fields, quoted
-from weft.api.syntax import is_host, words
+from weft.api.syntax import is_object_name, words
 from weft.base.suggest import did_you_mean
 from weft.model.gateway import CertificateFiles, CredentialRef, ServerTls, ServerTlsMode
 
+_A_SECRET = (
+    "the name of a Secret",
+    "write the name, without a namespace, of a Secret in the gateway's own namespace",
+)
 _VERSIONS = ("TLSV1_0", "TLSV1_1", "TLSV1_2", "TLSV1_3")
 # The cipher suites that Envoy supports for TLS 1.2 and below; it rejects a listener with any other cipher suite.
 _SUITES = words("""
@@ -141,10 +145,9 @@ def _check_versions(tls: Fields, found: ServerTls) -> None:
 
 def _credentials(tls: Fields) -> tuple[CredentialRef, ...]:
     if tls.has("credentialNames"):
-        found = tls.texts("credentialNames", most=253)
-        for index, name in enumerate(found):
-            _check_secret(tls, ("credentialNames", index), name)
-        if not 0 < len(found) <= 2:
+        found = tls.checked_texts("credentialNames", is_object_name, *_A_SECRET, most=253)
+        written = tls.raw("credentialNames")
+        if isinstance(written, list) and not 0 < len(written) <= 2:
             tls.error(
                 "credentialNames",
                 "`credentialNames` must have one or two Secrets",
@@ -156,16 +159,7 @@ def _credentials(tls: Fields) -> tuple[CredentialRef, ...]:
 
 
 def _secret(tls: Fields, field: str) -> str:
-    name = tls.text(field, most=253)
-    if name:
-        _check_secret(tls, field, name)
-    return name
-
-
-def _check_secret(tls: Fields, field: str | tuple[str | int, ...], name: str) -> None:
-    if not is_host(name) or name != name.lower():
-        hint = "write the name, without a namespace, of a Secret in the gateway's own namespace"
-        tls.error(field, f"`{name[:80]}` is not the name of a Secret", hint)
+    return tls.checked(field, is_object_name, *_A_SECRET, most=253)
 
 
 def _files(tls: Fields) -> tuple[CertificateFiles, ...]:

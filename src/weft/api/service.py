@@ -62,12 +62,11 @@ def _ports(spec: Fields, *, required: bool, external: bool) -> tuple[ServicePort
     items = spec.items("ports", required=required)
     for port in items:
         port.ignored("nodePort")
-        number, name = port.port("port", required=True), port.text("name", most=63)
+        number = port.port("port", required=True)
+        name = port.checked("name", is_dns_label, "a port name", "use lower-case letters, digits and -", most=63)
         protocol = service_protocol(port, name, number)
         if len(items) > 1 and not name:
             port.lacks("name", what="a port of a service with several ports needs a `name`")
-        elif name and not is_dns_label(name):
-            port.error("name", f"`{name}` is not a port name", "use lower-case letters, digits and -")
         if name and name in names:
             port.error("name", f"two ports are named `{name}`")
         if number and (number, protocol is Protocol.UDP) in numbers:
@@ -91,25 +90,16 @@ def _target(port: Fields) -> int | str:
 
 
 def _addresses(spec: Fields) -> tuple[tuple[str, ...], bool]:
-    first, several = spec.text("clusterIP", most=64), spec.texts("clusterIPs", most=64)
-    if first == "None" or several == ("None",):
+    if spec.raw("clusterIP") == "None" or spec.raw("clusterIPs") == ["None"]:
         return (), True
-    addresses = tuple(dict.fromkeys(address for address in (first, *several) if address))
-    for address in addresses:
-        if not is_address(address):
-            spec.error(
-                "clusterIP" if address == first else "clusterIPs",
-                f"`{address}` is not an IP address",
-                "write an IP address, write None for a headless service, or leave the field out",
-            )
-    return addresses, False
+    hint = "write an IP address, write None for a headless service, or leave the field out"
+    first = spec.checked("clusterIP", is_address, "an IP address", hint, most=64)
+    several = spec.checked_texts("clusterIPs", is_address, "an IP address", hint, most=64)
+    return tuple(dict.fromkeys(address for address in (first, *several) if address)), False
 
 
 def _external_name(spec: Fields) -> str:
-    name = spec.text("externalName", required=True, most=253).removesuffix(".")
-    if name and not is_host(name):
-        spec.error("externalName", f"`{name}` is not a host name")
-    return name
+    return spec.checked("externalName", is_host, "a host name", required=True, most=253).removesuffix(".")
 
 
 def _export_to(root: Fields, meta: Meta) -> tuple[str, ...]:

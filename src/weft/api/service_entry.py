@@ -6,7 +6,7 @@ from __future__ import annotations
 from weft.api.metadata import Meta, export_to, selector
 from weft.api.protocol import istio_protocol
 from weft.api.reader import Fields
-from weft.api.syntax import is_dns_label, is_host
+from weft.api.syntax import is_dns_label, is_wildcard_host
 from weft.api.traffic_distribution import read_traffic_distribution
 from weft.api.workload_entry import read_endpoint
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
@@ -36,7 +36,7 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
     names = spec.texts("subjectAltNames")
     exported = export_to(spec, meta, no_namespace=True)
     distribution = read_traffic_distribution(root, meta)
-    _check(spec, hosts, ports, resolution)
+    _check(spec, hosts, ports, resolution, addresses)
     return tuple(
         Service(
             host=host,
@@ -67,23 +67,22 @@ def _resolution(spec: Fields) -> Resolution:
 
 
 def _hosts(spec: Fields) -> tuple[str, ...]:
-    hosts = spec.texts("hosts", required=True, most=255)
-    for index, host in enumerate(hosts):
+    hosts: list[str] = []
+    for index, host in spec.numbered_texts("hosts", is_wildcard_host, "a host name", required=True):
         if host == "*":
             spec.error(("hosts", index), "a service entry cannot be for `*`", "name the hosts, or `*.example.com`")
-        elif not is_host(host, wildcard=True):
-            spec.error(("hosts", index), f"`{host}` is not a host name")
-        elif host in hosts[:index]:
+        elif host in hosts:
             spec.error(("hosts", index), f"`{host}` is listed twice")
-    return hosts
+        else:
+            hosts.append(host)
+    return tuple(hosts)
 
 
 def _ports(spec: Fields) -> tuple[ServicePort, ...]:
     ports: list[ServicePort] = []
     for port in spec.items("ports"):
-        number, name = port.port("number", required=True), port.text("name", required=True, most=63)
-        if name and not is_dns_label(name):
-            port.error("name", f"`{name}` is not a port name", "use lower-case letters, digits and -")
+        number, hint = port.port("number", required=True), "use lower-case letters, digits and -"
+        name = port.checked("name", is_dns_label, "a port name", hint, required=True, most=63)
         if name and any(other.name == name for other in ports):
             port.error("name", f"two ports are named `{name}`")
         if number and any(other.number == number for other in ports):
@@ -137,14 +136,20 @@ def _check_dynamic(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePor
             spec.warning(("ports", index), what)
 
 
-def _check(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...], resolution: Resolution) -> None:
+def _check(
+    spec: Fields,
+    hosts: tuple[str, ...],
+    ports: tuple[ServicePort, ...],
+    resolution: Resolution,
+    addresses: tuple[str, ...],
+) -> None:
     if resolution is Resolution.DYNAMIC_DNS:
         _check_dynamic(spec, hosts, ports)
         return
     if resolution in _BY_NAME:
         if not spec.has("endpoints") and any(host.startswith("*") for host in hosts):
             spec.error("hosts", "a wildcard cannot be resolved by DNS", "list `endpoints`, or set `resolution: NONE`")
-        if any("/" in address for address in spec.texts("addresses")):
+        if any("/" in address for address in addresses):
             spec.error("addresses", "a range of addresses needs `resolution: NONE` or STATIC")
     raw = [port for port in ports if not port.protocol.is_http and port.protocol.value not in ("tls", "https")]
     if resolution is not Resolution.NONE and len(hosts) > 1 and raw:

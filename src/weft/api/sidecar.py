@@ -7,7 +7,7 @@ from weft.api.metadata import Meta, selector
 from weft.api.protocol import istio_protocol
 from weft.api.reader import Fields
 from weft.api.server_tls import read_server_tls
-from weft.api.syntax import is_dns_label, is_host
+from weft.api.syntax import is_dns_label, is_port, is_wildcard_host
 from weft.api.traffic_policy import read_pool
 from weft.model.gateway import ServerTls, ServerTlsMode
 from weft.model.service import Protocol, ServicePort
@@ -93,26 +93,25 @@ def _egress(spec: Fields) -> tuple[EgressListener, ...]:
         if read and read.number and any(other.port and other.port.number == read.number for other in listeners):
             item.error("port", f"port {read.number} is listed twice")
         hosts = item.texts("hosts", required=True, most=320)
-        for index, host in enumerate(hosts):
-            _check_host(item, index, host)
+        hosts = tuple(host for index, host in enumerate(hosts) if _is_host(item, index, host))
         listeners.append(EgressListener(hosts=hosts, port=read))
     return tuple(listeners)
 
 
-def _check_host(item: Fields, index: int, host: str) -> None:
+def _is_host(item: Fields, index: int, host: str) -> bool:
+    """Return whether an entry of `hosts` is valid, and report it if it is not."""
     namespace, slash, name = host.partition("/")
     if not slash:
-        item.error(
-            ("hosts", index), f"`{host}` must be NAMESPACE/HOST", f"write ./{host} for this namespace, */{host} for any"
-        )
+        what, hint = f"`{host}` must be NAMESPACE/HOST", f"write ./{host} for this namespace, */{host} for any"
     elif namespace not in (".", "*", "~") and not is_dns_label(namespace):
-        item.error(
-            ("hosts", index),
-            f"`{namespace}` is not a namespace",
-            "use a namespace, `.` (this one), `*` (all) or `~` (none)",
-        )
-    elif not is_host(name, wildcard=True):
-        item.error(("hosts", index), f"`{name}` is not a host name")
+        what = f"`{namespace}` is not a namespace"
+        hint = "use a namespace, `.` (this one), `*` (all) or `~` (none)"
+    elif not is_wildcard_host(name):
+        what, hint = f"`{name}` is not a host name", ""
+    else:
+        return True
+    item.error(("hosts", index), what, hint)
+    return False
 
 
 def _ingress(spec: Fields) -> tuple[IngressListener, ...]:
@@ -165,10 +164,11 @@ def _endpoint(item: Fields) -> str:
     if not endpoint or endpoint.startswith("unix:///"):
         return endpoint
     host, _, port = endpoint.rpartition(":")
-    if host not in _LOCAL or not port.isdecimal() or not 1 <= int(port[:6]) <= 65_535:
-        item.error(
-            "defaultEndpoint",
-            f"`{endpoint}` is not a local address with a port",
-            "write 127.0.0.1:PORT, 0.0.0.0:PORT, [::1]:PORT, [::]:PORT or unix:///PATH",
-        )
-    return endpoint
+    if host in _LOCAL and is_port(port):
+        return endpoint
+    item.error(
+        "defaultEndpoint",
+        f"`{endpoint}` is not a local address with a port",
+        "write 127.0.0.1:PORT, 0.0.0.0:PORT, [::1]:PORT, [::]:PORT or unix:///PATH",
+    )
+    return ""

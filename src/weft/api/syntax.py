@@ -13,6 +13,7 @@ _HOST_LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _HEADER = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(ns|us|µs|ms|s|m|h)")
+_PORT = re.compile(r"[0-9]{1,5}")
 _UNITS: dict[str, Decimal | int] = {
     "ns": Decimal("0.001"),
     "us": 1,
@@ -67,6 +68,25 @@ def is_host(text: str, *, wildcard: bool = False) -> bool:
     return 0 < len(text) <= 253 and all(_HOST_LABEL.fullmatch(label) for label in text.split("."))
 
 
+def is_wildcard_host(text: str) -> bool:
+    """Whether a text is a DNS name, `*`, or a wildcard such as `*.example.com`."""
+    return is_host(text, wildcard=True)
+
+
+def is_hostname(text: str) -> bool:
+    """Whether a text is a Hostname of the Gateway API: a name, or a wildcard such as `*.example.com`, but not `*`."""
+    return text != "*" and is_wildcard_host(text)
+
+
+def is_object_name(text: str) -> bool:
+    """Whether a text can be the name of an object of Kubernetes: a DNS name in lower case."""
+    return is_host(text) and text == text.lower()
+
+
+def is_host_or_address(text: str) -> bool:
+    return is_host(text) or is_address(text)
+
+
 def is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text)
@@ -81,6 +101,11 @@ def is_range(text: str) -> bool:
     except ValueError:
         return False
     return "%" not in text
+
+
+def is_port(text: str) -> bool:
+    """Whether a text is a port number from 1 to 65535, in the digits 0 to 9."""
+    return bool(_PORT.fullmatch(text)) and 1 <= int(text) <= 65_535
 
 
 def is_header(text: str) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 from weft.api.client_tls import read_client_tls
 from weft.api.locality import read_locality
 from weft.api.reader import Fields, quoted
-from weft.api.syntax import is_address, is_host
+from weft.api.syntax import is_host_or_address
 from weft.model.destination_rule import (
     ConnectionPool,
     ConsistentHash,
@@ -189,9 +189,9 @@ def _tunnel(policy: Fields) -> Tunnel | None:
     fields = policy.fields("tunnel")
     if fields is None:
         return None
-    host, port = fields.text("targetHost", required=True, most=255), fields.port("targetPort", required=True)
-    if host and not is_host(host) and not is_address(host):
-        fields.error("targetHost", f"`{host}` is not a host name or an IP address", "put the port into `targetPort`")
+    what, hint = "a host name or an IP address", "put the port into `targetPort`"
+    host = fields.checked("targetHost", is_host_or_address, what, hint, required=True)
+    port = fields.port("targetPort", required=True)
     return Tunnel(host, port, by_post=fields.choice("protocol", ("CONNECT", "POST")) == "POST")
 
 

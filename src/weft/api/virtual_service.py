@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.api.http_route import read_destinations, read_http_route
 from weft.api.metadata import Meta, export_to, gateway_names
 from weft.api.reader import Fields
-from weft.api.syntax import is_address, is_dns_label, is_host
+from weft.api.syntax import is_address, is_dns_label, is_wildcard_host
 from weft.model.names import host_covers
 from weft.model.virtual_service import MESH, HttpRoute, L4Match, L4Route, VirtualService
 
@@ -41,11 +41,9 @@ def read_virtual_service(root: Fields, meta: Meta) -> tuple[VirtualService, ...]
 
 def _hosts(spec: Fields, meta: Meta, *, mesh: bool) -> tuple[str, ...]:
     written: dict[str, str] = {}  # the host as written, by its full name
-    for index, host in enumerate(spec.texts("hosts", most=255)):
-        if not is_host(host, wildcard=True) and not is_address(host):
-            spec.error(
-                ("hosts", index), f"`{host}` is not a host name", "write a name, `*.example.com` or an IP address"
-            )
+    wildcards: list[str] = []
+    hint = "write a name, `*.example.com` or an IP address"
+    for index, host in spec.numbered_texts("hosts", _is_routed, "a host name", hint):
         if host == "*" and mesh:
             spec.error(
                 ("hosts", index),
@@ -53,12 +51,20 @@ def _hosts(spec: Fields, meta: Meta, *, mesh: bool) -> tuple[str, ...]:
                 "name the hosts, or name a gateway in `gateways`",
             )
         full = meta.host(host.removesuffix("."))
-        double = next((other for other in written if host_covers(other, full) or host_covers(full, other)), "")
+        # Only a wildcard covers other hosts, so most hosts are compared with few others.
+        others = written if full.startswith("*") else (full, *wildcards)
+        double = next((each for each in others if each in written and _overlap(each, full)), "")
         if double:
             other = written[double]
             spec.error(("hosts", index), f"`{host}` and `{other}` are the same host, or one covers the other")
         written.setdefault(full, host)
+        if full.startswith("*"):
+            wildcards.append(full)
     return tuple(written)
+
+
+def _overlap(host: str, other: str) -> bool:
+    return host_covers(host, other) or host_covers(other, host)
 
 
 def _check_delegated(spec: Fields) -> None:
@@ -88,11 +94,9 @@ def _l4_route(item: Fields, meta: Meta, hosts: tuple[str, ...], *, tls: bool) ->
 
 
 def _l4_match(match: Fields, meta: Meta, hosts: tuple[str, ...], *, tls: bool) -> L4Match:
-    names = match.texts("sniHosts", required=True, most=255) if tls else ()
-    for index, name in enumerate(names):
-        if not is_host(name, wildcard=True) and not is_address(name):
-            match.error(("sniHosts", index), f"`{name}` is not a host name")
-        elif not any(host_covers(host, meta.host(name)) or host_covers(host, name) for host in hosts):
+    names = match.numbered_texts("sniHosts", _is_routed, "a host name", required=True) if tls else []
+    for index, name in names:
+        if not any(host_covers(host, meta.host(name)) or host_covers(host, name) for host in hosts):
             match.error(
                 ("sniHosts", index),
                 f"the SNI host `{name}` is not among the VirtualService's hosts",
@@ -103,14 +107,15 @@ def _l4_match(match: Fields, meta: Meta, hosts: tuple[str, ...], *, tls: bool) -
         "neither weft nor Istio supports `sourceSubnet`",
         "use `sourceLabels` or `sourceNamespace`",
     )
-    namespace = match.text("sourceNamespace", most=63)
-    if namespace and not is_dns_label(namespace):
-        match.error("sourceNamespace", f"`{namespace}` is not a namespace")
     return L4Match(
         destination_subnets=match.ranges("destinationSubnets"),
         port=match.port("port"),
-        sni_hosts=names,
+        sni_hosts=tuple(name for _, name in names),
         source_labels=match.labels("sourceLabels"),
-        source_namespace=namespace,
+        source_namespace=match.checked("sourceNamespace", is_dns_label, "a namespace", most=63),
         gateways=gateway_names(match, meta),
     )
+
+
+def _is_routed(host: str) -> bool:
+    return is_wildcard_host(host) or is_address(host)

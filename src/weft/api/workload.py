@@ -10,6 +10,7 @@
     spec:
       command: [python3, payments.py, --version, v2]   # the program and its arguments; no shell
       workingDirectory: .                 # relative to the file; default: the file's directory
+      mounts: [data, ../shared/ca.pem]    # files and directories that the command sees although others may not enter
       env: {PORT: "8080"}                 # or a list of {name, value}, as in Kubernetes
       serviceAccount: payments            # default: default
       ports: [{name: http, port: 8080, protocol: http}]  # protocol default: by the name's prefix
@@ -50,7 +51,7 @@ from typing import Any
 from weft.api.metadata import Meta
 from weft.api.protocol import from_name, istio_protocol
 from weft.api.reader import Fields, describe
-from weft.api.syntax import is_header, is_host, is_range
+from weft.api.syntax import is_header, is_object_name, is_port, is_range
 from weft.model.locality import stated
 from weft.model.names import labels_of
 from weft.model.proxy import ADMIN_PORT, OWN_PORTS, TAKEN_PORTS
@@ -74,8 +75,9 @@ _KUBERNETES = {
     "port", "number": "port", "httpHeaders": "headers", "containers": "command", "template": "command",
 }  # fmt: skip
 _OF_COMMANDS = (
-    "command", "workingDirectory", "env", "readiness", "restart", "excludeInboundPorts", "excludeOutboundPorts",
-    "excludeOutboundRanges", "includeInboundPorts", "includeOutboundPorts", "includeOutboundRanges",
+    "command", "workingDirectory", "mounts", "env", "readiness", "restart",
+    "excludeInboundPorts", "excludeOutboundPorts", "excludeOutboundRanges",
+    "includeInboundPorts", "includeOutboundPorts", "includeOutboundRanges",
 )  # fmt: skip
 MOST_REPLICAS = 1_000
 
@@ -106,7 +108,8 @@ def read_workload(root: Fields, meta: Meta) -> tuple[Workload, ...]:
             labels=meta.labels if "app" in labels else labels_of({"app": meta.name, **labels}),
             annotations=meta.annotations,
             service_account=_service_account(spec),
-            working_directory=_working_directory(spec),
+            working_directory=_path(spec, spec.text("workingDirectory", default=".", most=4_096)),
+            mounts=_mounts(spec),
             environment=_environment(spec),
             ports=ports,
             replicas=1 if replicas is None else replicas,
@@ -173,22 +176,21 @@ class _Traffic:
     def ports(self, name: str) -> tuple[int, ...]:
         found = []
         for part in self._parts(name):
-            if part.isdecimal() and 1 <= int(part[:6]) <= 65_535:
+            if is_port(part):
                 found.append(int(part))
             else:
                 self._root.error(self._at(name), f"`{part[:40]}` is not a port", "write numbers, separated by commas")
         return tuple(found)
 
     def ranges(self, name: str) -> tuple[str, ...]:
-        found = self._parts(name)
-        for part in found:
-            if not is_range(part):
-                self._root.error(
-                    self._at(name),
-                    f"`{part[:40]}` is not a CIDR range",
-                    "write ranges such as 10.0.0.0/8,192.168.0.0/16",
-                )
-        return found
+        ranges = []
+        for part in self._parts(name):
+            if is_range(part):
+                ranges.append(part)
+            else:
+                what, hint = f"`{part[:40]}` is not a CIDR range", "write ranges such as 10.0.0.0/8,192.168.0.0/16"
+                self._root.error(self._at(name), what, hint)
+        return tuple(ranges)
 
     def _parts(self, name: str) -> tuple[str, ...]:
         return tuple(part.strip() for part in (self.text(name) or "").split(",") if part.strip())
@@ -222,15 +224,18 @@ def _include_ranges(spec: Fields, traffic: _Traffic) -> str:
 
 
 def _service_account(spec: Fields) -> str:
-    name = spec.text("serviceAccount", default="default", most=253)
-    if not is_host(name) or name != name.lower():
-        spec.error("serviceAccount", f"`{name[:80]}` is not a service account", "use lower-case letters, digits and -")
-    return name
+    hint = "use lower-case letters, digits and -"
+    return spec.checked("serviceAccount", is_object_name, "a service account", hint, default="default", most=253)
 
 
-def _working_directory(spec: Fields) -> str:
-    written = spec.text("workingDirectory", default=".", most=4_096)
+def _path(spec: Fields, written: str) -> str:
     return posixpath.normpath(posixpath.join(spec.report.document.directory, written)) if written else ""
+
+
+def _mounts(spec: Fields) -> tuple[str, ...]:
+    written = [*spec.texts("mounts"), *([spec.text("workingDirectory")] if spec.has("workingDirectory") else ())]
+    paths = dict.fromkeys(_path(spec, each) for each in written if each)
+    return tuple(path for path in paths if path != "/")  # `/` needs no declaration: it is open to all users
 
 
 def _environment(spec: Fields) -> tuple[tuple[str, str], ...]:

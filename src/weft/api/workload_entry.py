@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
-from weft.api.syntax import is_address, is_dns_label, is_host
+from weft.api.syntax import is_address, is_dns_label, is_host, is_host_or_address
 from weft.model.instance import TLS_MODE_LABEL, Instance
 from weft.model.names import labels_of
 from weft.model.service import StaticEndpoint
@@ -26,7 +26,7 @@ def read_workload_entry(root: Fields, meta: Meta) -> tuple[Instance, ...]:
         Instance(
             name=meta.name,
             namespace=meta.namespace,
-            addresses=(entry.address,),
+            addresses=(entry.address,) if entry.address else (),
             labels=labels_of(labels),
             service_account=entry.service_account or "default",
             ports=entry.ports,
@@ -56,19 +56,20 @@ def read_endpoint(spec: Fields, *, names_allowed: bool = True) -> StaticEndpoint
 
 
 def _address(spec: Fields, *, names_allowed: bool, has_ports: bool) -> str:
-    address = spec.text("address", required=True, most=255)
-    if address.startswith("unix://"):
-        path = address.removeprefix("unix://")
-        if not path.startswith(("/", "@")) or path.endswith("/"):
-            spec.error("address", f"`{path}` is not an absolute path to a socket")
+    written = spec.raw("address")
+    if isinstance(written, str) and written.startswith("unix://"):
         if has_ports:
             spec.error("ports", "a Unix socket has no ports")
-    elif address and not is_address(address):
-        if not names_allowed:
-            spec.error("address", f"`{address}` is not an IP address", "for host names, set `resolution: DNS`")
-        elif not is_host(address):
-            spec.error("address", f"`{address}` is neither an IP address nor a host name")
-    return address
+        return spec.checked("address", _is_socket, "unix:// and the absolute path of a socket")
+    if not names_allowed:
+        hint = "for host names, set `resolution: DNS`"
+        return spec.checked("address", is_address, "an IP address", hint, required=True)
+    return spec.checked("address", is_host_or_address, "an IP address or a host name", required=True)
+
+
+def _is_socket(address: str) -> bool:
+    path = address.removeprefix("unix://")
+    return path.startswith(("/", "@")) and not path.endswith("/")
 
 
 def _ports(spec: Fields) -> tuple[tuple[str, int], ...]:

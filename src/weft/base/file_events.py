@@ -1,13 +1,15 @@
-"""The kernel's file events of one directory: which paths may have changed since the last call.
+"""The kernel's file events of directories: which paths may have changed since the last call.
 
-Rule: events are recorded from the moment when the constructor returns. A caller that scans the directory after that
-misses nothing.
+Rule: events are recorded from the moment when the constructor returns. A caller that scans the directories after that
+misses nothing. The directories inside a directory are not watched by themselves: a recursive watch would follow every
+symbolic link, even one to `/`.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 
 from watchfiles import Change, watch
 
@@ -17,13 +19,13 @@ _TURN_MS = 20  # between two polls without events; the first poll starts the wat
 
 
 class FileEvents:
-    """A watch of one directory. Only one thread at a time may use it; only `stopped` may be set by another thread."""
+    """A watch of directories. Only one thread at a time may use it; only `stopped` may be set by another thread."""
 
-    def __init__(self, directory: str, stopped: threading.Event, *, recursive: bool) -> None:
+    def __init__(self, directories: Iterable[str], stopped: threading.Event) -> None:
         """Start the watch. Raises OSError or RuntimeError if the kernel provides no events, for example if all
-        inotify watches are in use."""
+        inotify watches are in use, or if a directory does not exist."""
         self._turns = watch(
-            directory,
+            *directories,
             watch_filter=None,
             debounce=GATHER_MS,
             step=QUIET_MS,
@@ -33,8 +35,7 @@ class FileEvents:
             debug=False,
             raise_interrupt=False,
             force_polling=False,
-            recursive=recursive,
-            ignore_permission_denied=recursive,
+            recursive=False,
         )
         self._early = next(self._turns, set())  # the generator starts the watch at its first call
 

@@ -33,6 +33,7 @@ from weft.explain.route import first_match, is_grpc, virtual_host
 from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk
 from weft.explain.world import EnvoyResources
+from weft.model.proxy import UPGRADE_FILTER, UPGRADE_METHOD
 
 _HOP_BY_HOP = ("connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade")
 _NOBODY = "nobody"  # name of a gateway's catch-all virtual host for hosts that it does not serve, and of its route
@@ -72,7 +73,7 @@ def manage(
     route = _route(walk, resources, configuration, seen)
     if route is not None and (refusal := _upgrade(walk, manager, seen)) is not None:
         return refusal
-    for each in manager.http_filters:
+    for each in _filters(manager, upgrade_of(seen.headers)):
         answer = _filter(walk, resources, each, route, request, seen)
         if answer is not None:
             return answer
@@ -142,6 +143,14 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdi
 def _turned_away(walk: Walk, why: str, status: int, detail: str) -> Verdict:
     walk.tell(DecisionStage.ROUTE, why)
     return walk.end(Kind.ANSWERED, why, status=status, detail=detail)
+
+
+def _filters(manager: HttpConnectionManager, upgrade: str) -> tuple[HttpFilter, ...]:
+    """The HTTP filters for a request; an upgrade may have a chain of its own."""
+    for each in manager.upgrade_configs:
+        if each.filters and each.upgrade_type.lower() == upgrade:
+            return tuple(each.filters)
+    return tuple(manager.http_filters)
 
 
 def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
@@ -255,6 +264,9 @@ def _filter(
         return None
     config = own if own is not None else each.typed_config
     sources = sources_of(route.metadata) if route else ()
+    if each.name == UPGRADE_FILTER:
+        _keep_method(seen.headers, restore=each.disabled)
+        return None
     if each.name == _GRPC_WEB:
         _translate(walk, seen, sources)
         return None
@@ -282,6 +294,14 @@ def _filter(
             DecisionStage.FILTER, f"the filter {each.name} is not simulated; it is assumed to let the request pass"
         )
     return None
+
+
+def _keep_method(headers: RequestHeaders, *, restore: bool) -> None:
+    """The sending proxy puts the method of an upgrade into a header, and the receiving proxy removes that header."""
+    if restore:
+        headers.remove(UPGRADE_METHOD)
+    else:
+        headers.set(UPGRADE_METHOD, headers.value(":method"))
 
 
 def _translate(walk: Walk, seen: GuardInput, sources: tuple[ObjectSource, ...]) -> None:

@@ -22,7 +22,7 @@ import msgspec
 from weft.api.document import Change, Document
 from weft.api.parse import Parsed, may_close, parse
 from weft.base.problem import Problem, Severity, Where
-from weft.files.documents import read_documents
+from weft.files.documents import is_foreign_json, read_documents
 from weft.model.names import ObjectKey
 
 log = logging.getLogger(__name__)
@@ -116,6 +116,8 @@ class Directory:
         previous = {**left, **before.kept, **before.documents}
         if isinstance(content, Unreadable):
             return _File(kept=previous, problems=(content.problem,))
+        if self._root and not previous and is_foreign_json(content, path):
+            return _File()
         below = path.rpartition("/")[0]
         directory = f"{self._root}/{below}" if self._root and below else self._root
         reading = read_documents(content, shown, printable(directory))

@@ -29,6 +29,9 @@ _MARKER = re.compile(r"^(---|\.\.\.)(?=[ \t\r\n]|$)", re.MULTILINE)
 _WRITTEN = re.compile(
     r"""(?:^|[{,])[ \t]*["']?(kind|name|namespace)["']?[ \t]*:[ \t]*["']?([\w.-]{1,253})""", re.MULTILINE
 )
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+# An escaped half of a surrogate pair that is not followed, or not preceded, by the other half.
+_HALF = re.compile(r"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]")
 _RIGHTLY_THERE = ("apiVersion", "kind", "metadata", "spec", "name", "namespace", "labels", "annotations")
 
 
@@ -61,6 +64,19 @@ def read_documents(content: bytes, file: str, directory: str = "") -> FileReadin
                 break
             reading.yaml(part, line)
     return reading.result()
+
+
+def is_foreign_json(content: bytes, file: str) -> bool:
+    """Return whether a file is JSON of another tool, such as package.json: it has neither `apiVersion` nor `kind`."""
+    if PurePath(file).suffix != ".json" or b'"apiVersion"' in content or content.startswith(_UTF_16):
+        return False
+    if b'"kind"' not in content:
+        return True
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return False  # it may be an object that is only half written
+    return not isinstance(value, dict) or "kind" not in value
 
 
 class _Reading:
@@ -99,6 +115,13 @@ class _Reading:
             return
         try:
             value = json.loads(text)
+            if half := _HALF.search(text):
+                json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            line = text.count("\n", 0, half.start() if half else 0) + 1
+            what = "this is not Unicode text: it contains half of a surrogate pair"
+            self.broken_file(TextFlaw(line, what, "write the character itself, or both halves, such as \\ud83d\\ude00"))
+            return
         except (ValueError, RecursionError) as error:
             line = getattr(error, "lineno", 1)
             self.add_flaw(TextFlaw(line, f"this is not JSON: {getattr(error, 'msg', error)}"))
@@ -242,5 +265,5 @@ def _meant(name: str, holder: Mapping[str, Any]) -> str:
 
 
 def _decode(content: bytes) -> str:
-    text = content.decode("utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
+    text = content.decode("utf-16" if content.startswith(_UTF_16) else "utf-8-sig")
     return text.replace("\r\n", "\n").replace("\r", "\n")

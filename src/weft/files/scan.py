@@ -1,8 +1,9 @@
 """Lists the files of a directory that may contain objects, each with a signature (inode, size and times), by which the
 caller detects which files have changed since the last scan.
 
-Symbolic links are followed, so the swap of a ConfigMap's `..data` link is noticed. Temporary files of editors are
-ignored.
+Symbolic links are followed, so the swap of a ConfigMap's `..data` link is noticed, except for links to a directory
+that contains the mesh's own directory, such as `/`. Hidden files, temporary files of editors, directories of installed
+packages, and what `.weftignore` lists are not read.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ from pathlib import Path
 import msgspec
 
 from weft.base.problem import Problem, Severity, Where
+from weft.files import ignore
 from weft.files.directory import Content, Unreadable, printable
 from weft.files.documents import MOST_BYTES
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MOST_FILES = 20_000
+MOST_DIRECTORIES = 5_000
 MOST_LEVELS = 32
+_PACKAGES = ("node_modules", "__pycache__")
+_ENVIRONMENT = "pyvenv.cfg"  # a directory with this file is a Python environment
+_KERNEL = ("/proc", "/sys", "/dev")
 _CA = {"authority.json", "authority.lock"}  # a directory with both files contains the root of weft's own CA
 
 Signature = tuple[int, int, int, int, int]
@@ -29,8 +35,9 @@ Signature = tuple[int, int, int, int, int]
 class DirectoryScan(msgspec.Struct, frozen=True):
     root: tuple[int, int]  # device and inode: the path may later be another directory
     files: dict[str, Signature]  # by path relative to the root
+    directories: dict[str, tuple[int, int]]  # that were read, as absolute paths, with device and inode
     blind: dict[str, Problem]  # directories that could not be read; objects in them stay unchanged
-    passed_over: dict[str, Problem] = {}  # files that contain no objects, although their names suggest it
+    passed_over: dict[str, Problem] = {}  # files and links that are not read, although their names suggest it
 
     def hides(self, path: str) -> bool:
         """Return whether a path that is not in `files` may still exist, because one of its parents could not be
@@ -58,9 +65,10 @@ def look(root: str, shown: str) -> DirectoryScan:
     status = Path(root).stat()
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(f"{root} is not a directory")
-    seen = DirectoryScan((status.st_dev, status.st_ino), {}, {})
+    identity = (status.st_dev, status.st_ino)
+    seen = DirectoryScan(identity, {}, {root: identity}, {})
     os.scandir(root).close()  # an unreadable root counts as missing
-    _walk(root, "", shown, seen, {seen.root}, MOST_LEVELS)
+    _Walk(root, shown, seen).walk("", MOST_LEVELS)
     return seen
 
 
@@ -81,46 +89,96 @@ def read(root: str, path: str, shown: str) -> Content:
         return _unreadable(path, shown, error.strerror or str(error), f"try: ls -lL {shown}/{path}")
 
 
-def _walk(root: str, below: str, shown: str, seen: DirectoryScan, visited: set[tuple[int, int]], levels: int) -> None:
-    try:
-        with os.scandir(f"{root}/{below}" if below else root) as entries:
-            ordered = sorted(entries, key=lambda entry: entry.name)
-    except OSError as error:
-        _blind(seen, below, shown, f"the directory cannot be read: {error.strerror or error}")
-        return
-    if {entry.name for entry in ordered} >= _CA:
-        place = f"{shown}/{below}" if below else shown
-        what = "a CA is stored among the mesh's files: its key is not read as an object"
-        hint = "store the CA outside of this directory: --ca DIR"
-        seen.passed_over[below] = Problem(Where(file=printable(place)), what, hint, Severity.WARNING)
-        ordered = [entry for entry in ordered if entry.name not in _CA]
-    for entry in ordered:
-        path = f"{below}/{entry.name}" if below else entry.name
-        if entry.name.startswith("."):
-            continue
+class _Walk:
+    """One scan of a directory. Each directory is visited once, since symbolic links may form a cycle."""
+
+    def __init__(self, root: str, shown: str, seen: DirectoryScan) -> None:
+        self._root, self._shown, self._seen = root, shown, seen
+        self._visited = {seen.root}
+        self._ignored = self._ignore_list()
+
+    def walk(self, below: str, levels: int) -> None:
+        try:
+            with os.scandir(f"{self._root}/{below}" if below else self._root) as entries:
+                ordered = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            self._blind(below, f"the directory cannot be read: {error.strerror or error}")
+            return
+        names = {entry.name for entry in ordered}
+        if _ENVIRONMENT in names:
+            return
+        if names >= _CA:
+            what = "a CA is stored among the mesh's files: its key is not read as an object"
+            self._pass_over(below, what, "store the CA outside of this directory: --ca DIR")
+            ordered = [entry for entry in ordered if entry.name not in _CA]
+        for entry in ordered:
+            path = f"{below}/{entry.name}" if below else entry.name
+            if not entry.name.startswith(".") and not self._visit(entry, path, levels):
+                return
+
+    def _visit(self, entry: os.DirEntry[str], path: str, levels: int) -> bool:
+        """Record a file, or walk a directory. Return False if the scan has reached a limit."""
         try:
             status = entry.stat()
         except OSError:  # a dangling link, or deleted in the meantime; `read` distinguishes them
-            if holds_objects(entry.name):
-                seen.files[path] = (0, 0, 0, 0, 0)
-            continue
-        if stat.S_ISDIR(status.st_mode):
-            identity = (status.st_dev, status.st_ino)
-            if identity not in visited and levels:  # symbolic links may form a cycle
-                visited.add(identity)
-                _walk(root, path, shown, seen, visited, levels - 1)
-        elif holds_objects(entry.name):
-            if len(seen.files) >= MOST_FILES:
-                _blind(seen, "", shown, f"the directory has more than {MOST_FILES} files; the rest is not read")
-                return
-            seen.files[path] = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            if holds_objects(entry.name) and not self._ignored.excludes(path, directory=False):
+                self._seen.files[path] = (0, 0, 0, 0, 0)
+            return True
+        is_directory = stat.S_ISDIR(status.st_mode)
+        if self._ignored.excludes(path, directory=is_directory):
+            return True
+        if not is_directory:
+            if not holds_objects(entry.name):
+                return True
+            if len(self._seen.files) >= MOST_FILES:
+                self._limit(MOST_FILES, "files")
+                return False
+            times = (status.st_mtime_ns, status.st_ctime_ns)
+            self._seen.files[path] = (status.st_dev, status.st_ino, status.st_size, *times)
+            return True
+        identity = (status.st_dev, status.st_ino)
+        if entry.name in _PACKAGES or identity in self._visited or not levels or self._leads_out(entry, path):
+            return True
+        if len(self._visited) >= MOST_DIRECTORIES:
+            self._limit(MOST_DIRECTORIES, "directories")
+            return False
+        self._visited.add(identity)
+        self._seen.directories[f"{self._root}/{path}"] = identity
+        self.walk(path, levels - 1)
+        return True
 
+    def _leads_out(self, entry: os.DirEntry[str], path: str) -> bool:
+        """Return whether an entry is a link to a directory above the mesh's own, or to one of the kernel's. Such a
+        directory contains the whole machine and not a part of the mesh."""
+        if not entry.is_symlink():
+            return False
+        target, own = os.path.realpath(entry.path), os.path.realpath(self._root)
+        above = own == target or own.startswith(f"{target.rstrip('/')}/")
+        kernel = any(target == each or target.startswith(f"{each}/") for each in _KERNEL)
+        if above and own != target:
+            what = f"the link to {target} is not followed: this directory contains the mesh's own directory"
+            self._pass_over(path, what, "link to the directories with the mesh's files, or remove the link")
+        return above or kernel
 
-def _blind(seen: DirectoryScan, below: str, shown: str, what: str) -> None:
-    place = f"{shown}/{below}" if below else shown
-    seen.blind[below] = Problem(
-        Where(file=printable(place)), what, "objects that were read from it before stay in effect"
-    )
+    def _ignore_list(self) -> ignore.IgnoreList:
+        content = read(self._root, ignore.NAME, self._shown)
+        if isinstance(content, Unreadable):
+            self._pass_over(ignore.NAME, content.problem.what.partition(";")[0], content.problem.hint)
+        return ignore.parse(content.decode(errors="replace")) if isinstance(content, bytes) else ignore.IgnoreList()
+
+    def _pass_over(self, below: str, what: str, hint: str) -> None:
+        where = Where(file=printable(self._place(below)))
+        self._seen.passed_over[below] = Problem(where, what, hint, Severity.WARNING)
+
+    def _limit(self, most: int, what: str) -> None:
+        hint = f"list what is not part of the mesh in {self._shown}/{ignore.NAME}, one pattern in each line"
+        self._blind("", f"the directory has more than {most} {what}; the rest is not read", hint)
+
+    def _blind(self, below: str, what: str, hint: str = "objects that were read from it before stay in effect") -> None:
+        self._seen.blind[below] = Problem(Where(file=printable(self._place(below))), what, hint)
+
+    def _place(self, below: str) -> str:
+        return f"{self._shown}/{below}" if below else self._shown
 
 
 def _unreadable(path: str, shown: str, reason: str, hint: str) -> Unreadable:

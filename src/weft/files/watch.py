@@ -9,9 +9,10 @@ directory does not exist.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from watchfiles import Change as Event
 from weft.api.document import Change
 from weft.base.file_events import FileEvents
 from weft.base.problem import Problem, Where
-from weft.files import scan
+from weft.files import ignore, scan
 from weft.files.directory import Content, Directory, DocumentReader
 from weft.model.names import ObjectKey
 
@@ -82,7 +83,8 @@ class _Watcher:
         self._named: set[str] = set()  # files that events named: read again even if size and times are equal
         self._leaving: dict[ObjectKey, float] = {}  # since when each object is in no file
         self._events: FileEvents | None = None
-        self._listening: tuple[int, int] | None = None  # device and inode of the watched directory
+        self._listening: Mapping[str, tuple[int, int]] = {}  # the watched directories, with device and inode
+        self._rebuilt = False  # a directory was created or deleted: its number may be that of an older one
         self._stopped = threading.Event()
         self._swept = time.monotonic()
 
@@ -106,7 +108,7 @@ class _Watcher:
             return self._worth_a_look(events)
         now = time.monotonic()
         overdue = any(since + self._settle <= now for since in self._leaving.values())
-        return overdue or now - self._swept >= SWEEP or self._moved()
+        return overdue or now - self._swept >= SWEEP or self._moved() or self._is_outdated()
 
     def look(self) -> FileBatch:
         """Scan the directory, and return the changes since the last scan and all current problems."""
@@ -114,12 +116,14 @@ class _Watcher:
         named, self._named = self._named, set()
         self._swept = now
         try:
-            if self._events is None or self._moved():
-                self._listen()  # before the scan, so that no change is missed in between
-            seen = scan.look(self._root, self._shown)
+            self._seen = seen = scan.look(self._root, self._shown)
+            if self._is_outdated():
+                self._listen(seen.directories)
+                # What has changed since the first scan caused no event.
+                self._seen = seen = scan.look(self._root, self._shown)
         except OSError as error:
             return self._gone(error)
-        self._away, self._seen = None, seen
+        self._away = None
         contents: dict[str, Content] = {}
         files_before = before.files if before else {}
         for path, signature in seen.files.items():
@@ -159,19 +163,20 @@ class _Watcher:
             status = Path(self._root).stat()
         except OSError:
             return True
-        return self._listening != (status.st_dev, status.st_ino)
+        return self._listening.get(self._root) != (status.st_dev, status.st_ino)
 
-    def _listen(self) -> None:
-        """Start a new watch of the directory that is at the path now."""
+    def _is_outdated(self) -> bool:
+        """Return whether the watched directories are not those of the last scan."""
+        directories = self._seen.directories if self._seen is not None else {}
+        return self._events is None or self._rebuilt or directories != self._listening
+
+    def _listen(self, directories: Mapping[str, tuple[int, int]]) -> None:
+        """Start a new watch of these directories."""
         self._unlisten()
-        status = Path(self._root).stat()
-        self._listening = (status.st_dev, status.st_ino)
-        try:
-            self._events = FileEvents(self._root, self._stopped, recursive=True)
-        except FileNotFoundError:
-            raise
-        except (OSError, RuntimeError):  # out of inotify watches: scan at every tick instead
-            pass
+        self._listening, self._rebuilt = dict(directories), False
+        # Out of inotify watches, or a directory was deleted since the scan: scan at every tick instead.
+        with contextlib.suppress(OSError, RuntimeError):
+            self._events = FileEvents(directories, self._stopped)
 
     def _unlisten(self) -> None:
         if self._events is not None:
@@ -188,8 +193,10 @@ class _Watcher:
             if scan.holds_objects(name):
                 self._named.add(path.removeprefix(f"{self._root}/"))
                 worth = True
-            elif name.startswith("..") or path == self._root:
+            elif name.startswith("..") or path == self._root or name == ignore.NAME:
                 worth = True
             elif not name.startswith(".") and not name.endswith("~"):
-                worth = worth or kind == Event.deleted or (kind == Event.added and Path(path).is_dir())
+                directory = kind == Event.deleted or (kind == Event.added and Path(path).is_dir())
+                self._rebuilt = self._rebuilt or directory
+                worth = worth or directory
         return worth

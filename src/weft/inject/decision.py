@@ -114,4 +114,6 @@ def _why_not_selected(namespace: str, labels: Mapping[str, str], pod: Mapping[st
 def _strings(pod: Mapping[str, Any], field: str) -> Mapping[str, str]:
     metadata = pod.get("metadata")
     entries = metadata.get(field) if isinstance(metadata, Mapping) else None
-    return entries if isinstance(entries, Mapping) else {}
+    # The API server rejects a pod with any other value, after the webhooks.
+    pairs = entries.items() if isinstance(entries, Mapping) else ()
+    return {name: value for name, value in pairs if isinstance(value, str)}

@@ -21,6 +21,7 @@ from weft.inject import containers, gateway, lingering, overrides, probes, redir
 from weft.inject.annotations import OVERRIDES, STATUS, InjectionRefused
 from weft.inject.json_patch import Operation, copied, difference
 from weft.inject.owner import WorkloadOwner, canonical_name, canonical_revision, owner_of
+from weft.inject.pod_shape import flaw_of_pod
 from weft.inject.settings import InjectionSettings
 from weft.inject.sidecar import InjectedSidecar, Renderer, for_kubelet, variable
 from weft.inject.stripped import OURS, InjectionStatus, Stripped, strip
@@ -398,48 +399,27 @@ def _name(pod: Mapping[str, Any], namespace: str) -> str:
 
 
 def _check_shape(pod: Mapping[str, Any], named: str) -> None:
-    """Raise InjectionRefused if a field that injection relies on has the wrong type. The API server validates the
-    other fields, with better messages."""
+    """Raise InjectionRefused if a field that injection relies on has the wrong type, or if the pod has no container
+    for the proxy to serve."""
 
     def refuse(field: str, what: str) -> None:
         raise InjectionRefused([Problem(Where(object=named, field=field), what)])
 
-    metadata, spec = pod.get("metadata"), pod.get("spec")
-    if not isinstance(metadata, dict):
-        return refuse("metadata", "it must be an object")
-    if not isinstance(spec, dict):
-        return refuse("spec", "it must be an object")
-    for field in ("labels", "annotations"):
-        values = metadata.get(field)
-        if values is None:
-            continue
-        if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):
-            return refuse(f"metadata.{field}", "it must be an object with string values")
-    annotations = metadata.get("annotations") or {}
+    flaw = flaw_of_pod(pod, named)
+    if flaw is not None:
+        raise InjectionRefused([flaw])
+    annotations = pod["metadata"].get("annotations") or {}
     if sum(len(name) + len(value) for name, value in annotations.items()) > _MOST_ANNOTATIONS:
-        return refuse(
+        refuse(
             "metadata.annotations",
             f"the annotations are longer than {_MOST_ANNOTATIONS} bytes, the limit of Kubernetes",
         )
-    for field in ("containers", "initContainers", "volumes", "imagePullSecrets"):
-        entries = spec.get(field)
-        if entries is None and field != "containers":
-            continue
-        if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-            return refuse(f"spec.{field}", "it must be a list of objects")
-        if "ontainers" in field and not all(isinstance(each.get("name"), str) for each in entries):
-            refuse(f"spec.{field}", "each container must have a name")
-        for each in entries:
-            ports, variables = each.get("ports"), each.get("env")
-            if not isinstance(ports, list | None) or not isinstance(variables, list | None):
-                refuse(f"spec.{field}[{each.get('name')}]", "ports and env must be lists")
-    own = [each["name"] for each in spec["containers"] if each["name"] not in OURS]
+    names = [each["name"] for each in pod["spec"]["containers"]]
     if gateway.is_gateway(annotations, named):
-        if containers.PROXY not in [each["name"] for each in spec["containers"]]:
+        if containers.PROXY not in names:
             refuse("spec.containers", "a gateway needs a container named istio-proxy, with the image auto")
-    elif not own:
+    elif all(name in OURS for name in names):
         refuse("spec.containers", "the pod has no application container")
-    return None
 
 
 def _strings(values: Any) -> Mapping[str, str]:

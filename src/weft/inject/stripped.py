@@ -15,6 +15,7 @@ from weft.inject import probes
 from weft.inject.annotations import OVERRIDES, STATUS
 from weft.inject.containers import INIT, PROBERS, PROXY, VALIDATION
 from weft.inject.json_patch import copied
+from weft.inject.pod_shape import is_container
 
 OURS = (PROXY, INIT, VALIDATION)
 _LISTS = ("containers", "initContainers")
@@ -76,7 +77,7 @@ def _kept_overrides(text: Any) -> dict[str, dict[str, Any]]:
     except (msgspec.DecodeError, UnicodeError, TypeError):
         return {}
     entries = [each for field in _LISTS for each in document.get(field) or ()]
-    return {each["name"]: each for each in entries if each.get("name") in OURS}
+    return {each["name"]: each for each in entries if is_container(each) and each["name"] in OURS}
 
 
 def _originals(proxy: dict[str, Any]) -> dict[str, Any]:

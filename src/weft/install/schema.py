@@ -9,7 +9,7 @@ unknown fields, and the validating webhook reports them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import product
 from typing import Any, NamedTuple
@@ -147,6 +147,19 @@ class Recorder(Fields):
         self._list(name, required=required)
         self._item(name).is_a("string")
         return ()
+
+    def numbered_texts(
+        self,
+        name: str,
+        valid: Callable[[str], bool],
+        what: str,
+        hint: str = "",
+        *,
+        required: bool = False,
+        most: int = 255,
+    ) -> list[tuple[int, str]]:
+        self.texts(name, required=required)
+        return []
 
     def string_map(self, name: str) -> dict[str, str]:
         self._note(name, "object")

@@ -26,6 +26,7 @@ from weft.local.addresses import Pair
 from weft.local.blocking import to_its_end
 from weft.local.dns import resolver_file
 from weft.local.logs import PodLog
+from weft.local.pod_files import view_of
 from weft.local.readiness import App
 from weft.local.run_directory import end_processes
 from weft.local.status import PodPhase, PodStatus, PodSync
@@ -35,7 +36,7 @@ from weft.netns import links, namespace
 from weft.netns.listening import listening
 from weft.netns.namespace import NetworkError, NetworkNamespace
 from weft.netns.process import Spawn, end, last_words, spawn
-from weft.netns.view import Laid, View
+from weft.netns.view import Laid
 from weft.node.door import DoorError
 from weft.node.proxy import SupervisedProxy
 from weft.node.status import IdentityStatus
@@ -177,18 +178,19 @@ class LocalPod:
     def command(self, argv: tuple[str, ...], *, stdout: int = DEVNULL, stderr: int = DEVNULL) -> Spawn:
         """Return how to start `argv` in this pod: with the user, environment, directory and files of the pod's app."""
         workload = self.plan.workload
-        directory = workload.working_directory or "/"
         return Spawn(
             argv=argv,
             namespace=self.namespace,
             uid=self.plan.uid,
             gid=self.plan.uid,
             environment=self._environment(),
-            working_directory=directory,
+            working_directory=workload.working_directory or "/",
             hostname=self.plan.name,
-            view=View(
-                visible=(*self.place.visible, directory) if directory != "/" else self.place.visible,
-                files=tuple(
+            view=view_of(
+                workload,
+                self.plan.uid,
+                visible=self.place.visible,
+                files=(
                     Laid(str(self.place.directory / name), f"/etc/{name}")
                     for name in ("resolv.conf", "hosts")
                     if name == "resolv.conf" or Path("/etc", name).exists()

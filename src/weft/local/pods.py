@@ -183,7 +183,7 @@ class LocalPods:
             bridge=self._stands().bridge,
             namespace_name=here.namespace_name(workload.namespace, name),
             directory=here.pod(workload.namespace, name),
-            visible=(str(mesh.directory), sys.prefix, sys.base_prefix),
+            visible=(sys.prefix, sys.base_prefix),
             path=POD_PATH,
             domain=mesh.domain,
             identities=mesh.vouch(),

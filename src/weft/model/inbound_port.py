@@ -15,8 +15,8 @@ class InboundPort(msgspec.Struct, frozen=True):
     that lead to the port. `protocol` and `service_port`: the protocol that the first service declares, and its port
     number, which callers use. `others`: different protocols that later services declare. `default_endpoint`: where a
     Sidecar's ingress listener sends calls; "" for the port itself. `pool`: the connection pool of a Sidecar, which
-    takes precedence over that of the DestinationRule (`rule`). `tls`: TLS of a Sidecar's ingress listener, which the
-    proxy terminates where mutual TLS is disabled."""
+    takes precedence over that of the DestinationRule (`rule`). `tls`: the TLS of a Sidecar's ingress listener, which
+    the proxy terminates where mutual TLS is disabled."""
 
     number: int
     protocol: Protocol

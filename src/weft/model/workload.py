@@ -65,6 +65,9 @@ class Workload(msgspec.Struct, frozen=True):
     annotations: Labels = ()
     service_account: str = "default"
     working_directory: str = ""  # absolute; api/ resolves it against the file's own directory
+    # Absolute paths that the command sees even below directories that are closed to its user: those that the object
+    # lists, and the working directory if it is written.
+    mounts: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     ports: tuple[WorkloadPort, ...] = ()
     replicas: int = 1

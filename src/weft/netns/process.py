@@ -225,6 +225,8 @@ def _check_reachable(wanted: Spawn, path: Path, role: str) -> None:
     real = path.resolve()
     if any(is_below(real, Path(visible).resolve()) for visible in wanted.view.visible):
         return
+    if any(real == Path(hidden).resolve() for hidden in wanted.view.hidden):
+        return
     closed = closed_ancestors(wanted.uid, wanted.gid, real)
     if real.is_dir() and not may(wanted.uid, wanted.gid, real, 1):
         closed.append(real)

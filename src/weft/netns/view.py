@@ -33,8 +33,9 @@ class Laid(msgspec.Struct, frozen=True):
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """What a process sees. `visible` paths can be reached even below directories that the process's user may not
-    enter. `hidden` directories look empty, except for visible paths in them. `files` are mounted over other
-    files. The modes of files still apply: a view makes nothing readable or writable that its mode forbids."""
+    enter. `hidden` directories look empty, except for visible paths in them; they can be reached, too. `files` are
+    mounted over other files. The modes of files still apply: a view makes nothing readable or writable that its
+    mode forbids."""
 
     visible: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -55,10 +56,12 @@ def mount_lines(view: View, uid: int, gid: int) -> list[str]:
     for cover in _covers(view, uid, gid):
         staged = {path: DIRECTORY / path.relative_to(cover.path) for path in cover.kept}
         directories = {staged[path] if path.is_dir() else staged[path].parent for path in cover.kept}
+        directories |= {DIRECTORY / path.relative_to(cover.path) for path in cover.empty}
         files = [staged[path] for path in cover.kept if not path.is_dir()]
         lines.append(f"mount -t tmpfs -o mode=0755,size=1m weft {stage}")
         if directories:
-            lines.append(f"mkdir -p {' '.join(map(_quoted, sorted(directories)))}")
+            # Whatever umask weft was started with: the user must be able to enter these directories.
+            lines.append(f"(umask 022 && mkdir -p {' '.join(map(_quoted, sorted(directories)))})")
         if files:
             lines.append(f"touch {' '.join(map(_quoted, files))}")
         lines += [f"mount --rbind {_quoted(path)} {_quoted(staged[path])}" for path in cover.kept]
@@ -79,6 +82,11 @@ def closed_ancestors(uid: int, gid: int, path: str | Path) -> list[Path]:
     return [parent for parent in reversed(Path(path).resolve().parents) if not may(uid, gid, parent, 1)]
 
 
+def is_closed(uid: int, gid: int, path: str | Path) -> bool:
+    """Return whether a user may not reach or list a directory."""
+    return bool(closed_ancestors(uid, gid, path)) or _is_closed(Path(path).resolve(), uid, gid)
+
+
 def is_below(path: Path, directory: Path) -> bool:
     """Return whether `path` is `directory` or inside it."""
     return path == directory or directory in path.parents
@@ -87,15 +95,17 @@ def is_below(path: Path, directory: Path) -> bool:
 class _Cover(msgspec.Struct, frozen=True):
     path: Path
     kept: tuple[Path, ...]
+    empty: tuple[Path, ...] = ()  # hidden directories inside this cover
 
 
 def _covers(view: View, uid: int, gid: int) -> Iterator[_Cover]:
     shown = (*view.visible, *(laid.target for laid in view.files))
-    visible = sorted({Path(path).resolve() for path in shown if Path(path).exists()})
+    visible = sorted({real for path in shown if Path(path).exists() for real in _places(Path(path))})
     hidden = {Path(path).resolve() for path in view.hidden if Path(path).is_dir()}
     candidates = set(hidden)
-    for path in visible:
+    for path in (*visible, *hidden):
         candidates.update(closed_ancestors(uid, gid, path))
+    for path in visible:
         if _is_closed(path, uid, gid):
             candidates.add(path)
     done: list[_Cover] = []
@@ -104,8 +114,15 @@ def _covers(view: View, uid: int, gid: int) -> Iterator[_Cover]:
         if any(is_below(path, cover.path) and not any(is_below(path, kept) for kept in cover.kept) for cover in done):
             continue
         below = [each for each in visible if is_below(each, path) and not (each == path and path in hidden)]
-        done.append(_Cover(path, tuple(_outermost(_expanded(below, uid, gid)))))
+        kept = tuple(_outermost(_expanded(below, uid, gid)))
+        empty = (each for each in hidden if path in each.parents and not any(is_below(each, other) for other in kept))
+        done.append(_Cover(path, kept, tuple(sorted(empty))))
         yield done[-1]
+
+
+def _places(path: Path) -> set[Path]:
+    """Return where a path is: a symbolic link itself, in its real directory, and its target."""
+    return {path.resolve(), path.parent.resolve() / path.name}
 
 
 def _expanded(paths: Sequence[Path], uid: int, gid: int) -> Iterator[Path]:

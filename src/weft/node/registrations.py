@@ -187,7 +187,7 @@ class _Looks:
     def _read_all(self) -> dict[str, Registration]:
         if self._events is None:
             with contextlib.suppress(OSError, RuntimeError):  # no inotify watches left: rely on the sweeps
-                self._events = FileEvents(str(self._directory), self._stopped, recursive=False)
+                self._events = FileEvents([str(self._directory)], self._stopped)
         present: dict[str, Registration] = {}
         names = sorted(entry.name for entry in os.scandir(self._directory) if entry.name.endswith(".json"))
         for name in names:

@@ -30,7 +30,7 @@ from weft.translate.endpoints import assignment, near, subset_endpoints
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.provenance import keys, of_objects
-from weft.translate.resilience import GATEWAY_WINDOW, WINDOW, end_alone, limit_windows, notice_silence
+from weft.translate.resilience import GATEWAY_WINDOW, WINDOW, end_alone, limit_windows, notice_silence, queue_resets
 from weft.translate.retries import IDLE_TO_OUTSIDE, IDLE_TO_WORKLOAD, allow_replays
 from weft.translate.view import ServiceView
 
@@ -340,6 +340,7 @@ def _speak(
         end_alone(http2)
         if to_proxies:
             notice_silence(http2)
+            queue_resets(http2)
         if pool is not None and pool.max_concurrent_streams:
             http2.max_concurrent_streams.value = pool.max_concurrent_streams
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))

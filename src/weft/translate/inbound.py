@@ -193,6 +193,8 @@ class _Ends(msgspec.Struct, frozen=True):
         """Return the connection manager of a port. `certified`: the caller has presented a certificate. `as_called`:
         requests keep the caller's HTTP version, while other chains of the port use the declared version."""
         number, port = self.entrance.number, self.entrance.port
+        # Without mutual TLS, nothing distinguishes a proxy from other clients.
+        from_proxies = certified or self.entrance.mode is TlsMode.DISABLE or not self.settings.auto_mtls
         end = http_to_workload(
             names.INBOUND_PASSTHROUGH if port is None else f"inbound_{names.listener('0.0.0.0', number)}",
             names.inbound_cluster(number, as_called=True) if as_called else self._cluster,
@@ -201,6 +203,9 @@ class _Ends(msgspec.Struct, frozen=True):
             self.guards.http,
             noted=self.guards.noted,
             certified=certified,
+            from_proxies=from_proxies,
+            # Callers send HTTP/1.1 as HTTP/2 only to ports that services declare.
+            upgrades=from_proxies and port is not None and not as_called,
             grpc_web=Protocol.GRPC_WEB in self.entrance.carried.said,
         )
         return (end,)

@@ -273,3 +273,32 @@ def test_a_deployment_with_the_gateway_template_is_a_gateway_for_every_command(t
         result = CliRunner().invoke(app, list(map(str, command)))
         assert result.exit_code == 0 and "WFT0708" not in result.output, (command, result.output)
         assert command[0] != "explain" or "418" in result.output
+
+
+ENTRY = """\
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: a, namespace: shop}
+spec:
+  hosts: [a.example]
+  addresses: ["10.0.0.300"]
+  ports: [{number: 80, name: http, protocol: HTTP}]
+"""
+
+
+@pytest.mark.parametrize("command", ["validate", "analyze"])
+@pytest.mark.parametrize(
+    ("text", "line", "what"),
+    [
+        (ENTRY, 6, "`10.0.0.300` is not an IP address or CIDR range"),
+        (ENTRY.replace("10.0.0.300", ""), 6, "`` is not an IP address or CIDR range"),
+        (WEB.replace("ports:", "clusterIP: 10.0.0.300, ports:"), 4, "`10.0.0.300` is not an IP address"),
+        (WEB.replace("ports:", "clusterIPs: [10.0.0.1, x], ports:"), 4, "`x` is not an IP address"),
+    ],
+)
+def test_an_address_that_is_none_is_a_problem_with_its_line(tmp_path, command, text, line, what):
+    (tmp_path / "mesh.yaml").write_text(text)
+    result = CliRunner().invoke(app, [command, str(tmp_path)])
+    assert result.exit_code == 1
+    assert f"mesh.yaml:{line}: " in result.stdout
+    assert what in result.stdout

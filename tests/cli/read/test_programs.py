@@ -49,3 +49,17 @@ def test_a_missing_working_directory_is_reported_without_the_program(tmp_path):
 
 def test_a_gateway_has_no_program(tmp_path):
     assert said(tmp_path, "gateway: {}") == ""
+
+
+def test_a_name_that_is_too_long_for_a_file_is_reported(tmp_path):
+    long = "x" * 300
+    assert "there is no program" in said(tmp_path, f"command: [{long}]")
+    assert "does not exist" in said(tmp_path, f"command: [./{long}]")
+    assert "the working directory" in said(tmp_path, f"{{command: [sleep], workingDirectory: {long}}}")
+
+
+def test_a_missing_mount_is_reported(tmp_path):
+    line = said(tmp_path, "{command: [sleep, '1'], mounts: [data]}")
+    assert f"spec.mounts[0]: warning [WFT0818]: the mount {tmp_path}/data does not exist" in line
+    (tmp_path / "data").mkdir()
+    assert said(tmp_path, "{command: [sleep, '1'], mounts: [data]}") == ""

@@ -50,9 +50,7 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
 
 
 def _validation(fields: Fields) -> tuple[str, tuple[str, ...], bool, tuple[str, ...], tuple[str, ...]]:
-    server_name = fields.text("hostname", required=True, most=253)
-    if server_name and not is_host(server_name):
-        fields.error("hostname", f"`{server_name}` is not a host name")
+    server_name = fields.checked("hostname", is_host, "a host name", required=True, most=253)
     names = []
     for item in fields.items("subjectAltNames"):
         kind = item.choice("type", ("Hostname", "URI"))

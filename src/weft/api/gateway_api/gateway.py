@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
-from weft.api.syntax import is_dns_label, is_host
+from weft.api.syntax import is_dns_label, is_host, is_hostname, is_object_name
 from weft.model.gateway_api import (
     GROUP,
     CallersCheck,
@@ -123,14 +123,11 @@ def _address(item: Fields) -> tuple[str, str]:
 
 
 def _listener(item: Fields, meta: Meta) -> Listener:
-    name, protocol = item.text("name", required=True, most=253), item.text("protocol", required=True, most=255)
-    if name and not is_host(name):
-        item.error("name", f"`{name}` is not a name for a listener", "use lower-case letters, digits and -")
-    hostname = item.text("hostname", most=253).lower()
-    if hostname and (hostname == "*" or not is_host(hostname, wildcard=True)):
-        item.error(
-            "hostname", f"`{hostname}` is not a host name", "write a name or `*.example.com`, or leave `hostname` out"
-        )
+    hint = "use lower-case letters, digits and -"
+    name = item.checked("name", is_host, "a name for a listener", hint, required=True, most=253)
+    protocol = item.text("protocol", required=True, most=255)
+    hint = "write a name or `*.example.com`, or leave `hostname` out"
+    hostname = item.checked("hostname", is_hostname, "a host name", hint, most=253).lower()
     if hostname and protocol == "TCP":
         item.error("hostname", "a TCP listener cannot have a `hostname`: TCP has no host names", "remove `hostname`")
     passthrough, certificates, client_certificates = _tls(item, meta, protocol)
@@ -190,15 +187,10 @@ def _client_certificates(fields: Fields, *, passthrough: bool) -> str:
 
 
 def _certificate(item: Fields, meta: Meta) -> CertificateRef:
-    namespace = item.text("namespace", most=63) or meta.namespace
-    if not is_dns_label(namespace):
-        item.error("namespace", f"`{namespace}` is not a namespace")
-    name = item.text("name", required=True, most=253)
-    if name and (not is_host(name) or name != name.lower()):
-        item.error("name", f"`{name[:80]}` is not the name of a Secret", "use lower-case letters, digits, - and .")
+    hint = "use lower-case letters, digits, - and ."
     return CertificateRef(
-        namespace,
-        name,
+        item.checked("namespace", is_dns_label, "a namespace", default=meta.namespace, most=63),
+        item.checked("name", is_object_name, "the name of a Secret", hint, required=True, most=253),
         item.text("group", most=253),
         item.text("kind", default="Secret", most=63),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
-from weft.api.syntax import is_dns_label, is_host
+from weft.api.syntax import is_dns_label, is_host, is_hostname
 from weft.model.gateway_api import GROUP, ISTIO_GROUP, Backend, ParentRef
 from weft.model.names import service_host
 from weft.model.virtual_service import Headers
@@ -55,9 +55,8 @@ def _parent(item: Fields, meta: Meta, index: int) -> ParentRef | None:
 
 def read_backend(item: Fields, meta: Meta, headers: Headers = Headers(), *, weighted: bool = True) -> Backend:  # noqa: B008 - frozen
     group, kind = item.text("group", most=253), item.text("kind", default="Service", most=63)
-    name, namespace = item.text("name", required=True, most=253), _namespace(item, meta)
-    if name and not is_host(name):
-        item.error("name", f"`{name[:80]}` is not a name for an object")
+    name = item.checked("name", is_host, "a name for an object", required=True, most=253)
+    namespace = _namespace(item, meta)
     is_host_name = (group, kind) == (ISTIO_GROUP, "Hostname")
     if ((group, kind) == ("", "Service") or is_host_name) and not item.has("port"):
         item.lacks("port", what=f"a backend that is a {kind} needs a `port`")
@@ -76,15 +75,10 @@ def read_backend(item: Fields, meta: Meta, headers: Headers = Headers(), *, weig
 
 
 def read_hostnames(spec: Fields) -> tuple[str, ...]:
-    found = spec.texts("hostnames", most=253)
-    for index, name in enumerate(found):
-        if name == "*" or not is_host(name, wildcard=True):
-            spec.error(("hostnames", index), f"`{name}` is not a host name", "write a name, or `*.example.com`")
-    return tuple(name.lower() for name in found)
+    hint = "write a name, or `*.example.com`"
+    names = spec.checked_texts("hostnames", is_hostname, "a host name", hint, most=253)
+    return tuple(name.lower() for name in names)
 
 
 def _namespace(item: Fields, meta: Meta) -> str:
-    namespace = item.text("namespace", most=63) or meta.namespace
-    if not is_dns_label(namespace):
-        item.error("namespace", f"`{namespace}` is not a namespace")
-    return namespace
+    return item.checked("namespace", is_dns_label, "a namespace", default=meta.namespace, most=63)

@@ -279,15 +279,16 @@ def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace
 
 
 def _of_machine(documents: list[Document]) -> Iterator[Problem]:
-    """Yield problems with this machine's files: a Workload's program that cannot be started, or a DestinationRule's
-    certificate file that cannot be read. Yield none if there is no Workload, because the mesh then runs
-    elsewhere."""
+    """Yield problems with this machine's files: a Workload's program that cannot be started, a DestinationRule's
+    certificate file that cannot be read, a private key that an app can read. Yield none if there is no Workload,
+    because the mesh then runs elsewhere."""
     from weft.api.parse import parse
-    from weft.cli.read import certificate_files, programs
+    from weft.cli.read import certificate_files, programs, readable_keys
     from weft.model.workload import Workload
 
     if not any(document.key.kind == "Workload" for document in documents):
         return
+    yield from readable_keys.problems_of(documents)
     for document in documents:
         if document.key.kind == "DestinationRule":
             yield from certificate_files.problems_of(document)

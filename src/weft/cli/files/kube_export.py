@@ -101,6 +101,9 @@ def _of(workload: Workload, image: str) -> list[dict[str, Any]]:
     if workload.gateway:
         objects = workloads.gateway(workload)
         return objects if workload.service_account == "default" else [workloads.account(workload), *objects]
+    if any(mount != workload.working_directory for mount in workload.mounts):
+        named = f"Workload {workload.namespace}/{workload.name}"
+        say(f"warning: the `mounts` of {named} are not exported: put these files into an image, or add volumes")
     files = workloads.programs(workload, _files(Path(workload.working_directory)))
     objects = [files, workloads.running(workload, image, files["metadata"]["name"])]
     return objects if workload.service_account == "default" else [workloads.account(workload), *objects]

@@ -85,6 +85,7 @@ def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
         problems += rehearse(documents, admit=FileAdmission())
         problems += _of_programs(documents)
         problems += _of_certificates(documents)
+        problems += _of_keys(documents)
     # Objects of a part of a mesh, and objects that occur in two of the paths, are also checked one by one.
     alone = [each for each in given if not whole or by_key[each.key] is not each]
     problems += (problem for document in alone for problem in own_problems(document))
@@ -117,3 +118,10 @@ def _of_certificates(documents: list[Document]) -> Iterator[Problem]:
         for document in documents:
             if document.key.kind == "DestinationRule":
                 yield from problems_of(document)
+
+
+def _of_keys(documents: list[Document]) -> Iterable[Problem]:
+    from weft.cli.read.readable_keys import problems_of
+
+    has_apps = any(document.key.kind == "Workload" for document in documents)
+    return problems_of(documents) if has_apps else ()
