@@ -42,3 +42,9 @@ def test_reports_what_is_unknown_or_less_exact_than_written():
     assert "warning: weft does not know on which node a caller runs" in line
     (line,) = told(SERVICE % ("", "trafficDistribution: Near"))
     assert "`trafficDistribution` cannot be `Near`" in line
+
+
+def test_the_annotation_of_a_namespace_is_reported_as_ignored():
+    text = f"apiVersion: v1\nkind: Namespace\nmetadata: {{name: shop, annotations: {{{ANNOTATION}: PreferClose}}}}\n"
+    (line,) = told(text)
+    assert "warning: weft reads" in line and "not of a Namespace" in line

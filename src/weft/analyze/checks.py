@@ -322,6 +322,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0408", WARNING, "A Sidecar imports a port that none of its hosts has",
           "The `egress` listener with that port imports nothing, so the proxy does not know the hosts that were "
           "meant."),
+    Check("WFT0409", WARNING, "The `tls` of a Sidecar's ingress listener is not used",
+          "A sidecar terminates the TLS of callers outside the mesh only on ports whose mutual TLS mode is DISABLE."),
     # Authentication and authorization
     Check("WFT0501", WARNING, "Two PeerAuthentications are for the same workloads",
           "The older PeerAuthentication is used, and the other has no effect."),
