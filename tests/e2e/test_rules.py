@@ -234,7 +234,7 @@ async def test_rules_of_one_host_are_merged_a_subset_overrides_its_host_and_a_se
     "spec.trafficPolicy.connectionPool.http.h2UpgradePolicy",
     "spec.trafficPolicy.connectionPool.http.useClientProtocol",
 )
-async def test_http_pool_settings_decide_streams_requests_idle_time_and_version_of_connections(mesh):
+async def test_http_pool_settings_limit_streams_and_requests_and_idle_time_and_decide_the_version_of_connections(mesh):
     async def connections(word="total"):
         return await mesh.stat("client", POOL_STATS + f"upstream_cx_{word}$")
 

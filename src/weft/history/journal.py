@@ -210,10 +210,10 @@ def _short(content: Said) -> Said:
 
 
 def _mended(lines: list[Line | None], now: Mapping[ObjectKey, Said], digest: str) -> list[Line]:
-    """Return `lines` with each gap of unreadable lines (None) replaced by one moment. That moment contains the changes
-    of the lost lines, as far as the lines before and after the gap show them. `now`: the current objects. `digest`:
-    their digest. If the last moment has the same digest, `now` is known to be the state after that moment, and shows
-    lost changes too."""
+    """Return the readable `lines`. A gap of unreadable lines (None) becomes one moment with the changes that the lines
+    before and after the gap prove to be lost; a gap without such changes is left out. `now`: the current objects, with
+    their `digest`. If the last moment among the lines has this digest, nothing has changed since, so `now` proves lost
+    changes, too."""
     mended: list[Line] = []
     objects: dict[ObjectKey, Said | None] = {}
     whole = False  # whether `objects` contains all objects of the mesh

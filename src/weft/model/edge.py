@@ -57,8 +57,9 @@ class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
         )
 
     def meets(self, routing: VirtualService, domain: str) -> bool:
-        """Whether `domain` is the narrower of a host of the server and a host of the VirtualService, where one of
-        the two hosts covers the other."""
+        """Whether `domain` results from the server's hosts and those of a VirtualService that the server admits: the
+        narrower of two hosts, one of which covers the other. Server `*.a.com` and VirtualService `x.a.com` give
+        `x.a.com`, and so do server `x.a.com` and VirtualService `*`."""
         return self.gateway in routing.gateways and any(
             each.admits(routing) and narrower(each.host, host) == domain
             for each in self.hosts
@@ -68,9 +69,10 @@ class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
 
 class ServedName(msgspec.Struct, frozen=True):
     """A domain that a gateway serves, in one of its route configurations (`route_name`). `port`: the port that callers
-    use. `routes`: the VirtualServices of the domain, the oldest first; they are merged. `encrypted`: whether the
-    gateway terminates TLS. `redirects`: whether requests are redirected to HTTPS. `misdirected`: whether the domain
-    belongs to another server, so that requests for it here get 421."""
+    use. `gateways`: the Gateways (NAMESPACE/NAME) whose servers serve the domain. `routes`: the VirtualServices of the
+    domain, the one with the highest precedence first; they are merged. `encrypted`: whether the gateway terminates TLS.
+    `redirects`: whether requests are redirected to HTTPS. `misdirected`: whether the domain belongs to another server,
+    so that requests for it here get 421."""
 
     route_name: str
     port: int

@@ -12,7 +12,7 @@ from weft.cli.flags import completions, shared
 @click.argument(
     "target",
     metavar="TARGET",
-    help="A pod, POD.NAMESPACE, or a workload, deploy/NAME, of which one pod is used, preferably a ready one.",
+    help="A pod (POD or POD.NAMESPACE), or a workload (NAME or deploy/NAME), of which a ready pod is preferred.",
     shell_complete=completions.pods,
 )
 @click.argument("command", metavar="[COMMAND]", nargs=-1, help="The command, after `--`; default: `sh`.")

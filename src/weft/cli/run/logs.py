@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.argument(
     "target",
     metavar="TARGET",
-    help="A workload, deploy/NAME (all of its pods), or one pod, POD.NAMESPACE.",
+    help="A workload (NAME or deploy/NAME; all of its pods) or one pod (POD or POD.NAMESPACE).",
     shell_complete=completions.pods,
 )
 @click.option("-f", "--follow", is_flag=True, help="Follow: print new lines until Ctrl-C.")

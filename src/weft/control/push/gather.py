@@ -51,8 +51,9 @@ class GatherStep:
         return endpoints
 
     def add_calls(self, group: Group, addresses: Iterable[Address]) -> None:
-        """Record that proxies of the group hold calls to these addresses. `addresses` is empty if the proxies called
-        hosts by name, not by address."""
+        """Record that the group has made first calls, so that the next push sends the config of the hosts that it
+        calls. `addresses`: the addresses to which its proxies hold calls, which that push releases; empty if the hosts
+        were called by name."""
         self._calls.setdefault(group, []).extend(addresses)
 
     def take_calls(self) -> dict[Group, list[Address]]:
