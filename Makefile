@@ -10,7 +10,7 @@ BENCH_PACKAGES := nginx-light haproxy
 KUBE_PACKAGES := containerd runc containernetworking-plugins
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-explain test-routes test-fuzz test-kube conformance kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
+.PHONY: help demo test test-quick test-explain test-routes test-resets test-fuzz test-kube conformance kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
   packages test-packages bench-packages kube-packages clean
 
 help: ## Show this list
@@ -31,6 +31,9 @@ test-explain: $(READY) ## Send ten thousand generated requests through real Envo
 
 test-routes: $(READY) ## Check that Envoy accepts the config of hundreds of sets of generated VirtualServices and Gateways
 	WEFT_ROUTE_SETS=300 $(BIN)/python -m pytest tests/translate/test_any_routes.py
+
+test-resets: $(READY) packages ## Send ten thousand requests beside callers that reset theirs or give up, at a gateway and between sidecars
+	WEFT_RESET_REQUESTS=10000 $(BIN)/python -m pytest tests/e2e/test_resets.py
 
 test-fuzz: $(READY) ## Pass 20,000 mutated documents to every command and webhook that reads them; takes some minutes
 	WEFT_FUZZ_DOCUMENTS=20000 $(BIN)/python -m pytest -n 2 tests/fuzz

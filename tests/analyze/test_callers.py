@@ -34,6 +34,7 @@ def said(source, more="", when=""):
         ("{principals: [wrong.org/ns/bar/sa/curl]}", "no workload has the trust domain wrong.org (hint: known here: cluster.local)"),
         ("{principals: ['cluster.local/ns/baz/*']}", "no workload has such an identity"),
         ("{principals: [curl]}", "a principal is TRUST_DOMAIN/ns/NAMESPACE/sa/ACCOUNT"),
+        ("{trustDomains: [wrong.org]}", "no workload has the trust domain wrong.org (hint: known here: cluster.local)"),
         ("{namespaces: [barr]}", "no workload runs in such a namespace (hint: did you mean `bar`?)"),
         ("{namespaces: ['barr*']}", "no workload runs in such a namespace"),
         ("{serviceAccounts: [bar/crul]}", "no workload of namespace bar runs as service account crul"),

@@ -68,6 +68,13 @@ def test_service_accounts_without_a_namespace_are_in_the_policys_namespace():
     assert when == Condition("source.serviceAccount", (), ("shop/web",))
 
 
+def test_reads_trust_domains_of_sources_and_conditions():
+    source = first("{from: [{source: {trustDomains: [a.com, 'b-*'], notTrustDomains: ['*.c']}}]}").sources[0]
+    assert (source.trust_domains, source.not_trust_domains) == (("a.com", "b-*"), ("*.c",))
+    when = first("{when: [{key: source.trustDomain, values: [a.com]}]}").conditions[0]
+    assert when == Condition("source.trustDomain", (), ("a.com",))
+
+
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
@@ -114,6 +121,9 @@ def test_reads_the_keys_of_conditions(key, expected):
         ("{when: [{key: source.ip}]}", "the condition on source.ip has neither `values` nor `notValues`"),
         ("{from: [{source: {serviceAccounts: ['a*']}}]}", "`a*` is not a service account (write NAMESPACE/NAME or NAME, without `*`)"),
         ("{from: [{source: {serviceAccounts: [a], namespaces: [b]}}]}", "`serviceAccounts` cannot be combined with principals or namespaces (all of them match the caller's identity)"),
+        ("{from: [{source: {trustDomains: ['a*b']}}]}", "`a*b` may have one `*`, at its beginning or end (write the trust domain, or `prefix*`, `*suffix` or `*`)"),
+        ("{from: [{source: {notTrustDomains: ['*a*']}}]}", "`*a*` may have one `*`, at its beginning or end (write the trust domain, or `prefix*`, `*suffix` or `*`)"),
+        ("{from: [{source: {trustDomains: [a.com/ns/b]}}]}", "`a.com/ns/b` is not a trust domain: a trust domain has no `/` (write a.com)"),
         ("5", "an item of `rules` must be a mapping, not the number 5"),
     ],
 )  # fmt: skip

@@ -83,7 +83,10 @@ def test_a_subset_and_a_port_have_their_own_tls():
             f"{{mode: MUTUAL, {FILES}, insecureSkipVerify: true}}",
             "since `insecureSkipVerify` accepts every certificate",
         ),
-        ("{mode: SIMPLE, caCertificates: ca.pem}", "`ca.pem` is not the path of a file"),
+        (
+            "{mode: SIMPLE, credentialName: c, insecureSkipVerify: true}",
+            "`credentialName` would have no effect, since `insecureSkipVerify` accepts every certificate",
+        ),
         ("{mode: SIMPLE, caCertificates: /certs/}", "`/certs/` is not the path of a file"),
         ("{mode: SIMPLE, sni: 'a b'}", "`a b` is not a name for `sni`"),
         ("{mode: SIMPLE, credentialName: a/b}", "`a/b` is not the name of a Secret"),

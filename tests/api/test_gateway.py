@@ -41,6 +41,14 @@ def server(text):
         (server("hosts: []"), ["5 `hosts` must not be empty"]),
         (server("hosts: [a..b]"), ["5 `a..b` is not a host name"]),
         (
+            server("hosts: ['*', '*.a', a.b., shop/web]"),
+            ["5 `web` is a short name, which a Gateway cannot have (write web.DOMAIN, or `*`)"],
+        ),
+        (
+            server("hosts: ['*'], bind: 'unix:///run/a.sock'"),
+            ["5 a server on a Unix socket has no port (remove `number`, or write 0)"],
+        ),
+        (
             server("hosts: [a.b], defaultEndpoint: 127.0.0.1:80"),
             [
                 "5 `defaultEndpoint` has no effect, as in Istio (bind a VirtualService to the Gateway)",

@@ -11,6 +11,7 @@ from weft.model.names import ObjectKey
 from weft.model.on_demand import OnDemand
 from weft.model.settings import CIPHERS
 from weft.model.sidecar import OutboundPolicy
+from weft.model.virtual_service import Retries
 
 
 def config(mesh, name="istio", namespace="istio-system"):
@@ -35,6 +36,13 @@ def test_reads_the_settings():
     assert found.logs == (FileLog("/dev/stdout", Encoding.JSON),)
     assert found.service_export_to == (".",)
     assert found.domain == "cluster.local"
+
+
+def test_reads_the_default_retries():
+    assert value(config("defaultHttpRetryPolicy: {attempts: 3, retryOn: 5xx}")).retries == Retries(3, retry_on="5xx")
+    assert value(config("defaultHttpRetryPolicy: {attempts: 0}")).retries == Retries(0)
+    (line,) = told(config("defaultHttpRetryPolicy: {attempts: 3, retryOn: 5xxx}"))
+    assert "`5xxx` is not a retry condition" in line
 
 
 def test_an_empty_text_is_all_defaults():

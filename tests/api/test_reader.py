@@ -59,6 +59,7 @@ def test_all_problems_are_reported_in_the_order_of_lines():
         ("a: 1.5", lambda f: f.integer("a"), "5 `a` must be a whole number, not the number 1.5"),
         ("a: 5", lambda f: f.duration("a"), "5 `a` has no unit (write 5s or 5ms)"),
         ("a: 5d", lambda f: f.duration("a"), '5 `a` must be a duration, not "5d" (for example 1.5s, 100ms or 1h2m)'),
+        ("a: 1.5ms", lambda f: f.duration("a"), "5 `a` must be a whole number of milliseconds, not 1.5ms"),
         ("a: 0s", lambda f: f.duration("a"), "5 `a` must be at least 1ms, not 0s (leave the field out for no limit)"),
         ("a: 999999h", lambda f: f.duration("a"), "5 `a` must be shorter than ten years, not 999999h"),
         ("a: 5", lambda f: f.text("a"), '5 `a` must be text, not the number 5 (put it in quotes: "5")'),

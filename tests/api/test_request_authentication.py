@@ -172,6 +172,12 @@ def test_an_issuer_is_required(issuer):
     assert "`issuer`" in found
 
 
+@pytest.mark.parametrize("issuer", ["", "issuer: '', "])
+def test_a_rule_with_jwks_uri_needs_no_issuer(issuer):
+    (rule,) = value(written(f"{{jwtRules: [{{{issuer}jwksUri: 'https://a/b'}}]}}")).rules
+    assert (rule.issuer, rule.key_server.uri) == ("", "https://a/b")
+
+
 def test_a_private_key_is_never_repeated():
     found = problems(keys="jwks: '" + of(RSA_PUBLIC | {"d": "c2VjcmV0"}) + "'")
     assert found[0].startswith("key 0 of `jwks` is a private key")
@@ -282,7 +288,7 @@ def test_any_spec_is_accepted_or_rejected_and_closed_but_never_raises(spec):
     assert bool(parsed.closed) == failed
     assert not (failed and parsed.values)
     for found in parsed.values:
-        assert all(each.issuer and bool(each.jwks) != bool(each.key_server) for each in found.rules)
+        assert all(bool(each.jwks) != bool(each.key_server) for each in found.rules)
 
 
 def test_keys_written_as_yaml_get_a_hint_how_to_write_them_as_text():

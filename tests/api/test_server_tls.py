@@ -50,13 +50,13 @@ def test_reads_server_certificates_and_accepted_client_certificates():
         ("mode: SIMPLE, credentialName: a/b", "`a/b` is not the name of a Secret"),
         ("mode: SIMPLE, credentialNames: [a, b, c]", "`credentialNames` must have one or two Secrets"),
         ("mode: SIMPLE, serverCertificate: /a", "`privateKey` is missing"),
-        ("mode: SIMPLE, serverCertificate: a, privateKey: /b", "`a` is not the path of a file"),
+        ("mode: SIMPLE, serverCertificate: /a/, privateKey: /b", "`/a/` is not the path of a file"),
+        (
+            "mode: SIMPLE, credentialName: c, caCertificates: /c, caCrl: /d",
+            "`caCertificates`, `caCrl` would have no effect",
+        ),
         ("mode: SIMPLE, tlsCertificates: []", "`tlsCertificates` must have one or two entries"),
         ("mode: SIMPLE, tlsCertificates: [{serverCertificate: /a}]", "`privateKey` is required"),
-        (
-            "mode: SIMPLE, tlsCertificates: [{serverCertificate: /a, privateKey: /b, caCertificates: /c}]",
-            "`caCertificates` in `tlsCertificates` has no effect",
-        ),
         ("mode: MUTUAL, serverCertificate: /a, privateKey: /b", "`mode: MUTUAL` needs `caCertificates`"),
         ("mode: MUTUAL, credentialName: c, caCrl: /d", "`caCrl` needs `caCertificates`"),
         (
@@ -68,8 +68,6 @@ def test_reads_server_certificates_and_accepted_client_certificates():
             "`abc` is not the base64 of a SHA-256 digest",
         ),
         ("mode: MUTUAL, credentialName: c, verifyCertificateHash: [abc]", "`abc` is not the hexadecimal"),
-        ("mode: SIMPLE, credentialName: c, cipherSuites: [RC4]", "`RC4` is not a cipher suite that Envoy supports"),
-        ("mode: SIMPLE, credentialName: c, cipherSuites: [AES128-SHA, AES128-SHA]", "`AES128-SHA` is listed twice"),
         (
             "mode: SIMPLE, credentialName: c, minProtocolVersion: TLSV1_3, maxProtocolVersion: TLSV1_2",
             "`maxProtocolVersion` TLSV1_2 is below `minProtocolVersion` TLSV1_3",
@@ -90,3 +88,25 @@ def test_https_redirect_on_a_tls_server_is_reported_as_without_effect():
     (line,) = told(gateway("mode: SIMPLE, credentialName: c, httpsRedirect: true"))
     assert "warning: `httpsRedirect` has no effect on a server with TLS" in line
     assert read("mode: SIMPLE, credentialName: c, httpsRedirect: true").https_redirect is False
+
+
+def test_a_ca_is_ignored_with_a_warning_where_no_client_certificate_is_requested():
+    (line,) = told(gateway("mode: SIMPLE, credentialName: c, caCertificates: /c"))
+    assert "warning: `caCertificates` has no effect, since `mode` is SIMPLE" in line
+    files = "serverCertificate: /a, privateKey: /b, caCertificates: /c"
+    (line,) = told(gateway(f"mode: SIMPLE, tlsCertificates: [{{{files}}}]"))
+    assert "warning: `caCertificates` in `tlsCertificates` has no effect" in line
+
+
+def test_unknown_and_repeated_cipher_suites_are_ignored_with_a_warning():
+    tls = "mode: SIMPLE, credentialName: c, cipherSuites: [RC4, AES128-SHA, AES128-SHA]"
+    first, second = told(gateway(tls))
+    assert "warning: `RC4` is not a cipher suite that Envoy supports, and is ignored" in first
+    assert "warning: `AES128-SHA` is listed twice" in second
+    assert read(tls).cipher_suites == ("AES128-SHA",)
+    lines = told(gateway("mode: SIMPLE, credentialName: c, cipherSuites: [RC4]"))
+    assert any("Envoy supports none of these cipher suites" in line for line in lines)
+
+
+def test_a_relative_path_begins_at_the_root_of_the_file_system():
+    assert read("mode: SIMPLE, serverCertificate: a/b, privateKey: ./c").files == (CertificateFiles("/a/b", "/./c"),)

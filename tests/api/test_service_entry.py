@@ -77,9 +77,18 @@ def test_an_entry_that_can_be_distinguished_gets_no_warning_about_its_port(rest)
         (f"{{hosts: ['*'], {PORT}}}", "5 a service entry cannot be for `*` (name the hosts, or `*.example.com`)"),
         (f"{{hosts: [], {PORT}}}", "5 `hosts` must not be empty"),
         (
-            f"{{hosts: ['*.b'], resolution: DYNAMIC_DNS, {PORT}}}",
-            "5 `resolution: DYNAMIC_DNS` is not supported by this version of weft "
-            "(with `resolution: NONE` calls go to the address that the application chose)",
+            f"{{hosts: [a.b], resolution: DYNAMIC_DNS, {PORT}}}",
+            "5 with `resolution: DYNAMIC_DNS` a host must be a wildcard, and `a.b` is none "
+            "(for one host set `resolution: DNS`)",
+        ),
+        (
+            f"{{hosts: ['*.b'], resolution: DYNAMIC_DNS, addresses: [10.0.0.1], {PORT}}}",
+            "5 with `resolution: DYNAMIC_DNS` the proxy resolves the called host: `addresses` is not possible",
+        ),
+        (
+            "{hosts: ['*.b'], resolution: DYNAMIC_DNS, ports: [{number: 25, name: a, protocol: TCP}]}",
+            "5 `resolution: DYNAMIC_DNS` does not support TCP: its connections name no host "
+            "(use HTTP, HTTP2, GRPC or TLS)",
         ),
         (
             "{hosts: [a.b], ports: [{number: 80, name: a, protocol: HTTP}, {number: 81, name: a, protocol: HTTP}]}",

@@ -62,7 +62,19 @@ def test_a_policy_without_a_mode_is_registry_only():
         ),
         (
             "ingress: [{port: {number: 80, protocol: HTTP}, tls: {mode: SIMPLE}}]",
-            "5 TLS of a sidecar's ingress is not supported by this version of weft",
+            "5 `tls` needs a port of protocol HTTPS or TLS (set `protocol` of the port)",
+        ),
+        (
+            "ingress: [{port: {number: 443, protocol: HTTPS}, tls: {mode: SIMPLE, credentialName: a}}]",
+            "5 `credentialName` is not possible here (use `serverCertificate` and `privateKey`)",
+        ),
+        (
+            "ingress: [{port: {number: 443, protocol: HTTPS}, tls: {mode: ISTIO_MUTUAL}}]",
+            "5 ISTIO_MUTUAL is not possible in a Sidecar (a PeerAuthentication sets mutual TLS of the mesh)",
+        ),
+        (
+            "ingress: [{port: {number: 443, protocol: HTTPS}, tls: {mode: SIMPLE}}]",
+            "5 `mode: SIMPLE` needs a certificate (set `credentialName`, or `serverCertificate` and `privateKey`)",
         ),
         ("outboundTrafficPolicy: {mode: REGISTRY}", "5 `mode` cannot be `REGISTRY` (did you mean `REGISTRY_ONLY`?)"),
         ("inboundConnectionPool: {}", "5 `inboundConnectionPool` sets nothing (set `tcp` or `http`)"),

@@ -1,7 +1,7 @@
 import pytest
 
 from api.reading import istio, told, value
-from weft.model.virtual_service import MatchKind, StringMatch
+from weft.model.virtual_service import MatchKind, StringMatch, claim_path
 
 
 def route(match):
@@ -26,11 +26,42 @@ def test_headers_are_in_lower_case_and_may_match_presence():
     assert match("{queryParams: {Page: {}}}").query_params == (("Page", StringMatch(MatchKind.PRESENT)),)
 
 
+def test_an_empty_prefix_of_a_path_matches_every_path():
+    assert match("{uri: {prefix: ''}}").uri == StringMatch(MatchKind.PREFIX, "")
+    assert told(route("{uri: {prefix: ''}}")) == []
+
+
+def test_a_star_in_without_headers_means_present():
+    assert match("{withoutHeaders: {x-a: {regex: '*'}}}").without_headers == (("x-a", StringMatch(MatchKind.PRESENT)),)
+    assert told(route("{withoutHeaders: {x-a: {regex: '*'}}}")) == []
+    (line,) = told(route("{headers: {x-a: {regex: '*'}}}"))
+    assert "`*` is not a regular expression" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("@request.auth.claims.Group.id", ("Group", "id")),
+        ("@request.auth.claims[https://a.b/c][d]", ("https://a.b/c", "d")),
+    ],
+)
+def test_reads_matches_on_claims_of_a_token(name, path):
+    ((found, _),) = match(f"{{headers: {{'{name}': {{exact: a}}}}}}").headers
+    assert claim_path(found) == path
+
+
+@pytest.mark.parametrize("name", ["@request.auth.claims", "@request.auth.claims.", "@request.auth.claims[]"])
+def test_a_match_on_claims_names_a_claim(name):
+    (line,) = told(route(f"{{headers: {{'{name}': {{exact: a}}}}}}"))
+    assert f"`{name}` names no claim" in line
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("{uri: {}}", '6 the match needs `exact`, `prefix` or `regex` (for example {prefix: "/api"})'),
-        ("{uri: {prefix: ''}}", "6 an empty prefix matches everything (leave the match out)"),
+        ("{scheme: {prefix: ''}}", "6 an empty prefix matches everything (leave the match out)"),
+        ("{uri: {prefix: '', exact: a}}", "6 only one of `exact`, `prefix` may be set"),
         ("{uri: {exact: /a, prefix: /b}}", "6 only one of `exact`, `prefix` may be set"),
         (
             "{uri: {regex: '('}}",
@@ -52,10 +83,6 @@ def test_headers_are_in_lower_case_and_may_match_presence():
             "{uri: {regex: '(a{100}){11}'}}",
             "6 `(a{100}){11}` is not a regular expression: nested repetitions multiply to 1100, and RE2 accepts "
             "1000 (Envoy uses RE2: https://github.com/google/re2/wiki/Syntax)",
-        ),
-        (
-            "{headers: {'@request.auth.claims.sub': {exact: x}}}",
-            "6 routing by JWT claims is not supported by this version of weft",
         ),
     ],
 )

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.api.syntax import (
+    has_milliseconds_at_most,
     is_address,
     is_dns_label,
     is_header,
@@ -32,6 +33,11 @@ from weft.api.syntax import (
 )
 def test_reads_durations_as_go_writes_them(text, seconds):
     assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+def test_durations_with_parts_of_a_millisecond_are_recognized():
+    assert all(map(has_milliseconds_at_most, ("1s", "1.5s", "0.001s", "1000us", "0", "1m0.25s")))
+    assert not any(map(has_milliseconds_at_most, ("1.5ms", "250us", "1.0000001s", "1ns", "1s1us")))
 
 
 @pytest.mark.parametrize("text", ["", "5", "1.5", "1 s", "s", "-1s", "1d", "1s1", "1e3s"])

@@ -57,9 +57,11 @@ def test_a_condition_that_is_never_true_is_a_warning():
     )
 
 
-def test_a_telemetry_with_targets_is_rejected():
-    said = told(telemetry("targetRefs: [{kind: Gateway, name: edge, group: gateway.networking.k8s.io}]"))
-    assert said == ["5 weft does not support targets of a Telemetry yet (select workloads with `selector`)"]
+def test_reads_the_gateways_that_a_telemetry_applies_to():
+    text = telemetry("targetRefs: [{kind: Gateway, name: edge, group: gateway.networking.k8s.io}]")
+    assert (told(text), value(text).targets) == ([], ("Gateway edge",))
+    (line,) = told(telemetry("targetRefs: [{kind: Service, name: web}]"))
+    assert "this version of weft runs no waypoints" in line
 
 
 def test_reports_what_is_wrong():

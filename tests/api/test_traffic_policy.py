@@ -181,6 +181,10 @@ def test_a_port_has_its_own_policy():
             ["6 the cookie's `Path` is set by its field `path` (remove `Path` from `attributes`)"],
         ),
         (
+            "{loadBalancer: {consistentHash: {httpCookie: {name: a, attributes: [{name: Secure}, {name: Secure}]}}}}",
+            ["6 the cookie's attribute `Secure` is listed twice"],
+        ),
+        (
             "{tunnel: {targetHost: 'a:80', targetPort: 80}}",
             ["6 `a:80` is not a host name or an IP address (put the port into `targetPort`)"],
         ),

@@ -6,6 +6,7 @@ The name server for outside names belongs to this test.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 
 import dns.message
@@ -14,6 +15,8 @@ import dns.rrset
 import pytest
 import pytest_asyncio
 
+from authority import Authority
+from e2e.looking import weft
 from e2e.objects import http_service, istio, service, text, to, virtual_service, workload
 from eventually import eventually
 from fields import proves
@@ -30,8 +33,8 @@ def files(control):
     return {
         "clients.yaml": text(workload("client", control=control), workload("peer", control=control, namespace="field")),
         "outside.yaml": text(
-            workload("one", control=control, serve="http=8080 echo=9000", annotations=outside),
-            workload("two", control=control, serve="http=8080 echo=9000", annotations=outside),
+            workload("one", control=control, serve="http=8080 echo=9000 namer=9443", annotations=outside),
+            workload("two", control=control, serve="http=8080 echo=9000 namer=9443", annotations=outside),
         ),
         "inner.yaml": text(
             workload("inner", control=control, serve="http=8080", environment={"SOCKET": f"{control}/inner-http"}),
@@ -114,6 +117,34 @@ async def test_with_resolution_none_a_host_is_called_at_the_address_that_the_cal
     assert await answering(mesh, "http://two.example.com:1234/") == {"two": 20}
     heard = await mesh.tell("client", "tcp", host="two.example.com", port=1235, send="hello", half_close=True)
     assert heard["received"] == "hello<end of file seen>"
+
+
+@proves("ServiceEntry", "spec.resolution")
+async def test_with_dynamic_dns_the_proxy_resolves_the_host_of_each_request_or_its_sni(mesh):
+    tls = {"number": 9443, "name": "tls", "protocol": "TLS"}
+    await mesh.try_out(entry("dynamic", "*.example.com", HTTP, tls, resolution="DYNAMIC_DNS"))
+    for name in HIDDEN:  # the caller's own address leads nowhere
+        called = {"headers": {"host": f"{name}.example.com:8080"}}
+        assert await answering(mesh, "http://240.9.9.9:8080/", **called) == {name: 20}
+        seen = await mesh.tell(
+            "client", "names", host="240.9.9.9", port=9443, count=3, server_name=f"{name}.example.com"
+        )
+        assert {each.rpartition("-")[0] for each in seen} == {name}
+    unknown = await mesh.get("client", "http://240.9.9.9:8080/", headers={"host": "unknown.example.com:8080"})
+    assert unknown["status"] == 503
+    said = await weft(
+        "explain",
+        "client",
+        "--to",
+        "http://240.9.9.9:8080/",
+        "-H",
+        "host: one.example.com:8080",
+        "--mesh",
+        mesh.engine.name,
+    )
+    assert "the proxy resolves one.example.com by DNS and calls its port 8080" in said, said
+    said = await weft("why", "client", "cluster", "outbound|8080||*.example.com", "--mesh", mesh.engine.name)
+    assert "endpoint-by-called-name" in said, said
 
 
 @proves(
@@ -410,6 +441,74 @@ async def test_an_ingress_listener_forwards_to_each_kind_of_default_endpoint(mes
         assert answer["status"] == 200 and answer["body"]["pod"] == "inner-0", (endpoint, answer)
 
 
+CALL_BY_TLS = """
+import http.client, json, ssl, sys
+address, authority, name, client = sys.argv[1:5]
+context = ssl.create_default_context(cafile=authority)
+context.check_hostname = False
+if client:
+    context.load_cert_chain(client)
+try:
+    connection = http.client.HTTPSConnection(address, 9443, context=context, timeout=20)
+    connection.request("GET", "/", headers={"host": name})
+    print(connection.getresponse().status)
+except (OSError, http.client.HTTPException) as error:
+    print("refused")
+"""
+
+
+@proves(
+    "Sidecar",
+    "spec.ingress[].tls.mode",
+    "spec.ingress[].tls.serverCertificate",
+    "spec.ingress[].tls.privateKey",
+    "spec.ingress[].tls.caCertificates",
+)
+@pytest.mark.parametrize("mode", ["SIMPLE", "MUTUAL"])
+async def test_a_sidecar_terminates_the_tls_of_callers_outside_the_mesh(mesh, mode):
+    authority = Authority()
+    server, client = authority.issue("inner.example.com"), authority.issue("client.example.com")
+    place = mesh.sockets / f"tls-{mode}"
+    place.mkdir(mode=0o755)
+    held = {"tls.crt": server.certificate, "tls.key": server.key, "ca.crt": server.root}
+    held["client.pem"] = client.certificate + client.key
+    for name, content in held.items():
+        (place / name).write_bytes(content)
+        (place / name).chmod(0o644)
+    tls = {"mode": mode, "serverCertificate": f"{place}/tls.crt", "privateKey": f"{place}/tls.key"}
+    if mode == "MUTUAL":
+        tls["caCertificates"] = f"{place}/ca.crt"
+    listener = {
+        "port": {"number": 9443, "name": "https", "protocol": "HTTPS"},
+        "defaultEndpoint": "127.0.0.1:8080",
+        "tls": tls,
+    }
+    selected = {"labels": {"app": "inner"}}
+    off = {"selector": {"matchLabels": selected["labels"]}, "mtls": {"mode": "DISABLE"}}
+    await mesh.try_out(
+        istio("Sidecar", "inner", {"workloadSelector": selected, "ingress": [listener]}),
+        istio("PeerAuthentication", "inner", off) | {"apiVersion": "security.istio.io/v1"},
+    )
+    address = mesh.pod("inner").addresses[0]
+
+    async def call(certificate=""):
+        script = [sys.executable, "-c", CALL_BY_TLS, address, f"{place}/ca.crt", "inner.example.com", certificate]
+        return (await weft("exec", "--mesh", mesh.engine.name, "one", *script)).strip()
+
+    await eventually(lambda: call(f"{place}/client.pem"), lambda status: status == "200")
+    assert await call() == ("200" if mode == "SIMPLE" else "refused")
+    plain = await mesh.get("one", f"http://{address}:9443/")
+    assert plain["status"] != 200
+    said = await weft(
+        "explain", "one", "--to", f"https://{address}:9443/", "--mesh", mesh.engine.name, code=None, both=True
+    )
+    expected = "inner-0.shop terminates the caller's TLS" if mode == "SIMPLE" else "presents no certificate"
+    assert expected in said and ("delivered" in said) == (mode == "SIMPLE"), said
+    name = f"file-cert:{place}/tls.crt~{place}/tls.key"
+    said = await weft("why", "inner", "secret", name, "--mesh", mesh.engine.name)
+    assert "Sidecar shop/inner" in said, said
+
+
 @proves("Sidecar", "spec.egress[].port.number")
 async def test_an_egress_listener_with_a_port_shows_its_hosts_only_on_that_port(mesh):
     static = {"resolution": "STATIC", "endpoints": [{"address": mesh.pod("one").addresses[0]}]}
@@ -517,3 +616,18 @@ async def test_traffic_to_unknown_hosts_goes_to_the_egress_proxy(mesh):
     answer = await mesh.tell("client", "tcp", host="198.51.100.9", port=7777, send="hello", half_close=True)
     assert answer["received"] == "hello<end of file seen>"
     assert len((await mesh.tell("two", "tcp_seen"))["peers"]) == before + 1
+
+
+async def test_two_service_entries_of_a_namespace_with_one_host_are_merged(mesh):
+    def entry(name, port, pod):
+        return istio("ServiceEntry", name, {
+            "hosts": ["merged.example.com"], "addresses": ["240.9.9.30"], "resolution": "STATIC", "ports": [port],
+            "endpoints": [{"address": mesh.pod(pod).addresses[0]}],
+        })  # fmt: skip
+
+    await mesh.try_out(
+        entry("a", HTTP, "one"), entry("b", {**HTTP, "number": 81, "name": "second", "targetPort": 8080}, "two")
+    )
+    for port, pod in ((8080, "one-0"), (81, "two-0")):
+        answer = await mesh.get("client", f"http://240.9.9.30:{port}/")
+        assert (answer["status"], answer["body"]["pod"]) == (200, pod)

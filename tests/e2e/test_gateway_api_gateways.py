@@ -182,6 +182,25 @@ async def settled(mesh, *documents):
     await mesh.try_out(*documents)
 
 
+async def test_a_telemetry_with_targets_logs_at_its_gateway_only(mesh):
+    target = {"kind": "Gateway", "group": "gateway.networking.k8s.io", "name": "edge"}
+    logged = {
+        "apiVersion": "telemetry.istio.io/v1",
+        "kind": "Telemetry",
+        "metadata": {"name": "logged", "namespace": "shop"},
+        "spec": {"targetRefs": [target], "accessLogging": [{"providers": [{"name": "envoy"}]}]},
+    }
+    await settled(mesh, logged, gateway(), route("shop", to()))
+    await eventually(lambda: ask("shop.example.com", "/logged-here"), lambda found: found == "app")
+
+    async def lines(pod):
+        said = await weft("logs", "--proxy", pod, "--mesh", mesh.engine.name)
+        return [line for line in said.splitlines() if "/logged-here" in line]
+
+    await eventually(lambda: lines("edge"))  # Envoy flushes its log with a delay
+    assert not await lines("app")
+
+
 def outcomes(mesh):
     """Status conditions of routes and listeners, with the standard's reasons."""
     return {

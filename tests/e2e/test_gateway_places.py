@@ -251,7 +251,8 @@ async def test_a_flood_of_frames_ends_its_connection_and_the_gateway_goes_on(mes
 
 
 async def test_a_flood_of_resets_ends_no_request_of_another_caller(mesh):
-    """The gateway uses one connection to the app for all of them, and forwards the resets."""
+    """The gateway uses one connection to the app for all of them, and forwards the resets. `test_resets.py` has more
+    of them."""
     await eventually(served)
     await mesh.tell("app", "script", path="/slow", forever={"delay": 5})
 

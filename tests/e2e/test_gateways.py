@@ -17,6 +17,7 @@ from e2e.commands import weft
 from e2e.objects import Document, http_service, istio, service, text, workload
 from eventually import eventually
 from gateway_rig import ask, trusting
+from translate import tokens
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -189,6 +190,60 @@ async def test_a_policy_on_the_gateway_denies_the_paths_it_names(mesh):
     await mesh.try_out(security("AuthorizationPolicy", "edge", deny))
     assert await answers(403, path="/admin/x")
     assert await answers(200)
+
+
+async def test_routes_by_claims_of_a_verified_token_are_chosen_and_explained(mesh):
+    await eventually(lambda: answers(200))
+
+    def says(word, **match):
+        return (
+            {"match": [match], "directResponse": {"status": 200, "body": {"string": word}}}
+            if match
+            else {"directResponse": {"status": 200, "body": {"string": word}}}
+        )
+
+    claims = "@request.auth.claims"
+    routing = {
+        "hosts": [OUTER],
+        "gateways": ["claims"],
+        "http": [
+            says("admin", headers={f"{claims}.groups": {"exact": "Admins"}}),
+            says("nested", headers={f"{claims}[realm][roles]": {"prefix": "ro"}}),
+            says("no scope", withoutHeaders={f"{claims}.scope": {"regex": ".*"}}, headers={f"{claims}.sub": {}}),
+            says("rest"),
+        ],
+    }
+    rules = [{"issuer": tokens.ISSUER, "jwks": tokens.key_set(rsa=tokens.RSA_KEY)}]
+    open_server = server(80, "HTTP", OUTER)
+    await mesh.try_out(
+        istio("Gateway", "claims", {"selector": {"app": "edge"}, "servers": [open_server]}),
+        istio("VirtualService", "claims", routing),
+        security("RequestAuthentication", "edge", {"selector": {"matchLabels": {"app": "edge"}}, "jwtRules": rules}),
+    )
+    cases = {
+        "admin": {"groups": ["Users", "Admins"]},
+        "nested": {"groups": "admins", "realm": {"roles": ["root"]}},
+        "no scope": {},
+        "rest": {"scope": "read"},
+    }
+
+    async def said(token=""):
+        found = await ask(HTTP, OUTER, headers=[("authorization", f"Bearer {token}")] if token else [])
+        return found.body.decode() if found is not None else None
+
+    await eventually(said, lambda word: word == "rest")
+    for word, held in cases.items():
+        token = tokens.token(**held)
+        assert await said(token) == word
+        told = await weft(
+            f"weft explain edge --to http://{OUTER}/ --jwt {token} --mesh {mesh.engine.name}", mesh.directory
+        )
+        assert ("with the claims of the token" in told) == (word != "rest"), told
+        assert {"admin": "claims groups", "nested": "claims realm.roles", "no scope": "claims"}.get(
+            word, "prefix /"
+        ) in told
+    forged = await ask(HTTP, OUTER, headers=[("authorization", f"Bearer {tokens.token(tokens.OTHER_KEY)}")])
+    assert forged is not None and forged.status == 401
 
 
 async def test_a_change_is_judged_by_what_came_in_from_outside(mesh, tmp_path):

@@ -71,6 +71,26 @@ async def test_without_a_rule_every_endpoint_is_called(mesh):
     assert set(await answering(mesh)) == set(ZONES)
 
 
+@pytest.mark.parametrize("annotated", [False, True])
+async def test_traffic_distribution_prefers_the_zone_then_the_region_without_any_rule(mesh, annotated):
+    near = http_service("near") | {}
+    near["spec"] = {**near["spec"], "selector": {"app": "app"}}
+    if annotated:
+        near["metadata"] = {
+            **near["metadata"],
+            "annotations": {"networking.istio.io/traffic-distribution": "PreferClose"},
+        }
+    else:
+        near["spec"]["trafficDistribution"] = "PreferSameZone"
+    await mesh.try_out(near)
+    assert set(await answering(mesh, host="near")) == {"zone-a"}
+    assert set(await answering(mesh, "stranger", host="near")) == {"abroad"}
+    await scale(mesh, "zone-a", 0)
+    assert set(await answering(mesh, host="near")) == {"zone-b"}
+    await scale(mesh, "zone-a", 1)
+    await eventually(lambda: answering(mesh, host="near"), lambda found: set(found) == {"zone-a"})
+
+
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.localityLbSetting.enabled")
 async def test_with_outlier_detection_the_callers_zone_is_preferred_unless_enabled_is_false(mesh):
     await mesh.try_out(rule())

@@ -122,6 +122,41 @@ async def test_upgrades_carry_bytes_both_ways(mesh, protocol):
     assert answer["received"].endswith("cba"), answer
 
 
+@pytest.mark.parametrize("protocol", ["websocket", "SPDY/3.1", "tcp"])
+async def test_a_request_to_upgrade_keeps_its_method(mesh, protocol):
+    """Container engines and Kubernetes send POST."""
+    head = ("POST /upgrade HTTP/1.1", "host: server", "connection: upgrade", f"upgrade: {protocol}")
+    answer = await mesh.tell("client", "raw", host="server", port=80, send=request(*head), then="abc", until="cba")
+    assert answer["received"].startswith("HTTP/1.1 101"), answer
+    assert "x-method: POST" in answer["received"], answer
+
+
+@pytest.mark.parametrize(("protocol", "status"), [("websocket", 200), ("SPDY/3.1", 203), ("tcp", 203)])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_application_that_ignores_a_request_to_upgrade_switches_no_protocol(mesh, method, protocol, status):
+    """HTTP/2 cannot distinguish 200 from a switch of protocols (`translate/upgrades.py`)."""
+    head = (f"{method} /plain HTTP/1.1", "host: server", "connection: upgrade", f"upgrade: {protocol}")
+    answer = await mesh.tell("client", "raw", host="server", port=80, send=request(*head), until="\r\n\r\n")
+    assert answer["received"].startswith(f"HTTP/1.1 {status} "), answer
+    assert "upgrade: " not in answer["received"].partition("\r\n\r\n")[0], answer
+
+
+async def test_policies_see_the_method_of_a_request_to_upgrade(mesh):
+    denied = {"rules": [{"to": [{"operation": {"methods": ["POST"], "paths": ["/upgrade"]}}]}], "action": "DENY"}
+    await mesh.try_out(istio("AuthorizationPolicy", "no-post", denied) | {"apiVersion": "security.istio.io/v1"})
+
+    async def status(method):
+        head = (f"{method} /upgrade HTTP/1.1", "host: server", "connection: upgrade", "upgrade: tcp")
+        answer = await mesh.tell("client", "raw", host="server", port=80, send=request(*head), until="\r\n\r\n")
+        return answer["received"].split(" ")[1]
+
+    async def denied_on_every_connection():
+        return await status("POST") == "403"
+
+    await eventually(denied_on_every_connection)
+    assert await status("GET") == "101"
+
+
 async def test_an_unknown_upgrade_is_rejected_and_h2c_is_ignored(mesh):
     unknown = await said(mesh, "GET /upgrade HTTP/1.1", "host: server", "connection: upgrade", "upgrade: else")
     assert unknown.startswith("HTTP/1.1 403"), unknown

@@ -73,6 +73,31 @@ async def test_no_retry_with_zero_attempts(mesh):
     assert await mesh.received("app", "/once") == 1
 
 
+async def test_the_retries_of_the_mesh_config_apply_where_a_route_sets_none(mesh):
+    settings = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "istio", "namespace": "istio-system"},
+        "data": {"mesh": "defaultHttpRetryPolicy: {attempts: 3, retryOn: 5xx}"},
+    }
+    own = {"retries": {"attempts": 1, "retryOn": "5xx"}, "route": [to("app")]}
+    routed = {"match": [{"uri": {"prefix": "/routed"}}], "route": [to("app")]}
+    await mesh.try_out(settings, virtual_service("app", routed, own))
+    for path, requests in (("/routed", 4), ("/own", 2)):
+        await mesh.tell("app", "script", path=path, forever={"status": 500})
+        assert (await mesh.get("client", f"http://app{path}"))["status"] == 500
+        assert await mesh.received("app", path) == requests
+    await mesh.try_out(settings)
+    await mesh.tell("app", "script", path="/unrouted", forever={"status": 500})
+    assert (await mesh.get("client", "http://app/unrouted"))["status"] == 500
+    assert await mesh.received("app", "/unrouted") == 4
+    off = {**settings, "data": {"mesh": "defaultHttpRetryPolicy: {attempts: 0}"}}
+    await mesh.try_out(off)
+    await mesh.tell("app", "script", path="/off", forever={"status": 503})
+    assert (await mesh.get("client", "http://app/off"))["status"] == 503
+    assert await mesh.received("app", "/off") == 1
+
+
 async def test_status_codes_can_be_named_for_retries(mesh):
     await mesh.try_out(
         virtual_service("app", {"retries": {"attempts": 2, "retryOn": "418,connect-failure"}, "route": [to("app")]}),

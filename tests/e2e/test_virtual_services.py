@@ -110,6 +110,12 @@ async def test_routes_match_by_method_authority_headers_and_query_parameters(mes
     assert await said(mesh, {"queryParams": {"q": wanted}}, *queries) == [True, False, False]
 
 
+async def test_an_empty_prefix_matches_every_path_and_a_star_in_without_headers_any_value(mesh):
+    assert await said(mesh, {"uri": {"prefix": ""}}, of(), of("/a/b?c")) == [True, True]
+    headers = [of(headers={"x-a": "yes"}), of(headers={"x-a": ""}), of()]
+    assert await said(mesh, {"withoutHeaders": {"x-a": {"regex": "*"}}}, *headers) == [False, False, True]
+
+
 @proves("VirtualService", "spec.http[].match[].ignoreUriCase")
 async def test_a_path_match_ignores_case_with_ignore_uri_case(mesh):
     match = {"uri": {"prefix": "/Path"}, "ignoreUriCase": True}

@@ -37,6 +37,9 @@ class Policies(Chance):
                 entry["fromParams"] = ["access_token"]
             if self.one_in(4):
                 entry["outputClaimToHeaders"] = [{"header": "x-sub", "claim": "sub"}]
+            if self.one_in(6):
+                del entry["issuer"]
+                entry["jwksUri"] = "https://keys.example/unused"  # the keys are those in `jwks`
             rules.append(entry)
         return document(SECURITY, "RequestAuthentication", {"selector": SELECTOR, "jwtRules": rules})
 
@@ -67,6 +70,7 @@ class Policies(Chance):
         return self._fields(
             principals=_PRINCIPALS,
             namespaces=("shop", "jobs", "sh*", "*"),
+            trustDomains=("cluster.local", "cluster*", "*.local", "*", "other.domain"),
             ipBlocks=("127.0.0.1", "127.0.0.0/8", "10.0.0.0/8", "::1"),
             remoteIpBlocks=("127.0.0.1", "10.1.0.0/16", "192.0.2.7"),
             requestPrincipals=(f"{ISSUERS[0]}/alice", f"{ISSUERS[0]}/*", "*", "*/bob", f"{ISSUERS[1]}/*"),
@@ -96,6 +100,7 @@ class Policies(Chance):
             ("remote.ip", ("127.0.0.1", "10.1.0.0/16")),
             ("source.namespace", ("shop", "jobs")),
             ("source.principal", _PRINCIPALS),
+            ("source.trustDomain", ("cluster.local", "*.domain")),
             ("request.auth.principal", (f"{ISSUERS[0]}/alice", "*")),
             ("request.auth.audiences", ("orders", "other")),
             ("request.auth.claims[groups]", ("admin", "dev*", "*")),

@@ -48,6 +48,8 @@ class Routings(Chance):
         for field, often in (("headers", 3), ("withoutHeaders", 5)):
             if self.one_in(often):
                 match[field] = {name: self.value_match() for name in self.some(HEADERS)}
+                if field == "withoutHeaders" and self.one_in(4):
+                    match[field][self.pick(*HEADERS)] = {"regex": "*"}
                 if self.one_in(6):
                     match[field]["content-type"] = self.text_match(KINDS, ("application/grpc.*", ".*web.*"))
         if self.one_in(4):
@@ -62,7 +64,7 @@ class Routings(Chance):
             match["port"] = self.pick(80, OPEN_PORT, WEB_PORT)
         if self.one_in(9):
             match["statPrefix"] = "counted"
-        return match or {"uri": {"prefix": self.pick(*PATHS)}}
+        return match or {"uri": {"prefix": self.pick(*PATHS, "")}}
 
     def headers(self):
         changes = {}

@@ -4,6 +4,7 @@ from explain.worlds import LEGACY, ORDERS, SmallWorld, policy, virtual_service
 from weft.explain.decision import DecisionStage, Kind
 from weft.explain.explain import explain
 from weft.explain.request import Request
+from weft.model.proxy import UPGRADE_METHOD
 
 TO_ORDERS = "route: [{destination: {host: orders}}]"
 
@@ -188,6 +189,13 @@ def test_unsupported_upgrades_are_rejected():
     passed_over = _ask_for(("Connection", "upgrade"), ("Upgrade", "h2c"))
     assert passed_over.kind is Kind.DELIVERED and not any(name == "upgrade" for name, _ in passed_over.headers)
     assert ("upgrade", "tcp") in list(_ask_for(("Connection", "upgrade"), ("Upgrade", "tcp")).headers)
+
+
+def test_the_method_of_an_upgrade_is_sent_between_the_proxies_only():
+    for wanted in ("websocket", "tcp"):
+        assert not any(
+            name == UPGRADE_METHOD for name, _ in _ask_for(("Connection", "upgrade"), ("Upgrade", wanted)).headers
+        )
 
 
 def _ask_for(*headers):

@@ -58,6 +58,10 @@ def rule(text):
         ),
         ("from: [{source: {principals: [cluster.local/ns/shop/sa/a]}}]", f"caller {CALLER} is not cluster.local/ns/shop/sa/a"),
         ("from: [{source: {notPrincipals: ['*']}}]", f"caller {CALLER} is excluded"),
+        (
+            "from: [{source: {trustDomains: [a.com, 'b-*']}}]",
+            f"caller {CALLER} is not of trust domain a.com or of trust domain b-*",
+        ),
         ("from: [{source: {namespaces: [bank, 'till-*']}}]", f"caller {CALLER} is not in namespace bank or in namespace till-*"),
         ("from: [{source: {serviceAccounts: [bank/teller]}}]", f"caller {CALLER} is not service account bank/teller"),
         ("from: [{source: {ipBlocks: [10.1.0.0/16]}}]", "source address 10.0.0.9 is not in 10.1.0.0/16"),

@@ -18,10 +18,10 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
-from google.protobuf.json_format import MessageToDict
 from msgspec.structs import replace
 
 from weft.api.parse import parse
+from weft.envoy.messages import as_dict
 from weft.files.documents import read_documents
 from weft.mesh.mesh import Mesh
 from weft.model.group import Group, ProxyKind, group_of
@@ -179,7 +179,7 @@ def _readable(resources: Resources, parts: list[str]) -> dict[str, object]:
         elif part not in parts and part != "secrets":
             messages = []
         if messages:
-            result[part] = [_sorted(MessageToDict(m, preserving_proto_field_name=True)) for m in messages]
+            result[part] = [_sorted(as_dict(m)) for m in messages]
     return result
 
 
@@ -204,7 +204,7 @@ def _is_pem(key: str, value: object) -> bool:
     return key == "inline_bytes" and str(value).startswith("LS0t")
 
 
-_FROM_AGENT = MessageToDict(from_agent(), preserving_proto_field_name=True)
+_FROM_AGENT = as_dict(from_agent())
 
 
 class _Plain(yaml.SafeDumper):

@@ -128,7 +128,7 @@ WRONG = [
     ("AuthorizationPolicy", {"rules": [{"from": [{}]}]}, "source"),
     ("PeerAuthentication", {"mtls": {"mode": "STRIKT"}}, "mode"),
     ("PeerAuthentication", {"portLevelMtls": {"80": {"mode": 1}}}, "mode"),
-    ("RequestAuthentication", {"jwtRules": [{"jwksUri": "https://x"}]}, "issuer"),
+    ("RequestAuthentication", {"jwtRules": [{"issuer": 5}]}, "issuer"),
     ("Telemetry", {"accessLogging": [{"disabled": "yes"}]}, "disabled"),
 ]
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from weft.mesh.policies import Policies
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.peer_authentication import PeerAuthentication
+from weft.model.telemetry import Telemetry
 
 ROOT = "istio-system"
 PAYMENTS = (("app", "payments"),)
@@ -29,6 +30,17 @@ def test_a_policy_applies_to_the_workloads_it_selects_in_its_namespace() -> None
     assert names(PAYMENTS) == ["all", "payments"]
     assert names(()) == ["all"]
     assert names((), "bank") == ["other"]
+
+
+def test_a_telemetry_with_targets_applies_only_to_the_proxies_of_its_gateway() -> None:
+    policies = _policies(Telemetry("edge", "shop", targets=("Gateway edge",)), Telemetry("all", "shop"))
+    edge = (("gateway.networking.k8s.io/gateway-name", "edge"),)
+
+    def names(labels, *, gateway):
+        return [policy.name for policy in policies.of(Telemetry, "shop", labels, ROOT, gateway=gateway)]
+
+    assert names(edge, gateway=True) == ["all", "edge"]
+    assert names(edge, gateway=False) == names((), gateway=True) == ["all"]
 
 
 def test_the_root_namespaces_policies_apply_everywhere_and_come_first() -> None:

@@ -90,6 +90,7 @@ def _source(source, request, namespace):
         "principals": lambda value: _principal(value, request),
         "namespaces": lambda value: _namespace(value, request),
         "serviceAccounts": lambda value: _account(value, request, namespace),
+        "trustDomains": lambda value: _domain(value, request),
         "ipBlocks": lambda value: _within(request.source, value),
         "remoteIpBlocks": lambda value: _within(_first_caller(request), value),
         "requestPrincipals": None if request.tcp else lambda value: _token(value, request),
@@ -143,6 +144,7 @@ def _condition(when, request, namespace, address, port):
             "source.namespace": lambda value: _namespace(value, request),
             "source.principal": lambda value: _principal(value, request),
             "source.serviceAccount": lambda value: _account(value, request, namespace),
+            "source.trustDomain": lambda value: _domain(value, request),
             "request.auth.principal": lambda value: _token(value, request),
             "request.auth.audiences": lambda value: _claim(value, request, ["aud"]),
             "request.auth.presenter": lambda value: _claim(value, request, ["azp"]),
@@ -178,6 +180,10 @@ def _identity(request):
 def _namespace(pattern, request):
     namespace = _identity(request)[0]
     return bool(namespace) and bool(re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), namespace))
+
+
+def _domain(pattern, request):
+    return _text(pattern, request.principal.removeprefix("spiffe://").partition("/")[0])
 
 
 def _account(written, request, own):

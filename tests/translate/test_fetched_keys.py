@@ -5,6 +5,7 @@ import json
 import ssl
 from datetime import timedelta
 
+import msgspec
 import pytest
 from envoy.extensions.filters.http.jwt_authn.v3.config_pb2 import JwtAuthentication
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
@@ -69,6 +70,14 @@ async def test_fetched_keys_check_tokens():
         for _ in range(20):
             await ask(port, headers=(bearer(),))
         assert server.asked < 10  # once or so for each port, not for each request
+
+
+async def test_fetched_keys_check_tokens_of_any_issuer_where_the_rule_names_none():
+    async with KeyServer(KEYS).running() as server:
+        rule = msgspec.structs.replace(at(server), issuer="")
+        async with guarded(authentication(rule)) as port:
+            assert (await ask(port, headers=(bearer(iss="https://any.example.com"),))).status == 200
+            assert (await ask(port, headers=(bearer(OTHER_KEY),))).body == WRONG_SIGNATURE
 
 
 async def test_new_keys_replace_old_ones():

@@ -185,6 +185,19 @@ async def test_certificate_files_are_served_and_reloaded_when_replaced(edge, aut
         await made.until(200, tls=trusting(second))
 
 
+async def test_relative_paths_an_unused_ca_and_unknown_ciphers_leave_a_server_working(edge, authority, tmp_path):
+    shown = authority.issue(HOST)
+    (tmp_path / "tls.crt").write_bytes(shown.certificate)
+    (tmp_path / "tls.key").write_bytes(shown.key)
+    place = str(tmp_path).removeprefix("/")
+    tls = (
+        f"{{mode: SIMPLE, serverCertificate: {place}/tls.crt, privateKey: {place}/tls.key, caCertificates: /none.pem, "
+        "cipherSuites: [RC4, ECDHE-ECDSA-AES256-GCM-SHA384]}"
+    )
+    async with edge(gateways(server(tls))) as made:
+        assert (await made.ask(tls=trusting(shown))).status == 200
+
+
 async def test_rejected_certificate_files_are_served_after_they_are_fixed(
     edge, authority, tmp_path, monkeypatch, caplog
 ):

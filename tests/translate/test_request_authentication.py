@@ -309,6 +309,24 @@ async def test_two_issuers_in_one_place():
     )
 
 
+async def test_a_rule_without_an_issuer_accepts_tokens_of_any_issuer():
+    cases = [
+        Case("no token"),
+        Case("of any issuer", (bearer(OTHER_KEY, iss="https://any.example.com"),), seen={"x-any": "alice"}),
+        Case("without an issuer", (bearer(OTHER_KEY, iss=None),), seen={"x-any": "alice"}),
+        Case("of the named issuer", (bearer(),), seen={"x-user": "alice", "x-any": None}),
+        Case("of any issuer, by another key", (bearer(iss="https://any.example.com"),), 401),
+        Case("of any issuer, expired", (bearer(OTHER_KEY, iss="https://any.example.com", exp=1),), 401),
+    ]
+    await judge(
+        cases,
+        authentication(
+            JwtRule(ISSUER, jwks=KEYS, claims_to_headers=(("sub", "x-user"),)),
+            JwtRule("", jwks=key_set(rsa=OTHER_KEY), claims_to_headers=(("sub", "x-any"),)),
+        ),
+    )
+
+
 async def test_two_issuers_in_two_places():
     good, forged = token(OTHER_KEY, iss=PARTNER, sub="bob"), token(RSA_KEY, iss=PARTNER, sub="root")
     cases = [

@@ -4,9 +4,18 @@ import pytest
 import yaml
 from envoy.config.cluster.v3.circuit_breaker_pb2 import CircuitBreakers
 from envoy.config.core.v3.protocol_pb2 import Http2ProtocolOptions
+from google.protobuf.unknown_fields import UnknownFieldSet
+from google.protobuf.wrappers_pb2 import UInt64Value
 
 from weft.model.destination_rule import RetryBudget
-from weft.translate.resilience import GATEWAY_WINDOW, limit_retries, limit_windows
+from weft.translate.resilience import (
+    GATEWAY_WINDOW,
+    RESETS_OF_PROXIES,
+    ResetLimit,
+    limit_resets,
+    limit_retries,
+    limit_windows,
+)
 
 GOLDEN = sorted((Path(__file__).parent.parent / "golden").glob("*/resources.yaml"))
 
@@ -41,6 +50,17 @@ def test_a_connections_window_fits_all_its_streams():
     """1024 is how many streams Envoy lets a peer open; the tests on the wire are in `e2e/test_raw_http.py`."""
     assert windows(GATEWAY_WINDOW) == (256 << 10, 256 << 20)
     assert windows(64 << 10, 1 << 20) == (64 << 10, 1 << 20)
+
+
+@pytest.mark.parametrize("limit", [ResetLimit(250, 33), RESETS_OF_PROXIES])
+def test_a_limit_of_resets_has_the_field_numbers_of_envoy(limit):
+    """xds-protos lacks the fields; that Envoy reads them is shown in `e2e/test_resets.py`."""
+    options = Http2ProtocolOptions(allow_connect=True)
+    limit_resets(options, limit)
+    copied = Http2ProtocolOptions.FromString(options.SerializeToString())
+    fields = {field.field_number: UInt64Value.FromString(field.data).value for field in UnknownFieldSet(copied)}
+    assert fields == {21: limit.burst, 22: limit.rate}
+    assert copied.allow_connect
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name)

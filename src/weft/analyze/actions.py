@@ -189,10 +189,11 @@ def _ways(route: HttpRoute, routing: VirtualService, handing: dict[tuple[str, st
 
 
 def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Flaw]:
-    """Findings about destinations (`route` and mirrors) that name no port and cannot be called. A destination
-    without a port is called at the only port of its service, or, if the service has several ports, at the port
-    that the caller called. It is reported if the service has several ports and the called port is not one of
-    them."""
+    """Findings about destinations (`route` and mirrors) that name no port and cannot be called. A destination without a
+    port is called at the only port of its service, or, if the service has several ports, at the port that the caller
+    called. Such a destination is reported if its service has several ports and the called port is none of these.
+    `ways`: how requests reach the route: each VirtualService with hosts, and the routes of it and its delegates that
+    lead here."""
     aims = [
         *(
             (f"route[{at}].destination", each.destination, "these requests fail with 503")
@@ -218,9 +219,9 @@ def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Fla
 
 
 def _called(met: tuple[HttpRoute, ...], routing: VirtualService, facts: Facts) -> set[int]:
-    """The ports at which HTTP requests can match all routes in `met`: a route of `routing`, and the route of a
-    delegate to which the first route leads. These are ports of gateways and, if `routing` applies to sidecars, ports
-    of the services with its hosts."""
+    """The ports at which HTTP requests can match all routes in `met`: a route of `routing`, and, if that route
+    delegates, the route of the delegate to which it leads. These are ports of gateways and, if `routing` applies to
+    sidecars, ports of the services with its hosts."""
     numbers: set[int] = set()
     for name in routing.gateways:
         gateway = facts.gateways.get(name)

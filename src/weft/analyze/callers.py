@@ -23,7 +23,8 @@ _Named = tuple[str, tuple[str, ...]]  # a field of a rule, and its values
 
 
 class _Known(msgspec.Struct, frozen=True):
-    domains: tuple[str, ...]
+    domains: tuple[str, ...]  # including `cluster.local`
+    own_domains: tuple[str, ...]  # those that certificates of this mesh may have
     namespaces: frozenset[str]
     accounts: Mapping[str, frozenset[str]]  # by namespace
     root: str
@@ -42,12 +43,14 @@ def of_callers(facts: Facts) -> Iterator[Problem]:
 
 def _known(facts: Facts) -> _Known:
     settings = facts.settings
+    own = (settings.trust_domain, *settings.trust_domain_aliases)
     accounts: dict[str, set[str]] = defaultdict(set)
     for each in facts.accounts:
         place, _, name = each.partition("/")
         accounts[place].add(name)
     return _Known(
-        domains=tuple(dict.fromkeys((settings.trust_domain, *settings.trust_domain_aliases, _DEFAULT_DOMAIN))),
+        domains=tuple(dict.fromkeys((*own, _DEFAULT_DOMAIN))),
+        own_domains=own,
         # Namespaces that merely contain an object do not count: a policy in a misspelled namespace would make that
         # namespace known.
         namespaces=frozenset({*facts.declared, settings.root_namespace, *accounts}),
@@ -61,6 +64,7 @@ def _of_rule(policy: AuthorizationPolicy, number: int, rule: AuthorizationRule, 
         (_principal, _principals(rule)),
         (_namespace, _namespaces(rule)),
         (_account, _accounts(rule)),
+        (_trust_domain, _trust_domains(rule)),
     ):
         for field, values in named:
             for index, value in enumerate(values):
@@ -89,6 +93,13 @@ def _accounts(rule: AuthorizationRule) -> Iterator[_Named]:
         yield f"from[{index}].source.serviceAccounts", source.service_accounts
         yield f"from[{index}].source.notServiceAccounts", source.not_service_accounts
     yield from _in_conditions(rule, "source.serviceAccount")
+
+
+def _trust_domains(rule: AuthorizationRule) -> Iterator[_Named]:
+    for index, source in enumerate(rule.sources):
+        yield f"from[{index}].source.trustDomains", source.trust_domains
+        yield f"from[{index}].source.notTrustDomains", source.not_trust_domains
+    yield from _in_conditions(rule, "source.trustDomain")
 
 
 def _in_conditions(rule: AuthorizationRule, key: str) -> Iterator[_Named]:
@@ -138,6 +149,12 @@ def _account(value: str, known: _Known) -> tuple[str, str, str]:
     if not there:
         return "WFT0524", f"no workload runs in namespace {namespace}", did_you_mean(namespace, known.accounts)
     return "WFT0524", f"no workload of namespace {namespace} runs as service account {name}", did_you_mean(name, there)
+
+
+def _trust_domain(value: str, known: _Known) -> tuple[str, str, str]:
+    if any(_matches(value, each) for each in known.own_domains):
+        return _WELL
+    return "WFT0521", f"no workload has the trust domain {value}", did_you_mean(value.strip("*"), known.own_domains)
 
 
 def _matches(value: str, text: str) -> bool:

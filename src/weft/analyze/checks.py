@@ -266,9 +266,10 @@ _CHECKS: tuple[Check, ...] = (
           "mesh, so their calls are rejected. Put a gateway in front of the service, or set the port to PERMISSIVE in "
           "`portLevelMtls`."),
     Check("WFT0312", WARNING, "A host is defined twice",
-          "A ServiceEntry has the host of a Service, or of another ServiceEntry of its namespace. The other object "
-          "takes precedence, so the ports and endpoints of this ServiceEntry are not used. Put the ports and endpoints "
-          "of one host into one object."),
+          "A ServiceEntry has the host of a Service, or of another ServiceEntry of its namespace with which it "
+          "cannot be merged: their `resolution`, `workloadSelector` or `exportTo` differ. The other object takes "
+          "precedence, so the ports and endpoints of this ServiceEntry are not used. Put the ports and endpoints of "
+          "one host into one object."),
     Check("WFT0313", WARNING, "Two ServiceEntries have one address and port",
           "Proxies can distinguish connections to the two ServiceEntries only if the connections carry HTTP or TLS. "
           "One of the ServiceEntries gets all other connections. Give each ServiceEntry its own address."),
@@ -321,6 +322,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0408", WARNING, "A Sidecar imports a port that none of its hosts has",
           "The `egress` listener with that port imports nothing, so the proxy does not know the hosts that were "
           "meant."),
+    Check("WFT0409", WARNING, "The `tls` of a Sidecar's ingress listener is not used",
+          "A sidecar terminates the TLS of callers outside the mesh only on ports whose mutual TLS mode is DISABLE."),
     # Authentication and authorization
     Check("WFT0501", WARNING, "Two PeerAuthentications are for the same workloads",
           "The older PeerAuthentication is used, and the other has no effect."),
@@ -400,6 +403,9 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0545", WARNING, "A policy matches tokens of an issuer that no RequestAuthentication trusts",
           "No RequestAuthentication for the policy's workloads has the issuer, so the entry of `requestPrincipals` "
           "matches no request."),
+    Check("WFT0546", WARNING, "A route matches claims of a token where no token is checked",
+          "Only a gateway whose workload a RequestAuthentication selects checks tokens before it chooses a route. "
+          "Elsewhere a match on `@request.auth.claims` never applies.", ("IST0149",)),
     # Telemetry
     Check("WFT0601", WARNING, "A Telemetry names a provider that does not exist",
           "The Telemetry logs nothing to that provider. Define providers in `extensionProviders` of the MeshConfig.",

@@ -9,6 +9,7 @@ from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
 from weft.base.problem import Problem
 from weft.mesh.claims import strength
+from weft.mesh.service_entries import can_merge
 from weft.model.instance import Instance
 from weft.model.service import Resolution, Service
 
@@ -28,13 +29,13 @@ def _of_hosts(entries: list[Service], facts: Facts) -> Iterator[Problem]:
     for entry in entries:
         rivals = [each for each in facts.by_host[entry.host] if each is not entry and strength(each) < strength(entry)]
         for rival in sorted(rivals, key=strength):
-            if _kind(rival) == _ENTRY and rival.namespace != entry.namespace:
-                continue  # each of the two objects may apply to its own namespace only
+            if _kind(rival) == _ENTRY and (rival.namespace != entry.namespace or can_merge(rival, entry)):
+                continue  # each of the two objects may apply to its own namespace only, or both are merged
             what = (
                 f"{_kind(rival)} {rival.namespace}/{rival.name} has the host {entry.host} too and takes precedence: "
                 "this ServiceEntry is not used for the host"
             )
-            hint = "put the ports and endpoints of one host into one ServiceEntry"
+            hint = "give both the same `resolution`, `workloadSelector` and `exportTo`: then they are merged"
             yield finding("WFT0312", entry.origin, "spec.hosts", what, hint)
             break
 

@@ -14,7 +14,7 @@ from weft.model.authorization_policy import Action, AuthorizationPolicy, Authori
 from weft.model.peer_authentication import TlsMode
 from weft.model.service import Protocol
 
-_IDENTITY_KEYS = ("source.principal", "source.namespace", "source.serviceAccount")
+_IDENTITY_KEYS = ("source.principal", "source.namespace", "source.serviceAccount", "source.trustDomain")
 _Place = tuple[str, str]  # the namespace and the name of a runner
 
 
@@ -131,7 +131,8 @@ def _identified(policies: list[AuthorizationPolicy], facts: Facts) -> set[_Place
 def _names_callers(rule: AuthorizationRule) -> bool:
     """Whether the rule matches only callers that have an identity."""
     named = bool(rule.sources) and all(
-        source.principals or source.namespaces or source.service_accounts for source in rule.sources
+        source.principals or source.namespaces or source.service_accounts or source.trust_domains
+        for source in rule.sources
     )
     return named or any(each.key in _IDENTITY_KEYS and each.values for each in rule.conditions)
 
@@ -143,7 +144,8 @@ def _excepts_callers(rule: AuthorizationRule) -> bool:
 
 
 def _excepts(source: Source) -> bool:
-    return bool(source.not_principals or source.not_namespaces or source.not_service_accounts)
+    excepted = (source.not_principals, source.not_namespaces, source.not_service_accounts, source.not_trust_domains)
+    return any(excepted)
 
 
 def _excepted_by(condition: Condition) -> bool:

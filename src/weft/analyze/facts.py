@@ -41,10 +41,10 @@ Kind = TypeVar("Kind")
 
 
 class Runner(msgspec.Struct, frozen=True):
-    """A running program with its labels and ports: a Workload, or an instance (such as a Kubernetes pod) that
-    belongs to no Workload. `ports`: the name ("" without one) and number of each port; None if no ports are
-    declared. `instance`: the program as the mesh sees it, or would see it. `publish`: the ports that a gateway of the
-    local engine publishes on the machine."""
+    """A running program with its labels and ports: a Workload, or an instance (such as a Kubernetes pod) that belongs
+    to no Workload. `ports`: the name ("" without one) and number of each port; None if no ports are declared.
+    `instance`: the program as the mesh sees it, or would see it. `publish`: the ports that a gateway of the local
+    engine publishes on the machine. `count`: the number of pods; None if unknown."""
 
     name: str
     labels: Labels

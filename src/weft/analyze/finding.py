@@ -42,7 +42,8 @@ def coded(problem: Problem) -> Problem:
 
 def meant_host(host: str, hosts: Collection[str], domain: str) -> str:
     """Hint with the host that was probably meant instead of `host`, which does not exist; "" if there is none. A
-    frequent mistake is a name such as `web.shop`: it has a dot, so Istio takes it for a fully qualified name."""
+    frequent mistake is a name such as `web.shop`: it has a dot, so Istio takes it for a fully qualified name. `domain`:
+    the DNS domain of services."""
     for longer in (f"{host}.svc.{domain}", f"{host}.{domain}"):
         if longer in hosts:
             return f"a host with a dot is a full name: write {longer}"

@@ -138,8 +138,8 @@ def _of_selector(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_service_ports(gateway: Gateway, index: int, facts: Facts) -> Iterator[Problem]:
-    """Finding about a server whose port none of the Services in front of the gateway's Kubernetes pods has. Gateways of
-    the local engine publish ports instead of having a Service."""
+    """Finding about the server `index` of a Gateway, whose port none of the Services in front of the gateway's
+    Kubernetes pods has. Gateways of the local engine publish ports instead of having a Service."""
     server = gateway.servers[index]
     pods = [
         (place, each)
@@ -177,7 +177,7 @@ def _of_hosts(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_certificate(gateway: Gateway, index: int, facts: Facts) -> Iterator[Problem]:
-    """Findings about the certificates of one server of a Gateway. Secrets are read from the namespace of the
+    """Findings about the certificates of the server `index` of a Gateway. Secrets are read from the namespace of the
     gateway's pods."""
     tls = gateway.servers[index].tls
     places = [place for place in facts.runners if facts.selected(place, gateway.selector)]

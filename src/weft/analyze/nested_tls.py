@@ -93,7 +93,7 @@ def _at(rule: DestinationRule, service: Service, port: ServicePort, led: _Led, f
 
 
 def _opened(host: str, led: _Led) -> Iterator[Destination]:
-    """The destinations in `opened` with this host; if the host is a wildcard, with any host that it covers."""
+    """The destinations in `led.opened` with this host; if the host is a wildcard, with any host that it covers."""
     yield from led.opened.get(host, ())
     if host.startswith("*"):
         for each, destinations in led.opened.items():

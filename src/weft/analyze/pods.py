@@ -67,12 +67,13 @@ def of_pods(templates: Iterable[PodTemplate], others: Iterable[Document]) -> Ite
 
 
 def found(code: str, document: Document, path: Path, what: str, hint: str = "") -> Problem:
-    """A finding at the line of a field of the document."""
+    """A finding at the line of the field `path` of the document: `code` names the check, `what` and `hint` are the
+    text."""
     return Problem(document.where(path), what, hint, CHECKS[code].severity, code)
 
 
 def _refuses(template: PodTemplate) -> bool:
-    """Whether the pod itself opts out of injection."""
+    """Whether the pod of this template opts out of injection, by its own label or annotation."""
     value = {**dict(template.annotations), **dict(template.labels)}.get(INJECT, "")
     return template.proxy is None and value.lower() in _UNWANTED
 

@@ -63,8 +63,9 @@ def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]
 
 
 def _of_numbers(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], ports: Ports) -> Iterator[Problem]:
-    """Findings about port numbers in rules: a rule names a Service's port instead of the workload's own, or a port
-    that no workload declares."""
+    """Findings about port numbers in rules: a rule names a Service's port instead of the workload's own, or a port that
+    no workload declares. `guarded`: the runners (workloads or pods) that the policy selects, each with its
+    namespace."""
     declared = ports.declared(guarded) if any(rule.operations or rule.conditions for rule in policy.rules) else ()
     for number, rule in enumerate(policy.rules):
         named = {port for operation in rule.operations for port in (*operation.ports, *operation.not_ports)}

@@ -58,8 +58,8 @@ class Ports:
                 self._disguising[place].add(number)
 
     def meant(self, number: int, chosen: Iterable[tuple[str, Runner]]) -> int:
-        """The workload's own port to which the Service port `number` leads. 0 if `number` may itself be a port of
-        one of these workloads, or if no Service has this port."""
+        """The workload's own port to which the Service port `number` leads. `chosen`: the workloads, each with its
+        namespace. 0 if `number` may itself be a port of one of these workloads, or if no Service has this port."""
         meant: set[int] = set()
         for namespace, runner in chosen:
             targets = self._targets.get((namespace, runner.name), ())
@@ -70,7 +70,8 @@ class Ports:
         return min(meant, default=0)
 
     def declared(self, chosen: Iterable[tuple[str, Runner]]) -> tuple[int, ...]:
-        """All ports that these runners declare; empty if one of these runners declares no ports."""
+        """All ports that the runners in `chosen` (each with its namespace) declare; empty if one of these runners
+        declares no ports."""
         numbers: set[int] = set()
         for namespace, runner in chosen:
             if not runner.ports:

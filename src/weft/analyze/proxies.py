@@ -30,8 +30,8 @@ class Installed(msgspec.Struct, frozen=True):
 def of_proxies(
     facts: Facts, pods: Iterable[PodTemplate], installed: Installed, wants_proxy: Callable[[PodTemplate], bool]
 ) -> Iterator[Problem]:
-    """Findings about the proxies of existing pods. `wants_proxy`: whether a pod would get a proxy if it were created
-    now."""
+    """Findings about the proxies of existing pods. `installed`: the revisions in the cluster. `wants_proxy`: whether a
+    pod would get a proxy if it were created now."""
     labels = {name: dict(namespace.labels) for name, namespace in facts.declared.items()}
     yield from _of_revisions(facts, installed, labels)
     yield from _of_readiness(facts)

@@ -34,8 +34,8 @@ _OF_LISTENERS = {
 
 
 def of_route(outcome: RouteOutcome, told: StatusCondition, facts: Facts) -> str:
-    """Hint for a Gateway API route that its parent does not accept; "" if there is none. `told`: the condition that
-    states this."""
+    """Hint for a Gateway API route (`outcome`) that its parent does not accept; "" if there is none. `told`: the
+    condition that does not hold."""
     if told.reason != "NoMatchingParent":
         return _OF_ROUTES.get(told.reason, "")
     parent = outcome.parent
@@ -69,8 +69,8 @@ def of_backend(flaw: BackendFlaw, facts: Facts) -> str:
 
 
 def of_listener(key: ObjectKey, index: int, told: StatusCondition, facts: Facts) -> str:
-    """Hint for a listener of the Gateway `key` that cannot be served; "" if there is none. `index`: the position of
-    the listener. `told`: the condition that states this."""
+    """Hint for a listener of the Gateway `key` that cannot be served; "" if there is none. `index`: the position of the
+    listener. `told`: the condition that does not hold."""
     gateway = facts.standard_gateways.get((key.namespace, key.name))
     if gateway is None or index >= len(gateway.listeners):
         return ""

@@ -88,7 +88,8 @@ def _of_streams(routing: VirtualService, kind: str, routes: tuple[L4Route, ...])
 
 
 def _takes(wide: L4Match, narrow: L4Match, routing: VirtualService) -> bool:
-    """Whether every connection that matches `narrow` is taken by `wide`, which is above it."""
+    """Whether every connection that matches `narrow` is taken by `wide`, a match above it in the same
+    VirtualService."""
     every = not wide.sni_hosts and not wide.destination_subnets
     return (
         set(narrow.gateways or routing.gateways) <= set(wide.gateways or routing.gateways)
@@ -130,7 +131,7 @@ def _taker(match: HttpMatch, above: list[_Above], routing: VirtualService) -> _A
 
 
 def _covers(wide: HttpMatch, narrow: HttpMatch, routing: VirtualService) -> bool:
-    """Whether every request that matches `narrow` matches `wide`."""
+    """Whether every request that matches `narrow` also matches `wide`, another match of the same VirtualService."""
     return (
         set(narrow.gateways or routing.gateways) <= set(wide.gateways or routing.gateways)
         and wide.port in (0, narrow.port)

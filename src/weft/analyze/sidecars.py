@@ -12,6 +12,7 @@ from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.mesh.claims import strength
 from weft.model.names import full_host, host_covers
+from weft.model.peer_authentication import TlsMode
 from weft.model.scope import scope_of
 from weft.model.sidecar import Sidecar
 from weft.model.virtual_service import Destination
@@ -30,6 +31,7 @@ def of_sidecars(facts: Facts) -> Iterator[Problem]:
                 if code:
                     yield finding(code, sidecar.origin, f"spec.egress[{number}].hosts[{index}]", what, hint)
             yield from _of_port(sidecar, number, facts)
+        yield from _of_ingress_tls(sidecar, facts)
         if isinstance(sidecar.outbound_policy, Destination):
             yield from _of_proxy(sidecar, sidecar.outbound_policy, facts)
         if sidecar.selector and facts.runs and not facts.selected(sidecar.namespace, sidecar.selector):
@@ -55,6 +57,18 @@ def _of_port(sidecar: Sidecar, number: int, facts: Facts) -> Iterator[Problem]:
     what = f"none of the imported hosts has port {listener.port.number}: the listener imports nothing"
     field = f"spec.egress[{number}].port.number"
     yield finding("WFT0408", sidecar.origin, field, what, f"the hosts have {', '.join(map(str, known))}")
+
+
+def _of_ingress_tls(sidecar: Sidecar, facts: Facts) -> Iterator[Problem]:
+    """Findings about `ingress[].tls` that no proxy uses, because mutual TLS is not disabled on the port."""
+    runners = facts.selected(sidecar.namespace, sidecar.selector or ())
+    for index, listener in enumerate(sidecar.ingress):
+        modes = {facts.modes(sidecar.namespace, each.labels).at(listener.port.number) for each in runners}
+        if listener.tls is not None and modes and TlsMode.DISABLE not in modes:
+            number = listener.port.number
+            what = f"`tls` of port {number} is not used: the port's mutual TLS mode is {min(modes)}, not DISABLE"
+            hint = "a PeerAuthentication for the workload with `mtls: {mode: DISABLE}` enables it"
+            yield finding("WFT0409", sidecar.origin, f"spec.ingress[{index}].tls", what, hint)
 
 
 def _of_proxy(sidecar: Sidecar, proxy: Destination, facts: Facts) -> Iterator[Problem]:
@@ -98,14 +112,16 @@ def _of_conflicts(facts: Facts) -> Iterator[Problem]:
 
 
 def _routing(host: str, routed: Mapping[str, set[str]]) -> set[str]:
-    """The namespaces of VirtualServices for a host, or for the hosts that a wildcard covers."""
+    """The namespaces of VirtualServices for a host, or for the hosts that a wildcard covers. `routed`: for each host,
+    the namespaces of its VirtualServices."""
     if not host.startswith("*"):
         return routed.get(host, set())
     return {place for name, places in routed.items() if host_covers(host, name) for place in places}
 
 
 def _against(entry: str, sidecar: Sidecar, facts: Facts, routed: Mapping[str, set[str]]) -> tuple[str, str, str]:
-    """The code, message and hint of the finding about one egress host; empty strings if there is no finding."""
+    """The code, message and hint of the finding about `entry`, an egress host of the Sidecar; empty strings if there is
+    no finding. `routed`: for each host, the namespaces of its VirtualServices."""
     owner, slash, host = entry.partition("/")
     if not slash or owner == "~":
         return "", "", ""

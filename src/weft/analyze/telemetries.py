@@ -25,7 +25,7 @@ def of_telemetries(facts: Facts) -> Iterator[Problem]:
                 "the Telemetry has no effect"
             )
             yield finding("WFT0603", telemetry.origin, "spec.selector", what, hint)
-        first = effective.setdefault((telemetry.namespace, selector), telemetry)
+        first = effective.setdefault((telemetry.namespace, (selector, telemetry.targets)), telemetry)
         if first is not telemetry:
             why = ahead(first, telemetry)
             what = f"Telemetry {first.name} is for the same workloads and {why}: this Telemetry has no effect"
@@ -35,8 +35,8 @@ def of_telemetries(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_overlap(telemetry: Telemetry, owners: dict[tuple[str, str], Telemetry], facts: Facts) -> Iterator[Problem]:
-    """Findings about workloads that an older Telemetry with other labels selects, too. `owners`: the oldest Telemetry
-    of each workload, by namespace and name; the workloads of this Telemetry are added."""
+    """Findings about workloads of `telemetry` that an older Telemetry with other labels selects, too. `owners`: the
+    oldest Telemetry of each workload, by namespace and name; the workloads of this Telemetry are added."""
     for runner in facts.selected(telemetry.namespace, telemetry.selector):
         first = owners.setdefault((telemetry.namespace, runner.name), telemetry)
         if first is not telemetry:

@@ -14,7 +14,9 @@ from weft.api.syntax import is_address
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.authorization_policy import AuthorizationPolicy, AuthorizationRule
+from weft.model.names import selects
 from weft.model.request_authentication import RequestAuthentication
+from weft.model.virtual_service import MESH, claim_path
 
 _OF_TOKENS = "request.auth."  # prefix of condition keys that are about tokens
 
@@ -31,6 +33,7 @@ def of_tokens(facts: Facts) -> Iterator[Problem]:
         yield from _of_disguises(each, chosen, ports)
         for place, runner in chosen:
             issuers[(place, runner.name)] |= {rule.issuer for rule in each.rules}
+    yield from _of_routes(facts, checked)
     for policy in facts.policies:
         guarded = facts.chosen(policy.namespace, policy.selector, policy.targets)
         yield from _of_issuers(policy, guarded, issuers)
@@ -42,8 +45,9 @@ def of_tokens(facts: Facts) -> Iterator[Problem]:
 def _of_keys(
     authentication: RequestAuthentication, chosen: list[tuple[str, Runner]], facts: Facts
 ) -> Iterator[Problem]:
-    """Findings about `jwksUri`s that the pods of a mesh on one machine cannot fetch, because they cannot call hosts
-    outside the mesh. Only these pods belong to a Workload."""
+    """Findings about `jwksUri`s that the pods of a mesh on one machine cannot fetch, because these pods cannot call
+    hosts outside the mesh. Pods on a cluster, which belong to no Workload, are not checked. `chosen`: the runners
+    (workloads or pods) that the RequestAuthentication selects, each with its namespace."""
     local = any(runner.instance.origin and runner.instance.origin.key.kind == "Workload" for _, runner in chosen)
     for number, rule in enumerate(authentication.rules):
         server = rule.key_server
@@ -51,8 +55,8 @@ def _of_keys(
             continue
         if not facts.services_of(server.host):
             what = (
-                f"pods of a mesh on one machine cannot fetch keys from {server.host}: every token of {rule.issuer} "
-                "gets 401"
+                f"pods of a mesh on one machine cannot fetch keys from {server.host}: every token of "
+                f"{rule.issuer or 'any issuer'} gets 401"
             )
             hint = "write the keys into the rule instead, as `jwks`"
             yield finding(
@@ -63,8 +67,8 @@ def _of_keys(
 def _of_disguises(
     authentication: RequestAuthentication, chosen: list[tuple[str, Runner]], ports: Ports
 ) -> Iterator[Problem]:
-    """Finding about a port where requests can bypass the token check, because its protocol is detected. Envoy
-    detects a request that begins with an empty line as raw TCP, in which no token is checked."""
+    """Finding about a port where requests can bypass the token check, because its protocol is detected. Envoy detects a
+    request that begins with an empty line as raw TCP, in which no token is checked. `chosen`: as for `_of_keys`."""
     for namespace, runner in chosen if authentication.rules else ():
         for port in ports.disguising(namespace, runner):
             if port in ports.tcp.get((namespace, runner.name), ()):
@@ -79,12 +83,41 @@ def _of_disguises(
             return
 
 
+def _of_routes(facts: Facts, checked: set[tuple[str, str]]) -> Iterator[Problem]:
+    """Findings about routes by claims of a token where no proxy checks tokens. `checked`: the workloads that a
+    RequestAuthentication selects."""
+    for routing in facts.virtual_services:
+        for number, route in enumerate(routing.http):
+            names = (name for match in route.match for name, _ in (*match.headers, *match.without_headers))
+            if not any(map(claim_path, names)):
+                continue
+            gateways = [facts.gateways[name] for name in routing.gateways if name in facts.gateways]
+            served = [
+                (place, runner.name)
+                for place, runners in facts.runners.items()
+                for runner in runners
+                if runner.instance.gateway and any(selects(each.selector, runner.labels) for each in gateways)
+            ]
+            if MESH in routing.gateways:
+                what = "sidecars do not check tokens of the calls that their workloads send, so no claim matches there"
+                hint = (
+                    "bind the VirtualService to a Gateway, and add a RequestAuthentication for the gateway's workload"
+                )
+            elif served and not checked.intersection(served):
+                what = f"no RequestAuthentication selects {served[0][1]}: it checks no token, so no claim matches"
+                hint = "add a RequestAuthentication for the gateway's workload"
+            else:
+                continue
+            yield finding("WFT0546", routing.origin, f"spec.http[{number}]", what, hint, line=route.line)
+
+
 def _of_issuers(
     policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], issuers: Mapping[tuple[str, str], set[str]]
 ) -> Iterator[Problem]:
     wanted = [each for number, rule in enumerate(policy.rules) for each in _wanted(number, rule)]
     known = {issuer for place, runner in guarded for issuer in issuers.get((place, runner.name), ())} if wanted else ()
-    for field, line, value in wanted if known else ():  # if none is known, WFT0544 is reported instead
+    # If none is known, WFT0544 is reported instead; if one is "", tokens of any issuer may be accepted.
+    for field, line, value in wanted if known and "" not in known else ():
         issuer = value.rpartition("/")[0]
         if issuer and "*" not in issuer and issuer not in known:
             what = f"`{value}` matches no request: no RequestAuthentication for {guarded[0][1].name} trusts {issuer}"

@@ -51,8 +51,8 @@ def _of_rule(rule: DestinationRule, facts: Facts) -> Iterator[Problem]:
 def _against(
     tls: ClientTls, service: Service, port: ServicePort, subset: Subset | None, facts: Facts
 ) -> tuple[str, str, str]:
-    """The code, message and hint of the finding about the TLS settings of a DestinationRule for a port; empty
-    strings if there is no finding."""
+    """The code, message and hint of the finding about the TLS settings of a DestinationRule for a port and subset of a
+    service; empty strings if there is no finding."""
     at = f"port {port.number} of {service.host}"
     if tls.mode in (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL):
         if not tls.verify:
@@ -110,8 +110,8 @@ def _against(
 
 
 def _takes_own_tls(service: Service, runner: Runner, number: int, facts: Facts) -> bool:
-    """Whether a gateway may accept the mesh's TLS on a port: it has a TLS or HTTPS server there whose TLS mode is
-    ISTIO_MUTUAL or PASSTHROUGH, or is not known."""
+    """Whether the gateway `runner` may accept the mesh's TLS on the port `number` of a service: it has a TLS or HTTPS
+    server there whose TLS mode is ISTIO_MUTUAL or PASSTHROUGH, or is not known."""
     there = [each.server for each in facts.servers(service.namespace, runner) if each.listens == number]
     return any(
         server.encrypted
@@ -182,7 +182,7 @@ def _of_policy(policy: PeerAuthentication, facts: Facts, ports: Ports) -> Iterat
 
 def _of_number(number: int, chosen: list[tuple[str, Runner]], ports: Ports) -> tuple[str, str, str]:
     """The code, message and hint of the finding about a port number in portLevelMtls; empty strings if there is no
-    finding."""
+    finding. `chosen`: the runners (workloads or pods) that the policy selects, each with its namespace."""
     if meant := ports.meant(number, chosen):
         what = f"{number} is the Service's port, and the workload listens on port {meant}: this mode has no effect"
         return "WFT0505", what, f"use {meant}"

@@ -124,8 +124,8 @@ def _line(fields: Fields, name: str, line: str) -> str:
 
 
 def _labels(fields: Fields, at: Path, labels: Mapping[str, Any]) -> str:
-    """Return the labels of a JSON log format as JSON text; "" for the default labels. Labels that Envoy would reject
-    are reported as errors."""
+    """Return `labels`, those of a JSON log format, as JSON text; "" for the default labels. Labels that Envoy would
+    reject are reported as errors at the path `at`."""
     flaws = list(_flaws(at, labels))
     for path, what, hint in flaws:
         fields.error(path, f"Envoy rejects the log format of `{path[-1]}`: {what}", hint)

@@ -10,7 +10,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from weft.api.authorization_values import check_hosts, check_methods, check_paths, check_principals, check_stars
+from weft.api.authorization_values import (
+    check_hosts,
+    check_methods,
+    check_paths,
+    check_principals,
+    check_stars,
+    check_trust_domains,
+)
 from weft.api.metadata import Meta, selector
 from weft.api.reader import Fields
 from weft.api.syntax import is_dns_label, is_header, is_host
@@ -33,6 +40,7 @@ PLAIN_KEYS = (
     "source.namespace",
     "source.principal",
     "source.serviceAccount",
+    "source.trustDomain",
     "request.auth.principal",
     "request.auth.audiences",
     "request.auth.presenter",
@@ -50,7 +58,7 @@ _REPLACED = {
 _BELOW = {
     part: tuple(name for word in names.split() for name in (word, f"not{word[0].upper()}{word[1:]}"))
     for part, names in {
-        "source": "principals requestPrincipals namespaces ipBlocks remoteIpBlocks serviceAccounts",
+        "source": "principals requestPrincipals namespaces ipBlocks remoteIpBlocks serviceAccounts trustDomains",
         "operation": "hosts ports methods paths",
     }.items()
 }
@@ -91,7 +99,8 @@ def read_authorization_policy(root: Fields, meta: Meta) -> tuple[AuthorizationPo
 def closed_authorization_policy(values: tuple[Value, ...], meta: Meta) -> tuple[Value, ...]:
     """Return the policy that replaces a rejected policy without an earlier valid version: it denies all requests.
     `values`: what could be parsed of the rejected policy. The result is empty if the rejected policy would not have
-    denied any request (AUDIT, a dry run, or targets that are no gateways)."""
+    denied any request (AUDIT, a dry run, or targets that are no gateways). `meta`: the metadata of the rejected
+    policy."""
     meant = next((value for value in values if isinstance(value, AuthorizationPolicy)), None)
     if meant is None:
         meant = AuthorizationPolicy(meta.name, meta.namespace, created=meta.created, origin=meta.origin)
@@ -205,6 +214,8 @@ def _source(source: Fields, meta: Meta) -> Source:
         not_remote_ip_blocks=_ranges(source, "notRemoteIpBlocks", _values(source, "notRemoteIpBlocks")),
         service_accounts=accounts,
         not_service_accounts=not_accounts,
+        trust_domains=check_trust_domains(source, "trustDomains", _values(source, "trustDomains")),
+        not_trust_domains=check_trust_domains(source, "notTrustDomains", _values(source, "notTrustDomains")),
     )
 
 
@@ -238,6 +249,8 @@ def _condition(when: Fields, meta: Meta) -> Condition:
                 given = _service_accounts(when, name, given, meta)
             case "source.principal":
                 given = check_principals(when, name, given)
+            case "source.trustDomain":
+                given = check_trust_domains(when, name, given)
             case "source.namespace":
                 pass
             case _:

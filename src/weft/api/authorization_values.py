@@ -64,6 +64,20 @@ def check_principals(fields: Fields, name: str, values: tuple[str, ...]) -> tupl
     return check_stars(fields, name, values)
 
 
+def check_trust_domains(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Check names of trust domains. As in Istio, a `*` may only be the first or the last character, and a `/` is an
+    error in a source; in a condition the value only never matches."""
+    report = fields.warning if name in ("values", "notValues") else fields.error
+    for index, value in enumerate(values):
+        if "*" in value[1:-1] or value.count("*") > 1:
+            hint = "write the trust domain, or `prefix*`, `*suffix` or `*`"
+            fields.error((name, index), f"`{value[:80]}` may have one `*`, at its beginning or end", hint)
+        elif "/" in value:
+            what = f"`{value[:80]}` is not a trust domain: a trust domain has no `/`"
+            report((name, index), what, f"write {value.removeprefix('spiffe://').partition('/')[0][:80]}")
+    return values
+
+
 def check_stars(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
     for index, value in enumerate(values):
         _check_star(fields, (name, index), value, "a `*` is a wildcard only at the beginning or at the end")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from weft.api.metadata import Meta
+from weft.api.proxy_file import proxy_file
 from weft.api.reader import Fields, quoted
 from weft.api.syntax import is_host, is_object_name
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy, levels
@@ -47,10 +48,10 @@ def read_client_tls(policy: Fields) -> ClientTls | None:
         mode=ClientTlsMode(mode),
         server_name=_server_name(tls),
         subject_alt_names=tls.texts("subjectAltNames"),
-        certificate=_file(tls, "clientCertificate"),
-        private_key=_file(tls, "privateKey"),
-        authorities=_file(tls, "caCertificates"),
-        revoked=_file(tls, "caCrl"),
+        certificate=proxy_file(tls, "clientCertificate"),
+        private_key=proxy_file(tls, "privateKey"),
+        authorities=proxy_file(tls, "caCertificates"),
+        revoked=proxy_file(tls, "caCrl"),
         verify=not tls.boolean("insecureSkipVerify"),
         credential=tls.text("credentialName", most=253),
     )
@@ -61,7 +62,8 @@ def read_client_tls(policy: Fields) -> ClientTls | None:
 
 def closed_rule(values: Sequence[Value], meta: Meta) -> tuple[Value, ...]:
     """Return the rule that replaces a rejected rule: calls for which the rejected rule configures TLS fail. `values`:
-    what could be parsed of the rejected rule. The result is empty for a rejected rule without TLS."""
+    what could be parsed of the rejected rule. The result is empty for a rejected rule without TLS. `meta`: the metadata
+    of the rejected rule."""
     del meta
     return tuple(
         msgspec.structs.replace(
@@ -91,15 +93,6 @@ def _server_name(tls: Fields) -> str:
     return tls.checked("sni", lambda name: is_host(name.replace("_", "a")), "a name for `sni`", "use a host name")
 
 
-def _file(tls: Fields, name: str) -> str:
-    hint = "use an absolute path in the proxy's file system"
-    return tls.checked(name, _is_file_path, "the path of a file", hint, most=4_096)
-
-
-def _is_file_path(path: str) -> bool:
-    return path.startswith("/") and not path.endswith("/")
-
-
 def _check_credential(tls: Fields) -> None:
     """Check `credentialName`: it replaces all certificate files, so files beside it would have no effect and are an
     error."""
@@ -114,13 +107,20 @@ def _check_credential(tls: Fields) -> None:
         )
 
 
+def _idle_without_verification(mode: ClientTlsMode) -> tuple[str, ...]:
+    """Return the fields without effect beside `insecureSkipVerify`. With MUTUAL, the Secret of `credentialName` also
+    has the client's own certificate, which is used."""
+    verifying = ("caCertificates", "caCrl", "subjectAltNames")
+    return verifying if mode is ClientTlsMode.MUTUAL else (*verifying, "credentialName")
+
+
 def _check_files(tls: Fields, found: ClientTls) -> None:
     if found.mode is ClientTlsMode.MUTUAL and not tls.has("credentialName"):
         for name in ("clientCertificate", "privateKey"):
             if not tls.has(name):
                 tls.lacks(name, what=f"`mode: MUTUAL` needs `{name}`", hint="name a file in the proxy's file system")
     if not found.verify:
-        idle = [name for name in ("caCertificates", "caCrl", "subjectAltNames") if tls.has(name)]
+        idle = [name for name in _idle_without_verification(found.mode) if tls.has(name)]
         if idle:
             what = f"{quoted(idle)} would have no effect, since `insecureSkipVerify` accepts every certificate"
             tls.error(idle[0], what, f"leave out {quoted(idle)}, or `insecureSkipVerify`")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
+from weft.api.traffic_distribution import ANNOTATION
 from weft.model.settings import Namespace, ServiceAccount
 
 
 def read_namespace(root: Fields, meta: Meta) -> tuple[Namespace, ...]:
     root.ignored("spec")
+    if ANNOTATION in dict(meta.annotations):
+        what = f"weft reads `{ANNOTATION}` of Services and ServiceEntries, not of a Namespace"
+        root.warning(("metadata", "annotations", ANNOTATION), what, "set `trafficDistribution` of each Service")
     return (Namespace(name=meta.name, labels=meta.labels, origin=meta.origin),)
 
 

@@ -59,6 +59,8 @@ def _is_host(server: Fields, index: int, host: str) -> bool:
         what, hint = f"`{namespace}` is not a namespace", "use a namespace, `.` (this one) or `*` (all)"
     elif not is_wildcard_host(name):
         what, hint = f"`{name}` is not a host name", ""
+    elif name != "*" and "." not in name:
+        what, hint = f"`{name}` is a short name, which a Gateway cannot have", f"write {name}.DOMAIN, or `*`"
     else:
         return True
     server.error(("hosts", index), what, hint)
@@ -86,6 +88,8 @@ def _port(server: Fields, *, unix: bool) -> ServicePort:
         return ServicePort(0)
     port.refused("targetPort", "`targetPort` has no effect in a Gateway", "leave it out")
     number = port.port("number", required=not unix)
+    if unix and number:
+        port.error("number", "a server on a Unix socket has no port", "remove `number`, or write 0")
     if number in OWN_PORTS:
         port.error("number", f"port {number} is reserved for the proxy", "use another port")
     name = port.text("name", required=True, most=253)

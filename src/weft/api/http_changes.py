@@ -94,8 +94,8 @@ def _check_header(fields: Fields, at: tuple[str | int, ...], header: str, *, aut
         fields.error(at, f"`{header[:80]}` is not a header that can be changed")
 
 
-def read_retries(item: Fields) -> Retries | None:
-    fields = item.fields("retries")
+def read_retries(item: Fields, name: str = "retries") -> Retries | None:
+    fields = item.fields(name)
     if fields is None:
         return None
     attempts = fields.integer("attempts", most=10_000) or 0

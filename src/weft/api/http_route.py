@@ -8,7 +8,7 @@ import binascii
 from weft.api.http_changes import read_cors, read_fault, read_headers, read_retries
 from weft.api.metadata import Meta, gateway_names, host_reference
 from weft.api.reader import Fields, quoted
-from weft.api.string_match import named_matches, string_match
+from weft.api.string_match import named_matches, string_match, uri_match
 from weft.api.syntax import is_dns_label
 from weft.model.virtual_service import (
     Delegate,
@@ -111,9 +111,9 @@ def _check_action(item: Fields, *, delegated: bool) -> None:
 
 
 def _responds_itself(item: Fields, words: str) -> None:
-    """Check a route to which the proxy itself responds, instead of forwarding requests: `fault` and `rewrite` are
-    errors; fields that have no effect, but that Istio accepts, get a warning. `words`: the name of the response
-    in messages, such as `a redirect`."""
+    """Check the route `item`, to which the proxy itself responds, instead of forwarding requests: `fault` and `rewrite`
+    are errors; fields that have no effect, but that Istio accepts, get a warning. `words`: the name of the response in
+    messages, such as `a redirect`."""
     for name in ("fault", "rewrite"):
         if item.has(name):
             item.error(name, f"{words} cannot have `{name}`")
@@ -125,12 +125,12 @@ def _responds_itself(item: Fields, words: str) -> None:
 def _match(match: Fields, meta: Meta) -> HttpMatch:
     return HttpMatch(
         name=match.text("name", most=1_024),
-        uri=string_match(match, "uri"),
+        uri=uri_match(match, "uri"),
         scheme=string_match(match, "scheme"),
         method=string_match(match, "method"),
         authority=string_match(match, "authority"),
         headers=named_matches(match, "headers", headers=True),
-        without_headers=named_matches(match, "withoutHeaders", headers=True),
+        without_headers=named_matches(match, "withoutHeaders", headers=True, star=True),
         query_params=named_matches(match, "queryParams", headers=False),
         ignore_uri_case=match.boolean("ignoreUriCase") or False,
         port=match.port("port"),

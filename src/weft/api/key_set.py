@@ -56,8 +56,8 @@ def read_key_set(text: str) -> str | KeyFlaw:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of a JSON object. Raises ValueError for duplicate names: some parsers use the first of two
-    members, others the last."""
+    """Return the members of a JSON object (`pairs`: its names and values in order). Raises ValueError for duplicate
+    names: some parsers use the first of two members, others the last."""
     members = dict(pairs)
     if len(members) != len(pairs):
         raise ValueError

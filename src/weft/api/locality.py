@@ -88,7 +88,7 @@ def _check_place(fields: Fields, at: str | Path, place: str) -> None:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether there is a locality that both patterns match."""
+    """Whether there is a locality that both patterns (`one` and `other`) match."""
     if "*" in parts_of(one) or "" in parts_of(one):
         return matches(other, one) or matches(one, other)
     return matches(one, other) or one == other

@@ -10,6 +10,7 @@ from weft.api.access_log import read_logging
 from weft.api.authorities import authorities
 from weft.api.document import Path
 from weft.api.extension_provider import read_extension_providers
+from weft.api.http_changes import read_retries
 from weft.api.locality import read_locality
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
@@ -36,7 +37,7 @@ _NOT_ACTED_ON = tuple(
     configSources caCertificates dnsRefreshRate h2UpgradePolicy
     inboundTrafficPolicy inboundClusterStatName outboundClusterStatName certificates thriftConfig
     serviceSettings enablePrometheusMerge verifyCertificateAtClient ca
-    discoverySelectors defaultHttpRetryPolicy tlsDefaults
+    discoverySelectors tlsDefaults
     serviceScopeConfigs serviceClusterDnsSearch sdsUdsPath
     """)
 )
@@ -123,6 +124,7 @@ def _settings(config: Fields, meta: Meta) -> Settings:
         outbound_policy=outbound_policy(config) or default.outbound_policy,
         detection_timeout=default.detection_timeout if detection is None else detection,
         connect_timeout=config.duration("connectTimeout") or default.connect_timeout,
+        retries=read_retries(config, "defaultHttpRetryPolicy"),
         logs=logging.logs,
         log_providers=logging.providers,
         default_log_providers=logging.defaults,

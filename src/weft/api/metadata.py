@@ -84,7 +84,8 @@ def export_to(fields: Fields, meta: Meta, *, no_namespace: bool = False) -> tupl
 
 
 def selector(fields: Fields, name: str, labels_name: str = "labels") -> Labels | None:
-    """Read the labels of a workload selector; None if the field is not set."""
+    """Read the labels of the workload selector in the field `name`; None if the field is not set. `labels_name`: the
+    field of the selector that contains the labels."""
     inner = fields.fields(name)
     if inner is None:
         return None
@@ -98,8 +99,8 @@ def selector(fields: Fields, name: str, labels_name: str = "labels") -> Labels |
 
 
 def host_reference(fields: Fields, name: str, meta: Meta, *, star: bool = False) -> str:
-    """Read a host and return its fully qualified name. The host may be a short name, a wildcard or an IP address;
-    `star`: it may be `*`."""
+    """Read the host in the field `name` and return its fully qualified name. The host may be a short name, a wildcard
+    or an IP address; `star`: it may be `*`."""
     written = fields.raw(name)
     if not isinstance(written, str) or not (is_wildcard_host(written) or is_address(written)):
         return meta.host(fields.host(name, required=True))

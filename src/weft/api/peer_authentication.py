@@ -43,7 +43,8 @@ def read_peer_authentication(root: Fields, meta: Meta) -> tuple[PeerAuthenticati
 
 def strict(values: Sequence[Value], meta: Meta) -> tuple[Value, ...]:
     """Return what replaces a rejected PeerAuthentication: STRICT at every port, for the workloads that it selects, or
-    for its whole namespace if the selector cannot be parsed. `values`: what could be parsed of the rejected object."""
+    for its whole namespace if the selector cannot be parsed. `values`: what could be parsed of the rejected object.
+    `meta`: its metadata."""
     read = next((value for value in values if isinstance(value, PeerAuthentication)), None)
     return (
         PeerAuthentication(

@@ -56,7 +56,8 @@ def service_protocol(port: Fields, name: str, number: int) -> Protocol:
 
 
 def istio_protocol(port: Fields, number: int, *, required: bool = False) -> Protocol:
-    """Read the `protocol` of a port of a ServiceEntry, Gateway, Sidecar or Workload; upper and lower case are equal."""
+    """Read the `protocol` of a port of a ServiceEntry, Gateway, Sidecar or Workload; upper and lower case are equal.
+    `number`: the port number, which decides if `protocol` is not set. `required`: a missing `protocol` is an error."""
     written = port.text("protocol", required=required, most=64)
     if not written:
         return from_name("", number)

@@ -15,6 +15,7 @@ from weft.api.document import Path
 from weft.api.regex import regex_flaw
 from weft.api.report import Consequence, DocumentReport
 from weft.api.syntax import (
+    has_milliseconds_at_most,
     is_address,
     is_header,
     is_host,
@@ -71,9 +72,9 @@ class Fields:
         below: Iterable[Fields] = (),
         severity: Severity = Severity.ERROR,
     ) -> None:
-        """Report the problem `what`, which means that none of the fields `names` is set as needed. These are fields
-        of the mappings `below`, or of this mapping if `below` is empty. `at`: the place of the problem. If one of
-        these fields has an error itself, or is misspelled, only that error is reported: one mistake, one message."""
+        """Report the problem `what`: none of the fields `names` is set as needed. They are fields of each mapping in
+        `below`, or of this mapping if `below` is empty. `at`: the path of the problem. If one of these fields has an
+        error itself, or is misspelled, only that error is reported: one mistake, one message."""
         causes = tuple((fields, name) for fields in (tuple(below) or (self,)) for name in names)
         self.report.consequence(Consequence(causes, self._at(at), what, hint, severity))
 
@@ -115,7 +116,7 @@ class Fields:
         return None if fields is None else fields.number("value", least=0, most=100) or 0.0
 
     def port(self, name: str, *, required: bool = False) -> int:
-        """Read a port number; 0 if the field is not set or not valid."""
+        """Read a port number; 0 if the field is not set or not valid. `required`: a missing field is an error."""
         self._value(name, required=required)
         return self.integer(name, least=1, most=65_535) or 0
 
@@ -146,8 +147,8 @@ class Fields:
         return default
 
     def duration(self, name: str, *, least: timedelta = MILLISECOND, required: bool = False) -> timedelta | None:
-        """Read a duration in Go's format (`1.5s`, `100ms`, `1h2m`). None if the field is not set, or its value is
-        not valid or shorter than `least`."""
+        """Read a duration in Go's format (`1.5s`, `100ms`, `1h2m`). None if the field is not set, or its value is not
+        valid or shorter than `least`. `required`: a missing field is an error."""
         value = self._value(name, required=required)
         if value is None:
             return None
@@ -164,6 +165,9 @@ class Fields:
                 f"`{name}` must be at least {_short(least)}, not {text}",
                 "leave the field out for no limit" if not length else "",
             )
+            return None
+        elif not has_milliseconds_at_most(text):
+            self.error(name, f"`{name}` must be a whole number of milliseconds, not {text}")
             return None
         elif length > _LONGEST:
             self.error(name, f"`{name}` must be shorter than ten years, not {text}")
@@ -188,7 +192,8 @@ class Fields:
                 for key, text in value.items()}  # fmt: skip
 
     def integer_map(self, name: str, *, least: int, most: int) -> dict[str, int]:
-        """Read a mapping of names to whole numbers; entries that are not valid are left out."""
+        """Read a mapping of names to whole numbers between `least` and `most`; other entries are reported and left
+        out."""
         fields = self.fields(name)
         if fields is None or self._too_many(name, fields._body):
             return {}
@@ -213,7 +218,8 @@ class Fields:
         return labels_of(valid)
 
     def fields(self, name: str, *, required: bool = False) -> Fields | None:
-        """Return the mapping in this field; None if the field is not set or not a mapping."""
+        """Return the mapping in this field; None if the field is not set or not a mapping. `required`: a missing field
+        is an error."""
         value = self._value(name, required=required)
         if value is None:
             return None
@@ -233,14 +239,16 @@ class Fields:
         return self.report.document.lines.get((*self.path, name, TEXT), 0)
 
     def items(self, name: str, *, required: bool = False) -> list[Fields]:
-        """Read a list of mappings; items that are not mappings are left out."""
+        """Read a list of mappings; items that are not mappings are left out. `required`: a missing field is an
+        error."""
         entries = (
             self._fields((name, index), value) for index, value in enumerate(self._list(name, required=required))
         )
         return [fields for fields in entries if fields is not None]
 
     def entries(self, name: str) -> list[tuple[str, Fields]]:
-        """Read a mapping from names to mappings, such as header matches; entries that are not mappings are left out."""
+        """Read a mapping from names to mappings, such as header matches, and return each name with the cursor at its
+        mapping; entries that are not mappings are left out."""
         value = self._value(name)
         if value is None:
             return []
@@ -329,9 +337,9 @@ class Fields:
         return ""
 
     def request_text(self, name: str, *, required: bool = False, most: int) -> str:
-        """Read a path or an authority. A space or control character in it is an error: a line break would make Envoy
-        reject every route of the port, and any other such character would make the request invalid for every
-        server."""
+        """Read a path or an authority of at most `most` characters. A space or control character in it is an error: a
+        line break would make Envoy reject every route of the port, and any other such character would make the request
+        invalid for every server."""
         value = self.text(name, required=required, most=most)
         if any(character <= " " or character == "\x7f" for character in value):
             self.error(name, f"`{name}` contains a space or a control character", "percent-encode it: a space is %20")
@@ -380,8 +388,8 @@ class Fields:
                 self.warning(name, f"`{name}` is ignored by this version of weft")
 
     def refused(self, name: str, what: str, hint: str = "") -> None:
-        """Report an error if a field is set that must not be ignored: without its effect, the mesh would be less secure
-        than configured."""
+        """Report the error `what` if the field `name` is set. For fields that weft does not support and must not
+        ignore: without their effect, the mesh would be less secure than configured."""
         if self.has(name):
             self.error(name, what, hint)
 

@@ -28,8 +28,8 @@ class Cursor(Protocol):
 
 
 class Consequence(msgspec.Struct, frozen=True):
-    """An error that may be only the consequence of an error in another field. `causes`: these other fields. The
-    error is reported only if none of them has an error itself."""
+    """An error that may be only the consequence of an error in another field. `causes`: these other fields. The error
+    is reported only if none of these fields has an error itself. `path`: the place of the error."""
 
     causes: tuple[tuple[Cursor, str], ...]
     path: Path
@@ -55,8 +55,8 @@ class DocumentReport:
         self._add(path, what, hint, Severity.ERROR)
 
     def warning(self, path: Path, what: str, hint: str = "", *, code: str = "") -> None:
-        """Add a warning about the field at `path`. `code`: the WFT code of a check of `weft analyze`, if the warning is
-        more than a remark about a field."""
+        """Add the warning `what` about the field at `path`. `code`: the WFT code of a check of `weft analyze`, if the
+        warning is more than a remark about a field."""
         self._add(path, what, hint, Severity.WARNING, code)
 
     def finish(self) -> tuple[Problem, ...]:
@@ -76,14 +76,14 @@ class DocumentReport:
         self._opened.append(cursor)
 
     def consequence(self, found: Consequence) -> None:
-        """Add an error that may follow from another error. `finish` decides whether it is reported, because
+        """Add the error `found`, which may follow from another error. `finish` decides whether it is reported, because
         misspelled fields are known only at the end."""
         self.failed = self.failed or found.severity is Severity.ERROR
         self._consequences.append(found)
 
     def _is_root(self, cursor: Cursor, name: str) -> bool:
-        """Whether a field has an error, or is set under a misspelled name, so that an error that follows from it is
-        not reported."""
+        """Whether the field `name` of the mapping `cursor` has an error, or is set under a misspelled name, so that an
+        error that follows from it is not reported."""
         return cursor.is_misspelled(name) or self.is_wrong((*cursor.path, name))
 
     def is_wrong(self, at: Path) -> bool:

@@ -55,8 +55,8 @@ def read_request_authentication(root: Fields, meta: Meta) -> tuple[RequestAuthen
 
 def closed_request_authentication(values: tuple[Value, ...], meta: Meta) -> tuple[Value, ...]:
     """Return what replaces a rejected RequestAuthentication: it denies all HTTP requests to the workloads that the
-    rejected one selects, or to all workloads of the namespace if the selector cannot be parsed. `values`: what could
-    be parsed of the rejected object."""
+    rejected one selects, or to all workloads of the namespace if the selector cannot be parsed. `values`: what could be
+    parsed of the rejected object. `meta`: its metadata."""
     read = next((value for value in values if isinstance(value, RequestAuthentication)), None)
     chosen = read.selector if read else ()
     if not all(is_label_name(name) and value and is_label_value(value) for name, value in chosen):
@@ -82,7 +82,9 @@ def _rule(rule: Fields, meta: Meta) -> JwtRule:
             f"`{name}` is not supported by this version of weft",
             "to require a token, deny requests without one: an AuthorizationPolicy with notRequestPrincipals",
         )
-    issuer = _names(rule, "issuer", (rule.text("issuer", required=True, most=_MOST_NAME),))[0]
+    issuer = rule.text("issuer", most=_MOST_NAME)
+    if not issuer and not rule.raw("jwksUri") and not rule.report.is_wrong((*rule.path, "issuer")):
+        rule.lacks("issuer", what="`issuer` is required, unless `jwksUri` is set")
     jwt_rule = JwtRule(
         issuer=issuer,
         audiences=_names(rule, "audiences", rule.texts("audiences", most=_MOST_NAME)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from weft.api.proxy_file import proxy_file
 from weft.api.reader import Fields, quoted
 from weft.api.syntax import is_object_name, words
 from weft.base.suggest import did_you_mean
@@ -23,9 +24,9 @@ _SUITES = words("""
     AES128-GCM-SHA256 AES256-GCM-SHA384 AES128-SHA AES256-SHA
 """)
 _SHOWN = ("credentialName", "credentialNames", "serverCertificate", "privateKey", "tlsCertificates")
+_AUTHORITIES = ("caCertificates", "caCertCredentialName")
 _TRUSTED = (
-    "caCertificates",
-    "caCertCredentialName",
+    *_AUTHORITIES,
     "caCrl",
     "subjectAltNames",
     "verifyCertificateSpki",
@@ -44,10 +45,13 @@ _SPKI = re.compile(r"[A-Za-z0-9+/]{43}=")
 _HASH = re.compile(r"[0-9A-Fa-f]{64}|(?:[0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}")
 
 
-def read_server_tls(server: Fields, *, encrypted: bool) -> ServerTls | None:
+def read_server_tls(server: Fields, *, encrypted: bool, impossible: tuple[str, ...] = ()) -> ServerTls | None:
+    """`impossible`: fields that this kind of server cannot have."""
     tls = server.fields("tls")
     if tls is None:
         return None
+    for name in impossible:
+        tls.refused(name, f"`{name}` is not possible here", "use `serverCertificate` and `privateKey`")
     tls.told_elsewhere(*_SHOWN, *_TRUSTED, *_HOW)
     mode = ServerTlsMode(
         tls.choice("mode", tuple(ServerTlsMode), default="PASSTHROUGH", refused=("AUTO_PASSTHROUGH",)).replace(
@@ -67,7 +71,10 @@ def read_server_tls(server: Fields, *, encrypted: bool) -> ServerTls | None:
             "set `httpsRedirect` on the server for plain HTTP",
         )
     idle = [name for name in (*_SHOWN, *_TRUSTED, *_HOW) if tls.has(name) and name not in _READ[mode]]
-    if idle:
+    if mode is ServerTlsMode.SIMPLE and idle and set(idle) <= set(_AUTHORITIES):
+        what = f"{quoted(idle)} has no effect, since `mode` is SIMPLE: clients are not asked for a certificate"
+        tls.warning(idle[0], what, f"remove {quoted(idle)}, or write mode: MUTUAL")
+    elif idle:
         what = f"{quoted(idle)} would have no effect, since `mode` is {mode if tls.has('mode') else 'missing'}"
         meant = ServerTlsMode.SIMPLE if set(idle).isdisjoint(_TRUSTED) else ServerTlsMode.MUTUAL
         hint = f"leave out {quoted(idle)}, or set another `mode`"
@@ -77,11 +84,11 @@ def read_server_tls(server: Fields, *, encrypted: bool) -> ServerTls | None:
         https_redirect=redirect and not encrypted,
         credentials=_credentials(tls),
         files=_files(tls),
-        authorities=_file(tls, "caCertificates"),
+        authorities=proxy_file(tls, "caCertificates"),
         authorities_credential=CredentialRef(_secret(tls, "caCertCredentialName"))
         if tls.has("caCertCredentialName")
         else None,
-        revoked=_file(tls, "caCrl"),
+        revoked=proxy_file(tls, "caCrl"),
         subject_alt_names=tls.texts("subjectAltNames"),
         spki=_digests(tls, "verifyCertificateSpki", _SPKI, "the base64 of a SHA-256 digest"),
         hashes=_digests(tls, "verifyCertificateHash", _HASH, "the hexadecimal of a SHA-256 digest"),
@@ -159,13 +166,12 @@ def _files(tls: Fields) -> tuple[CertificateFiles, ...]:
     if tls.has("tlsCertificates"):
         found = []
         for each in tls.items("tlsCertificates"):
-            each.refused(
-                "caCertificates",
-                "`caCertificates` in `tlsCertificates` has no effect",
-                "put it beside `tlsCertificates`",
-            )
-            certificate = _file(each, "serverCertificate", required=True)
-            found.append(CertificateFiles(certificate, _file(each, "privateKey", required=True)))
+            each.ignored("caCertificates")
+            if each.has("caCertificates"):
+                what = "`caCertificates` in `tlsCertificates` has no effect"
+                each.warning("caCertificates", what, "put it beside `tlsCertificates`")
+            certificate = proxy_file(each, "serverCertificate", required=True)
+            found.append(CertificateFiles(certificate, proxy_file(each, "privateKey", required=True)))
         if not 0 < len(found) <= 2:
             tls.error(
                 "tlsCertificates",
@@ -173,18 +179,11 @@ def _files(tls: Fields) -> tuple[CertificateFiles, ...]:
                 "list one with an RSA key, one with an ECDSA key, or one of each",
             )
         return tuple(found)
-    certificate, key = _file(tls, "serverCertificate"), _file(tls, "privateKey")
+    certificate, key = proxy_file(tls, "serverCertificate"), proxy_file(tls, "privateKey")
     for name, there, other in (("serverCertificate", certificate, key), ("privateKey", key, certificate)):
         if other and not there:
             tls.lacks(name, what=f"`{name}` is missing", hint="name a file in the proxy's file system")
     return (CertificateFiles(certificate, key),) if certificate and key else ()
-
-
-def _file(tls: Fields, name: str, *, required: bool = False) -> str:
-    path = tls.text(name, most=4_096, required=required)
-    if path and (not path.startswith("/") or path.endswith("/")):
-        tls.error(name, f"`{path[:80]}` is not the path of a file", "use an absolute path in the proxy's file system")
-    return path
 
 
 def _digests(tls: Fields, name: str, form: re.Pattern[str], what: str) -> tuple[str, ...]:
@@ -200,7 +199,12 @@ def _suites(tls: Fields) -> tuple[str, ...]:
     for index, name in enumerate(found):
         if name not in _SUITES:
             hint = did_you_mean(name, _SUITES) or f"for example {_SUITES[0]}"
-            tls.error(("cipherSuites", index), f"`{name[:80]}` is not a cipher suite that Envoy supports", hint)
+            what = f"`{name[:80]}` is not a cipher suite that Envoy supports, and is ignored"
+            tls.warning(("cipherSuites", index), what, hint)
         elif name in found[:index]:
-            tls.error(("cipherSuites", index), f"`{name}` is listed twice")
-    return found
+            tls.warning(("cipherSuites", index), f"`{name}` is listed twice")
+    known = tuple(dict.fromkeys(name for name in found if name in _SUITES))
+    if found and not known:
+        what = "Envoy supports none of these cipher suites, so those that it has by default are used"
+        tls.warning("cipherSuites", what, f"for example {_SUITES[0]}")
+    return known

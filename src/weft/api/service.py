@@ -6,6 +6,7 @@ from weft.api.metadata import Meta
 from weft.api.protocol import service_protocol
 from weft.api.reader import Fields
 from weft.api.syntax import is_address, is_dns_label, is_host, words
+from weft.api.traffic_distribution import read_traffic_distribution
 from weft.model.names import Labels, service_host
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
 
@@ -15,7 +16,7 @@ _NOT_OURS = tuple(
     words("""
     sessionAffinity sessionAffinityConfig ipFamilies ipFamilyPolicy externalIPs loadBalancerIP
     loadBalancerSourceRanges loadBalancerClass externalTrafficPolicy internalTrafficPolicy
-    allocateLoadBalancerNodePorts healthCheckNodePort trafficDistribution
+    allocateLoadBalancerNodePorts healthCheckNodePort
     """)
 )
 _TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
@@ -45,6 +46,7 @@ def read_service(root: Fields, meta: Meta) -> tuple[Service, ...]:
             static_endpoints=(StaticEndpoint(address=external),) if external else (),
             publish_not_ready=spec.boolean("publishNotReadyAddresses") or False,
             sliced=not external,
+            distribution=read_traffic_distribution(root, meta, spec),
             labels=meta.labels,
             export_to=_export_to(root, meta),
             created=meta.created,

@@ -7,16 +7,19 @@ from weft.api.metadata import Meta, export_to, selector
 from weft.api.protocol import istio_protocol
 from weft.api.reader import Fields
 from weft.api.syntax import is_dns_label, is_wildcard_host
+from weft.api.traffic_distribution import read_traffic_distribution
 from weft.api.workload_entry import read_endpoint
-from weft.model.service import Resolution, Service, ServicePort, StaticEndpoint
+from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
 
 _RESOLUTIONS = {
     "NONE": Resolution.NONE,
     "STATIC": Resolution.STATIC,
     "DNS": Resolution.DNS,
     "DNS_ROUND_ROBIN": Resolution.DNS_ROUND_ROBIN,
+    "DYNAMIC_DNS": Resolution.DYNAMIC_DNS,
 }
 _BY_NAME = (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
+_DYNAMIC = (Protocol.HTTP, Protocol.HTTP2, Protocol.GRPC, Protocol.TLS)
 
 
 def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
@@ -32,6 +35,7 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
     addresses = spec.ranges("addresses")
     names = spec.texts("subjectAltNames")
     exported = export_to(spec, meta, no_namespace=True)
+    distribution = read_traffic_distribution(root, meta)
     _check(spec, hosts, ports, resolution, addresses)
     return tuple(
         Service(
@@ -47,6 +51,7 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
             static_endpoints=endpoints
             or ((StaticEndpoint(address=host),) if resolution in _BY_NAME and labels is None else ()),
             subject_alt_names=names,
+            distribution=distribution,
             labels=meta.labels,
             export_to=exported,
             created=meta.created,
@@ -57,10 +62,7 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
 
 
 def _resolution(spec: Fields) -> Resolution:
-    chosen = spec.choice("resolution", _RESOLUTIONS, default="NONE", refused=("DYNAMIC_DNS",))
-    if chosen == "DYNAMIC_DNS":
-        what = "`resolution: DYNAMIC_DNS` is not supported by this version of weft"
-        spec.error("resolution", what, "with `resolution: NONE` calls go to the address that the application chose")
+    chosen = spec.choice("resolution", _RESOLUTIONS, default="NONE")
     return _RESOLUTIONS.get(chosen, Resolution.NONE)
 
 
@@ -113,6 +115,27 @@ def _endpoints(spec: Fields, ports: tuple[ServicePort, ...], resolution: Resolut
     return tuple(endpoints)
 
 
+def _check_dynamic(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...]) -> None:
+    """Check an entry with `resolution: DYNAMIC_DNS`: each request must name the host to resolve, so only wildcards and
+    protocols that name a host are possible. As in Istio."""
+    for index, host in enumerate(hosts):
+        if not host.startswith("*"):
+            what = f"with `resolution: DYNAMIC_DNS` a host must be a wildcard, and `{host}` is none"
+            spec.error(("hosts", index), what, "for one host set `resolution: DNS`")
+    for name in ("addresses", "endpoints", "workloadSelector"):
+        if spec.has(name):
+            what = f"with `resolution: DYNAMIC_DNS` the proxy resolves the called host: `{name}` is not possible"
+            spec.error(name, what)
+    for index, port in enumerate(ports):
+        if port.protocol not in _DYNAMIC:
+            name = port.protocol.value.upper()
+            what = f"`resolution: DYNAMIC_DNS` does not support {name}: its connections name no host"
+            spec.error(("ports", index), what, "use HTTP, HTTP2, GRPC or TLS")
+        elif port.target not in (0, port.number):
+            what = "with `resolution: DYNAMIC_DNS` the called port is used, so `targetPort` has no effect"
+            spec.warning(("ports", index), what)
+
+
 def _check(
     spec: Fields,
     hosts: tuple[str, ...],
@@ -120,6 +143,9 @@ def _check(
     resolution: Resolution,
     addresses: tuple[str, ...],
 ) -> None:
+    if resolution is Resolution.DYNAMIC_DNS:
+        _check_dynamic(spec, hosts, ports)
+        return
     if resolution in _BY_NAME:
         if not spec.has("endpoints") and any(host.startswith("*") for host in hosts):
             spec.error("hosts", "a wildcard cannot be resolved by DNS", "list `endpoints`, or set `resolution: NONE`")

@@ -6,12 +6,23 @@ from weft.api.http_route import read_destination
 from weft.api.metadata import Meta, selector
 from weft.api.protocol import istio_protocol
 from weft.api.reader import Fields
+from weft.api.server_tls import read_server_tls
 from weft.api.syntax import is_dns_label, is_port, is_wildcard_host
 from weft.api.traffic_policy import read_pool
-from weft.model.service import ServicePort
+from weft.model.gateway import ServerTls, ServerTlsMode
+from weft.model.service import Protocol, ServicePort
 from weft.model.sidecar import EgressListener, IngressListener, Outbound, OutboundPolicy, Sidecar
 
 _LOCAL = ("", "127.0.0.1", "0.0.0.0", "[::1]", "[::]")
+
+_AT_GATEWAYS_ONLY = (
+    "credentialName",
+    "credentialNames",
+    "caCertCredentialName",
+    "tlsCertificates",
+    "subjectAltNames",
+    "httpsRedirect",
+)
 
 
 def read_sidecar(root: Fields, meta: Meta) -> tuple[Sidecar, ...]:
@@ -106,14 +117,28 @@ def _is_host(item: Fields, index: int, host: str) -> bool:
 def _ingress(spec: Fields) -> tuple[IngressListener, ...]:
     listeners: list[IngressListener] = []
     for item in spec.items("ingress"):
-        item.refused("tls", "TLS of a sidecar's ingress is not supported by this version of weft")
         port = item.fields("port", required=True)
         read = _port(port, well_known=True) if port else ServicePort(0)
         if read.number and any(other.port.number == read.number for other in listeners):
             item.error("port", f"port {read.number} is listed twice")
         _refuse_binding(item)
-        listeners.append(IngressListener(read, _endpoint(item), read_pool(item, "connectionPool", to_workload=True)))
+        pool = read_pool(item, "connectionPool", to_workload=True)
+        listeners.append(IngressListener(read, _endpoint(item), pool, _server_tls(item, read)))
     return tuple(listeners)
+
+
+def _server_tls(item: Fields, port: ServicePort) -> ServerTls | None:
+    """Read the TLS that the proxy terminates for its workload, with certificates from files, as in Istio."""
+    encrypted = port.protocol in (Protocol.HTTPS, Protocol.TLS)
+    server_tls = read_server_tls(item, encrypted=encrypted, impossible=_AT_GATEWAYS_ONLY)
+    if server_tls is None:
+        return None
+    if not encrypted:
+        item.error("tls", "`tls` needs a port of protocol HTTPS or TLS", "set `protocol` of the port")
+    if server_tls.mode is ServerTlsMode.ISTIO_MUTUAL:
+        what, hint = "ISTIO_MUTUAL is not possible in a Sidecar", "a PeerAuthentication sets mutual TLS of the mesh"
+        item.error(("tls", "mode"), what, hint)
+    return server_tls if server_tls.terminates else None
 
 
 def _port(port: Fields, *, well_known: bool) -> ServicePort:

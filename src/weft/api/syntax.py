@@ -28,12 +28,21 @@ _UNITS: dict[str, Decimal | int] = {
 def parse_duration(text: str) -> timedelta | None:
     if not text or _DURATION.sub("", text):
         return timedelta(0) if text == "0" else None
-    microseconds = sum((Decimal(number) * _UNITS[unit] for number, unit in _DURATION.findall(text)), Decimal(0))
+    microseconds = _microseconds(text)
     if microseconds > 10**20:
         return timedelta.max
     return (
         timedelta(microseconds=float(microseconds)) if microseconds % 1 else timedelta(microseconds=int(microseconds))
     )
+
+
+def has_milliseconds_at_most(text: str) -> bool:
+    """Whether a valid duration is a whole number of milliseconds."""
+    return not _microseconds(text) % 1_000
+
+
+def _microseconds(duration: str) -> Decimal:
+    return sum((Decimal(number) * _UNITS[unit] for number, unit in _DURATION.findall(duration)), Decimal(0))
 
 
 def is_dns_label(text: str) -> bool:
@@ -104,5 +113,5 @@ def is_header(text: str) -> bool:
 
 
 def words(text: str) -> list[str]:
-    """Split a text into words; used for long lists of names in tables."""
+    """Split a text at whitespace. The module-level tables of names are written as such texts."""
     return text.split()

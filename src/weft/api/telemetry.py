@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.api import cel
 from weft.api.metadata import Meta, selector
 from weft.api.reader import Fields
+from weft.api.targets import read_targets
 from weft.model.access_log import Reporter
 from weft.model.telemetry import AccessLogging, Telemetry
 
@@ -14,22 +15,17 @@ def read_telemetry(root: Fields, meta: Meta) -> tuple[Telemetry, ...]:
     if spec is None:
         return ()
     spec.unsupported("metrics", "tracing")
-    spec.refused("targetRef", *_NO_TARGETS)
-    spec.refused("targetRefs", *_NO_TARGETS)
     return (
         Telemetry(
             name=meta.name,
             namespace=meta.namespace,
             selector=selector(spec, "selector", "matchLabels") or (),
+            targets=read_targets(spec),
             access_logging=tuple(_access_logging(rule) for rule in spec.items("accessLogging")),
             created=meta.created,
             origin=meta.origin,
         ),
     )
-
-
-# Targets are an error, since without them the Telemetry would apply to a whole namespace.
-_NO_TARGETS = ("weft does not support targets of a Telemetry yet", "select workloads with `selector`")
 
 
 def _access_logging(rule: Fields) -> AccessLogging:

@@ -143,6 +143,8 @@ def _cookie_attributes(cookie: Fields) -> tuple[tuple[str, str], ...]:
         if name.lower() in ("path", "max-age"):
             what = f"the cookie's `{name}` is set by its field `{'path' if name.lower() == 'path' else 'ttl'}`"
             item.error("name", what, f"remove `{name}` from `attributes`")
+        if name in (other for other, _ in found):
+            item.error("name", f"the cookie's attribute `{name[:80]}` is listed twice")
         found.append((name, value))
     return tuple(found)
 

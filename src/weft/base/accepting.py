@@ -19,9 +19,10 @@ Enter = Callable[[socket.socket, str, int], Coroutine[None, None, None]]
 
 class Acceptor:
     def __init__(self, listening: socket.socket, has_room: Callable[[str], bool], enter: Enter, *, name: str) -> None:
-        """`has_room(host)` returns whether one more connection from this host is allowed. `enter(connection, host,
-        port)` is called for each accepted connection, with the peer's host and port. The coroutine that it
-        returns runs as a task and must close the connection. `name` is the name of the accepting task."""
+        """`listening`: the socket to accept on. `has_room(host)` returns whether one more connection from this host is
+        allowed. `enter(connection, host, port)` is called for each accepted connection, with the peer's host and port.
+        The coroutine that it returns runs as a task and must close the connection. `name` is the name of the accepting
+        task."""
         self._listening, self._has_room, self._enter = listening, has_room, enter
         self.entering: dict[asyncio.Task[None], str] = {}  # by task: the peer's host
         self._accepting = asyncio.create_task(self._accept(), name=name)
@@ -64,7 +65,8 @@ class Acceptor:
 
 
 def bind(host: str | None, port: int, *, backlog: int) -> socket.socket:
-    """Return a socket that listens on `host` and `port`; without a host, on every address. Raises OSError."""
+    """Return a socket that listens on `host` and `port`; without a host, on every address. `backlog`: the number of
+    connections that may wait to be accepted. Raises OSError."""
     if not host:
         host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

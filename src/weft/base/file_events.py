@@ -22,8 +22,9 @@ class FileEvents:
     """A watch of directories. Only one thread at a time may use it; only `stopped` may be set by another thread."""
 
     def __init__(self, directories: Iterable[str], stopped: threading.Event) -> None:
-        """Start the watch. Raises OSError or RuntimeError if the kernel provides no events, for example if all
-        inotify watches are in use, or if a directory does not exist."""
+        """Start the watch of `directories`. `stopped`: ends a `wait` when it is set. Raises OSError or RuntimeError if
+        the kernel provides no events, for example if all inotify watches are in use, or if a directory does not
+        exist."""
         self._turns = watch(
             *directories,
             watch_filter=None,

@@ -24,7 +24,8 @@ INT64 = FieldDescriptorProto.TYPE_INT64
 def field(
     name: str, number: int, kind: FieldDescriptorProto.Type.ValueType | str = STRING, *, repeated: bool = False
 ) -> FieldDescriptorProto:
-    """Return the descriptor of a field. `kind`: a scalar type, or the full name of a message type."""
+    """Return the descriptor of a field. `kind`: a scalar type, or the full name of a message type. `repeated`: whether
+    it is a list."""
     label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
     descriptor = FieldDescriptorProto(name=name, number=number, label=label)
     if isinstance(kind, str):

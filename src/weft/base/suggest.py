@@ -19,9 +19,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean_name(word: str, known: Collection[str]) -> str:
-    """Return a hint as `did_you_mean` does, for host names, which are long and mostly alike. Suggests a name that
-    differs only in its first label, else a name with the same first label. Other names are not compared, so this
-    is fast with many names."""
+    """Return a hint as `did_you_mean` does, for a host name (`word`); host names are long and mostly alike. Suggests a
+    name in `known` that differs only in its first label, else a name with the same first label. Other names are not
+    compared, so this is fast with many names."""
     first, _, rest = word.partition(".")
     beside: dict[str, str] = {}
     elsewhere: dict[str, str] = {}

@@ -302,7 +302,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
             self._plain.write(self._outgoing.read())
 
     def _fail(self, error: ssl.SSLError) -> None:
-        """End the connection with a TLS alert, because the peer violated TLS or is not trusted."""
+        """End the connection with a TLS alert after `error`: the peer violated TLS or is not trusted."""
         self._fail_handshake(error)
         self._error = error
         self.closing = True

@@ -69,7 +69,8 @@ class Authority:
     def in_memory(
         cls, trust_domain: str, terms: Terms | None = None, *, clock: Callable[[], float] = time.time
     ) -> Authority:
-        """Return an authority with a new self-made root that exists only in the memory of this process."""
+        """Return an authority with a new self-made root that exists only in the memory of this process. `terms`:
+        lifetimes; None for the defaults. `clock`: returns the Unix time."""
         terms = terms or Terms()
         _check_trust_domain(trust_domain)
         root = SelfMade.make(trust_domain, None, clock(), skew=terms.skew, root_lifetime=terms.root_lifetime)
@@ -85,7 +86,7 @@ class Authority:
         clock: Callable[[], float] = time.time,
     ) -> Authority:
         """Return the authority of the plugged-in CA in `directory`, or of a self-made root that is stored there and
-        created if missing. Raises AuthorityError."""
+        created if missing. Raises AuthorityError. `terms` and `clock`: as for `in_memory`."""
         terms = terms or Terms()
         _check_trust_domain(trust_domain)
         if is_plugged_in(directory):
@@ -108,8 +109,9 @@ class Authority:
     def share(
         cls, state: State, keep: Keep, terms: Terms | None = None, *, clock: Callable[[], float] = time.time
     ) -> Authority:
-        """Return an authority whose root was created by weft and is shared: other processes sign with it too.
-        `state` is the current state that all of them share; `keep` stores a new one. Raises AuthorityError."""
+        """Return an authority whose root was created by weft and is shared: other processes sign with it too. `state`
+        is the current state that all of them share; `keep` stores a new one. Raises AuthorityError. `terms` and
+        `clock`: as for `in_memory`."""
         terms = terms or Terms()
         _check_trust_domain(state.trust_domain)
         shared = SharedRoot(state, keep, skew=terms.skew, root_lifetime=terms.root_lifetime)
@@ -151,8 +153,8 @@ class Authority:
             unsubscribe()
 
     def sign(self, csr_pem: bytes, identity: Identity, lifetime: timedelta | None = None) -> Issued:
-        """Return a certificate for `identity` and the public key of the CSR. Raises CsrRefused if the CSR is
-        invalid, and AuthorityError if this authority cannot sign."""
+        """Return a certificate for `identity` and the public key of the CSR. Raises CsrRefused if the CSR is invalid,
+        and AuthorityError if this authority cannot sign. `lifetime`: the requested lifetime; None for the default."""
         if identity.trust_domain != self.trust_domain or parse_identity(str(identity)) != identity:
             raise ValueError(f"{identity} is not in the trust domain {self.trust_domain}")
         life = self._life(lifetime)
@@ -165,8 +167,8 @@ class Authority:
 
     def sign_server(self, public_key: PublicKey, names: tuple[str, ...], lifetime: timedelta | None = None) -> Issued:
         """Return a certificate for the control plane's own TLS server with the DNS names and addresses in `names`. A
-        rotation does not wait for such a certificate to expire, because the server requests a new one when the
-        signer changes. Raises AuthorityError."""
+        rotation does not wait for such a certificate to expire, because the server requests a new one when the signer
+        changes. Raises AuthorityError. `lifetime`: the requested lifetime; None for the default."""
         self.tick()
         issued = self._times(self._life(lifetime))
         leaf = make_server(self._keeper.signing, public_key, names, _validity(issued))

@@ -30,7 +30,8 @@ class Validity(msgspec.Struct, frozen=True):
 
 
 class Signing(msgspec.Struct, frozen=True):
-    """A CA's certificate and key, and the intermediates that a verifier needs up to the root it trusts."""
+    """A CA's certificate and key, and the intermediates that a verifier needs up to the root it trusts. `chain`: PEM,
+    from the signer up, without the root."""
 
     certificate: x509.Certificate
     key: PrivateKey
@@ -93,8 +94,8 @@ def make_leaf(signing: Signing, public_key: PublicKey, uri: str, validity: Valid
 def make_server(
     signing: Signing, public_key: PublicKey, names: tuple[str, ...], validity: Validity
 ) -> x509.Certificate:
-    """Return a certificate for a TLS server with the DNS names or addresses in `names`. It does not contain a
-    workload identity."""
+    """Return a certificate for a TLS server with the DNS names or addresses in `names`. It does not contain a workload
+    identity. `signing`: the CA that signs."""
     return _sign_leaf(
         signing, public_key, [_general_name(name) for name in names], [ExtendedKeyUsageOID.SERVER_AUTH], validity
     )

@@ -86,7 +86,8 @@ class PluggedIn:
         return before != plugged
 
     def rotate(self, now: float, propagation: float) -> None:
-        """Always raise AuthorityError, with a hint how the operator rotates a plugged-in CA."""
+        """A plugged-in CA cannot be rotated here: always raise AuthorityError, with a hint how the operator rotates a
+        plugged-in CA."""
         raise AuthorityError(
             "this CA is plugged in: weft does not rotate its roots",
             f"put the old and the new root into {ROOTS}; "
@@ -147,8 +148,9 @@ def read_plugged(directory: Path, now: float) -> Plugged:
 def _climb(
     signer: x509.Certificate, offered: list[x509.Certificate], roots: list[x509.Certificate], directory: Path
 ) -> tuple[list[x509.Certificate], x509.Certificate]:
-    """Return the certificates from the signing CA up to a trusted root, and that root. `offered` are the
-    certificates from which the chain is built; it follows their signatures, not the order in the files."""
+    """Return (chain, root): the certificates from the signing CA (`signer`) up to a root in `roots`, and that root.
+    `offered` are the certificates from which the chain is built; it follows their signatures, not the order in the
+    files."""
     chain = [signer]
     while len(chain) <= _LONGEST_CHAIN:
         top = chain[-1]

@@ -51,7 +51,8 @@ class SelfMade:
         cls, trust_domain: str, store: Store, state: State, now: float, *, skew: timedelta, root_lifetime: timedelta
     ) -> SelfMade:
         """Return the root of `trust_domain` whose stored state is `state`, and resume its rotation. Raises
-        AuthorityError if the state is for another trust domain or the root has expired."""
+        AuthorityError if the state is for another trust domain or the root has expired. `skew`: by how much clocks may
+        differ. `root_lifetime`: how long new roots are valid."""
         if state.trust_domain != trust_domain:
             raise AuthorityError(
                 f"the root in this file is for the trust domain {state.trust_domain!a}, not {trust_domain!a}",
@@ -156,7 +157,8 @@ def new_state(trust_domain: str, now: float, root_lifetime: timedelta) -> State:
 
 
 def signing_of(state: State, store: Store | None = None) -> Signing:
-    """Return the signing certificate and key of `state`. Raises AuthorityError if they do not belong together."""
+    """Return the signing certificate and key of `state`. Raises AuthorityError if they do not belong together. `store`:
+    the directory of the state, for the error message; None if the state is only in memory."""
     file = store.directory / STATE if store else ""
     hint = "restore it from a backup; without this file weft creates a new root, which no proxy trusts yet"
     try:
@@ -178,14 +180,15 @@ def new_root(trust_domain: str, now: float, lifetime: float) -> Root:
 
 
 def begin_rotation(state: State, now: float, propagation: float, root_lifetime: float) -> State:
-    """Return `state` with a new, announced root. Raises AuthorityError if a rotation is in progress."""
+    """Return `state` with a new, announced root, which signs after `propagation` seconds and is valid for
+    `root_lifetime` seconds. Raises AuthorityError if a rotation is in progress."""
     if state.phase is not RotationPhase.STEADY:
         raise AuthorityError(f"a rotation is in progress ({state.phase})", "see its progress: weft ca show")
     return rotation.announce(state, new_root(state.trust_domain, now, root_lifetime), now, propagation)
 
 
 def require_announced(state: State) -> None:
-    """Raise AuthorityError if no root is announced."""
+    """Raise AuthorityError if no root is announced in `state`."""
     if state.phase is not RotationPhase.ANNOUNCED:
         raise AuthorityError(f"no new root is announced ({state.phase})", "start a rotation: weft ca rotate")
 

@@ -43,8 +43,8 @@ class CertificateService:
         self._told: dict[str, float] = {}  # when each message was last logged, so that retries do not fill the log
 
     async def create(self, token: str, csr: bytes, lifetime: timedelta | None = None) -> Issued:
-        """Return a certificate for the token's identity and the key of the CSR. Raises SigningRefused, or
-        CaUnavailable if the authority cannot sign."""
+        """Return a certificate for the token's identity and the key of the CSR. Raises SigningRefused, or CaUnavailable
+        if the authority cannot sign. `lifetime`: the requested lifetime; None for the default."""
         caller: Caller | None = None
         try:
             caller = await self._checker.check(token)

@@ -40,7 +40,8 @@ _RETRY_SECONDS = 5.0
 
 class ServingCertificate:
     def __init__(self, authority: Authority, names: tuple[str, ...] = (), *, lifetime: timedelta | None = None) -> None:
-        """Issue the first certificate, for the names in the constant `NAMES` and in `names`. Raises AuthorityError."""
+        """Issue the first certificate, for the names in the constant `NAMES` and in `names`. Raises AuthorityError.
+        `lifetime`: that of each certificate; None for the authority's default."""
         self._authority = authority
         self._names = tuple(dict.fromkeys((*NAMES, *names)))
         self._lifetime = lifetime

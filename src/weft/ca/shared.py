@@ -33,7 +33,8 @@ class SharedRoot:
     problem = ""
 
     def __init__(self, state: State, keep: Keep, *, skew: timedelta, root_lifetime: timedelta) -> None:
-        """Raise AuthorityError if the key in `state` does not belong to its root."""
+        """`keep`: stores a new state. `skew`: by how much clocks may differ. `root_lifetime`: how long new roots are
+        valid. Raises AuthorityError if the key in `state` does not belong to its root."""
         self.state = state
         self.signing = signing_of(state)
         self.leads = False

@@ -62,8 +62,8 @@ class SignedTokens:
 
     @classmethod
     def from_file(cls, path: Path, *, issuer: str, audience: str = AUDIENCE) -> SignedTokens:
-        """Return a checker with the keys in the file at `path`: a JWKS, or public keys as PEM. Raises
-        AuthorityError."""
+        """Return a checker with the keys in the file at `path`: a JWKS, or public keys as PEM. Raises AuthorityError.
+        The checker accepts only tokens of `issuer` for `audience`."""
         return cls(read_token_keys(path), issuer=issuer, audience=audience)
 
     async def check(self, token: str) -> Caller:
@@ -110,7 +110,8 @@ class TokenIssuer:
         self._revoked: dict[str, float] = {}
 
     def issue(self, caller: Caller, *, audience: str = AUDIENCE, lifetime: timedelta = _LIFETIME) -> str:
-        """Return a token bound to the caller's pod; `caller.expires` is ignored. Raises ValueError."""
+        """Return a token for `audience`, valid for `lifetime` and bound to the caller's pod; `caller.expires` is
+        ignored. Raises ValueError."""
         if not caller.pod or not caller.pod_uid:
             raise ValueError("a token is bound to a pod: its name and UID are needed")
         if self._is_revoked(caller.pod_uid):

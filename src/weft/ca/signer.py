@@ -34,8 +34,8 @@ class ServiceReason(StrEnum):
 
 class Signer(Protocol):
     async def create(self, token: str, csr: bytes, lifetime: timedelta | None = None) -> Issued:
-        """Return a certificate for the token's identity and the key of the CSR. Raises SigningRefused or
-        CaUnavailable."""
+        """Return a certificate for the token's identity and the key of the CSR. Raises SigningRefused or CaUnavailable.
+        `lifetime`: the requested lifetime; None for the default."""
 
     def bundles(self) -> AsyncIterator[tuple[str, ...]]:
         """Yield the roots to trust at once, and again whenever they change."""

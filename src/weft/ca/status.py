@@ -129,7 +129,8 @@ def plugged_status(
     trust_domain: str, intermediates: Sequence[str], roots: Sequence[str], problem: str = ""
 ) -> AuthorityStatus:
     """Return the status of a plugged-in CA. `intermediates`: PEM, the signing certificate first; empty if the root
-    itself signs. `roots`: PEM, the root of the signing certificate first."""
+    itself signs. `roots`: PEM, the root of the signing certificate first. `problem`: why changed CA files are not used,
+    so that the old ones stay in use; "" if there is no such problem."""
     chain = tuple(
         certificate_facts(each, "signer" if place == 0 else "intermediate") for place, each in enumerate(intermediates)
     )

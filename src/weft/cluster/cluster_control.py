@@ -174,7 +174,7 @@ class ClusterControl:
         return ServingCertificate(self.authority, (host, f"{host}.{self._settings.domain}"))
 
     async def _open_front(self, stack: AsyncExitStack) -> None:
-        """Serve the CA and xDS on the TLS port."""
+        """Serve the CA and xDS on the TLS port, and register its closing with `stack`."""
         host = self._names.service_host
         front = Front(self.authority, names=(host, f"{host}.{self._settings.domain}"))
         stack.push_async_callback(front.close)

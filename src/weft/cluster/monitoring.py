@@ -19,5 +19,6 @@ class Monitoring(HealthSite):
         metrics: tuple[MetricSource, ...] = (),
         pages: tuple[web.RouteDef, ...] = (),
     ) -> None:
-        """`ready` returns why the process is not ready, or "". `pages` are additional routes."""
+        """`ready` returns why the process is not ready, or "". `pages` are additional routes. `metrics`: the functions
+        that return metrics."""
         super().__init__(ready, metrics, well="ready", pages=pages, longest_request=LONGEST_QUESTION)

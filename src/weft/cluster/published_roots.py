@@ -167,8 +167,8 @@ class PublishedRoots:
         return well
 
     def _wanted(self, bundle: str, current: _Held | None) -> _Held:
-        """Return what the ConfigMap should contain: this control plane's roots, and existing roots that other control
-        planes claim."""
+        """Return what the ConfigMap should contain: this control plane's roots (`bundle`, PEM), and those existing
+        roots in `current` that other control planes claim. `current`: its content; None if it does not exist."""
         ours, claims = _roots(bundle), dict(current.claims) if current is not None else {}
         claims.pop(self._names.roots_annotation, None)
         theirs = {digest for claim in claims.values() for digest in claim.split(",")}

@@ -261,8 +261,8 @@ class _Side(asyncio.Protocol):
 
 
 def _identity(transport: asyncio.Transport | None) -> Identity | None:
-    """Return the identity in the client's certificate; None if it has no certificate. Raises ValueError for a verified
-    certificate that is not a workload's."""
+    """Return the identity in the certificate of the client at the other end of `transport`; None if it has no
+    certificate. Raises ValueError for a verified certificate that is not a workload's."""
     secured: Any = transport.get_extra_info("ssl_object") if transport is not None else None
     shown = secured.getpeercert(binary_form=True) if secured is not None else None
     if not shown:

@@ -79,8 +79,8 @@ class TokenReviews:
 
 
 def _reason(refused: ReviewRefused) -> TokenReason:
-    """Return the reason why the API server rejected a token. For a token that is not authentic, the server gives
-    details only as text; known texts have a more specific reason."""
+    """Return the reason why the API server rejected a token (`refused`). For a token that is not authentic, the server
+    gives details only as text; known texts have a more specific reason."""
     if refused.reason is Reason.NOT_AUTHENTICATED:
         for words, reason in _WORDS.items():
             if words in refused.detail:

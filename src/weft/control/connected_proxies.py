@@ -1,7 +1,7 @@
 """Status of the connected proxies: which are connected, their sync state, and the config that each should have.
 
 It is computed from the xDS streams and the agents' streams, and is read-only. The Unix socket and the TCP ports serve
-the same object; authorization is done there.
+the same object, and authorize their clients.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SENT_AND_ACKED = {"cluster": "CDS", "listener": "LDS", "route": "RDS", "endpoin
 
 class Known(msgspec.Struct, frozen=True):
     """A proxy that is connected to this control plane, directly or through a node agent. `stream`: the id of its xDS
-    stream; 0 for a proxy behind an agent."""
+    stream; 0 for a proxy behind an agent. `sync`: its sync state. `metadata`: that of its xDS node."""
 
     sync: ProxySync
     node_id: str
@@ -78,8 +78,9 @@ class Diagnosis:
         return next((matching[-1] for fits in names if (matching := [each for each in proxies if fits(each)])), None)
 
     def watches(self, known: Known) -> Mapping[str, tuple[str, ...]]:
-        """Return, for each type, the names that the proxy subscribes to. The tuple of a type is empty for a wildcard
-        subscription. It is always empty for a proxy behind an agent, because agents do not report these names."""
+        """Return, for each type, the names that the proxy `known` subscribes to. The tuple of a type is empty for a
+        wildcard subscription. It is always empty for a proxy behind an agent, because agents do not report these
+        names."""
         return {**dict.fromkeys(known.sync.resources, ()), **self._server.watches(known.stream)}
 
     def resources(self, group: Group, type_url: str) -> Mapping[str, Resource]:

@@ -23,7 +23,8 @@ MOST_STREAMS = 16  # streams per pod
 
 class Direct:
     def __init__(self, placements: Placements | None, restart: Callable[[int, str], None]) -> None:
-        """`restart` ends a stream, given its number and a reason, so that its client reconnects."""
+        """`placements`: the known pods; None: no proxy is accepted by its credentials. `restart` ends a stream, given
+        its number and a reason, so that its client reconnects."""
         self._placements = placements
         self._restart = restart
         # Stream → the function that ends its subscription to the pod.

@@ -36,8 +36,8 @@ class Intake:
         admit: Admit | None = None,
         note: Note = lambda _key, _before, _after: None,
     ) -> None:
-        """`admit`: completes each value before it is added to the mesh; None for no change. `note`: is called for
-        every changed object, with its values before and after."""
+        """`domain`: the DNS domain of services. `admit`: completes each value before it is added to the mesh; None for
+        no change. `note`: is called for every changed object, with its values before and after."""
         self._mesh = mesh
         self._note = note
         self._problems = problems
@@ -116,7 +116,8 @@ class Intake:
         return touched if self._mesh.get(change.key) != before else None
 
     def all_values(self, batch: Iterable[tuple[ObjectKey, tuple[Value, ...]]]) -> Touched:
-        """Apply the values of many objects. An object that fails stays unchanged, and the others are applied."""
+        """Apply the values of many objects: `batch` yields the key and the values of each. An object that fails stays
+        unchanged, and the others are applied."""
         touches: list[Touched] = []
         for key, values in batch:
             try:

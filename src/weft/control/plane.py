@@ -53,7 +53,7 @@ IDLE_SECONDS = 60.0
 
 
 class ProxyStatus(msgspec.Struct, frozen=True):
-    """Sync status of one connected proxy."""
+    """Sync status of one connected proxy. `types`: the sync state of each type. `errors`: the messages of its NACKs."""
 
     node_id: str
     group: Group

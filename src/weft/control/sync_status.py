@@ -22,7 +22,8 @@ SHORT = {url: short for short, url in TYPES.items()}
 
 class TypeSync(msgspec.Struct, frozen=True, omit_defaults=True):
     """Sync state of one resource type at one proxy. Push numbers are those of the replica that the proxy is connected
-    to."""
+    to. `sent`: the push number of the last response. `acked`: the push number up to which all changes were
+    acknowledged. `last_error`: the last NACK, until its cause is removed."""
 
     state: str  # SYNCED, STALE or NOT SENT
     sent: str = ""  # push number of the last response of this type

@@ -77,7 +77,8 @@ class Admin:
         return status == 200
 
     async def wait_until_ready(self, *, every: float = 0.01) -> None:
-        """Poll until Envoy is ready. There is no time limit: the caller sets one with asyncio.timeout."""
+        """Poll, with `every` seconds in between, until Envoy is ready. There is no time limit: the caller sets one with
+        asyncio.timeout."""
         while not await self.ready():
             await asyncio.sleep(every)
 
@@ -118,7 +119,7 @@ class Admin:
             ) from error
 
     async def clusters(self) -> dict[str, Any]:
-        """Return every cluster with its hosts, their health and their counters."""
+        """Return the JSON of /clusters: every cluster with its hosts, their health and their counters."""
         return await self._json("/clusters", {"format": "json"})
 
     async def server_info(self) -> dict[str, Any]:

@@ -24,7 +24,8 @@ class EnvoyCommand(msgspec.Struct, frozen=True, kw_only=True):
 def prepare(
     bootstrap: Bootstrap, binary: Path, directory: Path, *, log_level: str = "warning", drain_seconds: int = 5
 ) -> EnvoyCommand:
-    """Write the bootstrap into the pod's directory and return the command that starts Envoy with it.
+    """Write the bootstrap into the pod's directory and return the command that starts Envoy with it. `drain_seconds`:
+    how long Envoy drains connections of a replaced listener.
 
     The bootstrap is a file and not an argument, because every user of a machine can read the arguments of every
     process.
@@ -51,7 +52,8 @@ def options(
     concurrency: int = 1,
     drain_seconds: int = 5,
 ) -> tuple[str, ...]:
-    """Return the command line options of every Envoy, except those that select its bootstrap."""
+    """Return the command line options of every Envoy, except those that select its bootstrap. `drain_seconds`: as for
+    `prepare`. `concurrency`: the number of worker threads."""
     return (
         *(("--concurrency", str(concurrency)) if concurrency else ()),
         # Hot restart uses shared memory with a fixed id, so several Envoys on one machine would collide.

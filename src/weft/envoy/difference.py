@@ -76,8 +76,8 @@ def _places(path: str, sent: Any, has: Any) -> Iterator[DifferentField]:
 
 
 def _same_number(first: Any, second: Any) -> bool:
-    """Return whether two values are the same number. In a typed_struct, weft writes a number where Envoy writes a
-    string."""
+    """Return whether the values `first` and `second` are the same number. In a typed_struct, weft writes a number where
+    Envoy writes a string."""
     try:
         return (
             not isinstance(first, bool | None) and not isinstance(second, bool | None) and float(first) == float(second)

@@ -58,7 +58,8 @@ def clusters(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[str,
 def table(
     statuses: list[dict[str, Any]], wanted: EndpointFilter | None = None, *, why: Told | None = None
 ) -> DumpTable:
-    """Return the table of the endpoints in use. `why`: the last column is the object that created each endpoint."""
+    """Return the table of the endpoints in use that `wanted` selects. `statuses`: the clusters of /clusters. `why`: the
+    last column is the object that created each endpoint."""
     endpoints = sorted(each for cluster in statuses for each in _endpoints(cluster, wanted or EndpointFilter()))
     rows = [
         (
@@ -96,7 +97,7 @@ def told(dump: Dump, wanted: EndpointFilter | None = None, *, why: Told | None =
 
 
 def _told_endpoints(assignment: dict[str, Any], wanted: EndpointFilter) -> Iterator[tuple[str, str, str]]:
-    """Yield the address, status and locality of each endpoint that `wanted` selects."""
+    """Yield (address, status, locality) of each endpoint of the ClusterLoadAssignment that `wanted` selects."""
     cluster = text(assignment, "cluster_name")
     for group in items(assignment, "endpoints"):
         for each in items(group, "lb_endpoints"):

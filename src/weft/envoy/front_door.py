@@ -67,8 +67,8 @@ def bootstrap(directory: str) -> str:
 
 
 def files(directory: str, doors: Sequence[HostPort]) -> Mapping[str, str]:
-    """Return the content of each xDS file by name, in the order of writing: clusters before the listeners that refer
-    to them."""
+    """Return the content of each xDS file for the published ports `doors`, by name, in the order of writing: clusters
+    before the listeners that refer to them."""
     return {
         **{door.file: _response([_assignment(door)]) for door in doors},
         CLUSTERS: _response([_cluster(directory, door) for door in doors]),

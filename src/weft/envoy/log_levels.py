@@ -39,7 +39,8 @@ def check(pairs: list[tuple[str, str]], known: dict[str, str]) -> None:
 
 
 def started_with(server_info: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return pairs of (logger, level) that Envoy's command line sets."""
+    """Return pairs of (logger, level) that Envoy's command line sets, read from `server_info`, the response of
+    /server_info."""
     options = server_info.get("command_line_options")
     components = [each.rpartition(":") for each in text(options, "component_log_level").split(",")]
     pairs = [(logger, level) for logger, _, level in components if logger]
@@ -47,6 +48,7 @@ def started_with(server_info: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def read(answer: bytes) -> dict[str, str]:
-    """Parse Envoy's answer: a heading, then a line ` LOGGER: LEVEL` for each logger."""
+    """Return the level of each logger, from the answer of Envoy's /logging: a heading, then a line ` LOGGER: LEVEL` for
+    each logger."""
     lines = [line.strip().partition(": ") for line in answer.decode(errors="replace").splitlines()]
     return {logger: level for logger, _, level in lines if level}

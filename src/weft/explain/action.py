@@ -60,7 +60,7 @@ def rewrite(route: Route, headers: RequestHeaders) -> None:
 
 
 def change_headers(message: Route | WeightedCluster.ClusterWeight, headers: RequestHeaders) -> None:
-    """Applies the request header changes of a route or weighted cluster to `headers`: removals first, then
+    """Applies the request header changes of a route or weighted cluster (`message`) to `headers`: removals first, then
     additions."""
     for name in message.request_headers_to_remove:
         headers.remove(name)

@@ -29,6 +29,7 @@ from weft.explain.world import EnvoyResources, ExplainedWorkload, World
 Weighted = TypeVar("Weighted", bound=Message)
 
 _MOST_NAMED = 4
+_BY_CALLED_NAME = "envoy.clusters.dynamic_forward_proxy"
 _HTTP_OPTIONS = HttpProtocolOptions.DESCRIPTOR.full_name
 
 
@@ -51,7 +52,9 @@ def find(
     connection: IncomingConnection,
     caller: ExplainedWorkload,
     world: World,
+    host: str = "",
 ) -> ChosenEndpoint | NoTarget:
+    """`host`: the authority of an HTTP request."""
     cluster = resources.clusters.get(name)
     walk.cluster = name
     if cluster is None:
@@ -62,6 +65,15 @@ def find(
         port = cluster.original_dst_lb_config.upstream_port_override.value or connection.port
         place = EndpointShare(connection.address, port)
         walk.tell(DecisionStage.CLUSTER, f"{name}: to the original destination, {_written(place)}", sources, about=name)
+        return ChosenEndpoint(cluster, place, _at(world, place))
+    if cluster.cluster_type.name == _BY_CALLED_NAME:
+        called, port = _called(host, connection, secure=cluster.HasField("transport_socket"))
+        what = f"{name}: the proxy resolves {called} by DNS and calls its port {port}"
+        walk.tell(DecisionStage.CLUSTER, what, sources, about=name)
+        addresses = world.resolve(called, caller, by_proxy=True)
+        if not addresses:
+            return NoTarget(f"{called} cannot be resolved", "UH", "no_healthy_upstream")
+        place = EndpointShare(next((each for each in addresses if ":" not in each), addresses[0]), port)
         return ChosenEndpoint(cluster, place, _at(world, place))
     endpoints = _places(resources, cluster, caller, world)
     if not endpoints:
@@ -84,6 +96,15 @@ def find(
     walk.endpoint = _written(place)
     walk.endpoints = tuple((_written(each), each.share) for each in endpoints)
     return ChosenEndpoint(cluster, place, workload)
+
+
+def _called(host: str, connection: IncomingConnection, *, secure: bool) -> tuple[str, int]:
+    """The name and the port that a dynamic forward proxy calls: those of the authority, with the default port of the
+    scheme, or the SNI and the called port."""
+    if not host:
+        return connection.server_name, connection.port
+    name, colon, port = host.rpartition(":")
+    return (name, int(port)) if colon and port.isdecimal() else (host, 443 if secure else 80)
 
 
 def behind(walk: Walk, world: World, address: str, port: int) -> EndpointShare | None:
@@ -186,8 +207,8 @@ def _at(world: World, place: EndpointShare) -> ExplainedWorkload | None:
 
 
 def _how(cluster: Cluster, endpoints: tuple[EndpointShare, ...], assignment: ClusterLoadAssignment) -> str:
-    """A note on how the endpoint is chosen, in addition to the endpoints' shares: that the cluster uses consistent
-    hashing, and which endpoints are used only for failover. "" if neither applies."""
+    """A note on how one of `endpoints` is chosen, in addition to their shares: that the cluster uses consistent
+    hashing, and which endpoints of the assignment are used only for failover. "" if neither applies."""
     note = ""
     if len(endpoints) > 1 and cluster.lb_policy in (Cluster.RING_HASH, Cluster.MAGLEV):
         note += "; consistent hashing: requests with the same hash key go to the same endpoint"

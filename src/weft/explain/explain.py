@@ -94,7 +94,7 @@ def _arrive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
 
 def _onward(walk: Walk, world: World, gateway: ExplainedWorkload, resources: EnvoyResources) -> Send:
     """Returns the function that predicts what happens to requests and connections that the gateway forwards. The
-    source address of these is the gateway's own."""
+    connection that the gateway opens has the gateway's own source address."""
 
     def send(
         connection: IncomingConnection,
@@ -163,10 +163,10 @@ class _Outbound:
     def _tunnel(
         self, connection: IncomingConnection, cluster: str, tunnel: TcpProxy.TunnelingConfig, offers: tuple[str, ...]
     ) -> Verdict:
-        """Returns the verdict of a connection that the proxy tunnels in a CONNECT or POST request to an endpoint of
-        the cluster. That endpoint is expected to forward the connection to its destination. If the request does
-        not reach the endpoint, the verdict is that the application's connection is closed: the application sees
-        no HTTP status."""
+        """Returns the verdict of a connection that the proxy tunnels in a CONNECT or POST request to an endpoint of the
+        cluster. That endpoint is expected to forward the connection to its destination. If the request does not reach
+        the endpoint, the verdict is that the application's connection is closed: the application sees no HTTP status.
+        `offers`: as for `send`."""
         walk, method = self._walk, "POST" if tunnel.use_post else "CONNECT"
         walk.tell(DecisionStage.FILTER, f"the connection is tunneled in a {method} request to {tunnel.hostname}")
         asking = Request(tunnel.hostname, connection.port, method, caller=self._request.caller)
@@ -198,9 +198,9 @@ class _Outbound:
         return self.go(msgspec.structs.replace(connection, held=True))
 
     def pass_on(self, connection: IncomingConnection, cluster: str, sealed: Arrival) -> Verdict:
-        """Returns the verdict of a connection that carries the TLS of another proxy and that this proxy forwards to
-        an endpoint of the cluster without terminating that TLS. `connection`: the
-        connection to forward. `sealed`: the same connection as it arrived here, inside the other proxy's TLS."""
+        """Returns the verdict of a connection that carries the TLS of another proxy and that this proxy forwards to an
+        endpoint of the cluster without terminating that TLS. `connection`: the forwarded connection, whose source is
+        this proxy. `sealed`: the connection as it arrived here, with the TLS of the other proxy."""
         walk = self._walk
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)
         if isinstance(target, NoTarget):
@@ -237,7 +237,8 @@ class _Outbound:
         verdict. `headers`: None for a connection that the proxy forwards as TCP. `offers`: the ALPN protocols
         that the filter chain sets for TLS to the endpoint; empty for those of the cluster's TLS context."""
         walk, request = self._walk, self._request
-        target = find(walk, self._resources, cluster, connection, self._caller, self._world)
+        host = headers.value(":authority") if headers is not None else ""
+        target = find(walk, self._resources, cluster, connection, self._caller, self._world, host)
         if isinstance(target, NoTarget):
             return _failed(walk, headers, target.why, target.flags, target.detail)
         place, server = target.place, target.workload
@@ -293,7 +294,8 @@ def _spoken(headers: RequestHeaders, meant: Speaks) -> Speaks:
 
 def _failed(walk: Walk, headers: RequestHeaders | None, why: str, flags: str, detail: str) -> Verdict:
     """The verdict when the connection from the caller's proxy to the next proxy fails: 502 or 503 for HTTP, a closed
-    connection for TCP (`headers` is None)."""
+    connection for TCP (`headers` is None). `why`: the reason as text. `flags` and `detail`: Envoy's response flags and
+    response_code_details."""
     if headers is None:
         return walk.end(Kind.CLOSED, why, flags=flags, detail=detail)
     flags = flags.removeprefix("DI,")
@@ -301,8 +303,8 @@ def _failed(walk: Walk, headers: RequestHeaders | None, why: str, flags: str, de
 
 
 def _no_port(walk: Walk, lacking: NoPort, headers: RequestHeaders | None) -> Verdict:
-    """The verdict of a call to a port that the service does not have: 503 from the caller's proxy for HTTP, a reset
-    for TCP (`headers` is None)."""
+    """The verdict of a call to a port that the service does not have (`lacking`: the reason): 503 from the caller's
+    proxy for HTTP, a reset for TCP (`headers` is None)."""
     walk.tell(DecisionStage.ENDPOINT, lacking.why, lacking.sources)
     if headers is None:
         return walk.end(Kind.FAILED, lacking.why)
@@ -311,8 +313,9 @@ def _no_port(walk: Walk, lacking: NoPort, headers: RequestHeaders | None) -> Ver
 
 
 def _in_another(walk: Walk, client_tls: tls.Offer, place: EndpointShare) -> Verdict:
-    """The verdict of a connection that is TLS already and that the cluster wraps in a second TLS: the connection is
-    closed, because the server expects no TLS inside the TLS that it terminates."""
+    """The verdict of a connection to the endpoint `place` that is TLS already and that the cluster wraps in a second
+    TLS (`client_tls`): the connection is closed, because the server expects no TLS inside the TLS that it
+    terminates."""
     what = f"the connection is already TLS, and the proxy adds TLS: {place.address}:{place.port} gets TLS inside TLS"
     walk.tell(DecisionStage.TLS, what, client_tls.sources)
     return walk.end(

@@ -42,9 +42,10 @@ Tcp = Callable[[TcpProxy], str]
 
 
 class Send(Protocol):
-    """Predicts what happens to a connection or request that a gateway forwards to a cluster (`to`). `headers`: None
-    if the gateway forwards the connection as TCP. `inner`: the request after the gateway has terminated TLS.
-    `sealed`: set if the connection carries the TLS of a caller's proxy, which the gateway does not terminate."""
+    """Predicts what happens to a connection or request that a gateway forwards to a cluster (`to`: the name of the
+    cluster, or the request with its cluster and route). `headers`: None if the gateway forwards the connection as TCP.
+    `inner`: the request after the gateway has terminated TLS. `sealed`: set if the connection carries the TLS of a
+    caller's proxy, which the gateway does not terminate."""
 
     def __call__(
         self,
@@ -86,9 +87,10 @@ def enter(walk: Walk, request: Request, gateway: ExplainedWorkload, send: Send, 
 def meet(
     walk: Walk, gateway: ExplainedWorkload, arrival: Arrival, request: Request, send: Send, cluster: Tcp
 ) -> Verdict:
-    """Returns the verdict of a connection to the gateway from a workload of the mesh or its proxy. The route,
-    cluster and endpoint in the verdict are those that the caller's proxy chose, not those that the gateway chose.
-    `send`: predicts what happens to what the gateway forwards. `cluster`: chooses the cluster of a TCP proxy filter."""
+    """Returns the verdict of a connection (`arrival`) to the gateway from a workload of the mesh or its proxy. The
+    route, cluster and endpoint in the verdict are those that the caller's proxy chose, not those that the gateway
+    chose. `send`: predicts what happens to what the gateway forwards. `cluster`: chooses the cluster of a TCP proxy
+    filter."""
     walk.proxy = walk.workload = gateway.name
     called = (walk.route, walk.cluster, walk.endpoint, walk.endpoints)
     if sum(step.proxy == gateway.name and step.stage is DecisionStage.LISTENER for step in walk.steps) >= _MOST_PASSES:

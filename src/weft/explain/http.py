@@ -33,6 +33,7 @@ from weft.explain.route import first_match, is_grpc, virtual_host
 from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk
 from weft.explain.world import EnvoyResources
+from weft.model.proxy import UPGRADE_FILTER, UPGRADE_METHOD
 
 _HOP_BY_HOP = ("connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade")
 _NOBODY = "nobody"  # name of a gateway's catch-all virtual host for hosts that it does not serve, and of its route
@@ -58,7 +59,8 @@ def manage(
     walk: Walk, resources: EnvoyResources, manager: HttpConnectionManager, request: Request, seen: GuardInput
 ) -> ForwardedRequest | Verdict:
     """Runs the request through the connection manager. Returns the cluster and route that it is forwarded to, or the
-    verdict of a proxy that responds itself. Modifies the headers of `seen`, as the proxy does."""
+    verdict of a proxy that responds itself. `seen`: the request as the proxy's filters see it; its headers are modified
+    here, as the proxy does."""
     walk.grpc = is_grpc(seen.headers)
     if (refusal := _tidy(walk, manager, seen)) is not None:
         return refusal
@@ -72,10 +74,12 @@ def manage(
     route = _route(walk, resources, configuration, seen)
     if route is not None and (refusal := _upgrade(walk, manager, seen)) is not None:
         return refusal
-    for each in manager.http_filters:
+    for each in _filters(manager, upgrade_of(seen.headers)):
         answer = _filter(walk, resources, each, route, request, seen)
         if answer is not None:
             return answer
+        if _chooses_again(resources, each, seen):
+            route = _rerouted(walk, resources, configuration, route, seen)
     if route is None:
         return walk.end(Kind.ANSWERED, "no route matches", status=404, flags="NR", detail="route_not_found")
     return _act(walk, resources, route, seen)
@@ -142,9 +146,17 @@ def _turned_away(walk: Walk, why: str, status: int, detail: str) -> Verdict:
     return walk.end(Kind.ANSWERED, why, status=status, detail=detail)
 
 
+def _filters(manager: HttpConnectionManager, upgrade: str) -> tuple[HttpFilter, ...]:
+    """The HTTP filters for a request; an upgrade may have a chain of its own."""
+    for each in manager.upgrade_configs:
+        if each.filters and each.upgrade_type.lower() == upgrade:
+            return tuple(each.filters)
+    return tuple(manager.http_filters)
+
+
 def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
-    """Returns the verdict 403 if the request asks for an upgrade (such as `websocket`) that the connection manager
-    does not list; else None."""
+    """Returns the verdict 403 if the request (`seen`) asks for an upgrade (such as `websocket`) that the connection
+    manager does not list; else None."""
     wanted = upgrade_of(seen.headers)
     if not wanted or any(each.upgrade_type.lower() == wanted for each in manager.upgrade_configs):
         return None
@@ -177,7 +189,7 @@ def _route(walk: Walk, resources: EnvoyResources, configuration: RouteConfigurat
             sources,
         )
         return None
-    route = first_match(host, seen.headers)
+    route = first_match(host, seen.headers, seen.metadata)
     if route is None:
         walk.tell(
             DecisionStage.ROUTE,
@@ -193,6 +205,29 @@ def _route(walk: Walk, resources: EnvoyResources, configuration: RouteConfigurat
         f"the route {route.name or '(unnamed)'} matches: {_matched(route)}",
         sources_of(route.metadata),
     )
+    return route
+
+
+def _chooses_again(resources: EnvoyResources, each: HttpFilter, seen: GuardInput) -> bool:
+    """Whether the filter has accepted a token and then makes Envoy choose the route again, by the token's claims."""
+    check = resources.opened(each.typed_config, JwtAuthentication) if jwt.FILTER in seen.metadata else None
+    return check is not None and any(provider.clear_route_cache for provider in check.providers.values())
+
+
+def _rerouted(
+    walk: Walk, resources: EnvoyResources, configuration: RouteConfiguration, before: Route | None, seen: GuardInput
+) -> Route | None:
+    host = virtual_host(resources, configuration, seen.headers.value(":authority"))
+    if host is None or (before is not None and before not in host.routes):
+        return before
+    route = first_match(host, seen.headers, seen.metadata)
+    if route == before:
+        return route
+    walk.route = route.name if route is not None else ""
+    what = (
+        f"the route {route.name or '(unnamed)'} matches: {_matched(route)}" if route is not None else "no route matches"
+    )
+    walk.tell(DecisionStage.ROUTE, f"with the claims of the token, {what}", sources_of(route.metadata) if route else ())
     return route
 
 
@@ -212,6 +247,9 @@ def _matched(route: Route) -> str:
     parts = [f"{kind.replace('safe_', '').replace('_', ' ')} {path}"]
     if match.headers:
         parts.append(f"headers {', '.join(each.name for each in match.headers)}")
+    if match.dynamic_metadata:
+        claims = (".".join(part.key for part in each.path if part.key != "payload") for each in match.dynamic_metadata)
+        parts.append(f"claims {', '.join(claims)}")
     if match.query_parameters:
         parts.append(f"parameters {', '.join(each.name for each in match.query_parameters)}")
     return "; ".join(parts)
@@ -220,13 +258,16 @@ def _matched(route: Route) -> str:
 def _filter(
     walk: Walk, resources: EnvoyResources, each: HttpFilter, route: Route | None, request: Request, seen: GuardInput
 ) -> Verdict | None:
-    """The verdict of one HTTP filter (`each`) that stops the request; None if the request continues to the next
-    filter."""
+    """The verdict of one HTTP filter (`each`) that stops the request; None if the request continues to the next filter.
+    `route`: None if no route matches. `seen`: the request as filters see it."""
     own = route.typed_per_filter_config[each.name] if route and each.name in route.typed_per_filter_config else None
     if each.disabled and own is None:
         return None
     config = own if own is not None else each.typed_config
     sources = sources_of(route.metadata) if route else ()
+    if each.name == UPGRADE_FILTER:
+        _keep_method(seen.headers, restore=each.disabled)
+        return None
     if each.name == _GRPC_WEB:
         _translate(walk, seen, sources)
         return None
@@ -254,6 +295,14 @@ def _filter(
             DecisionStage.FILTER, f"the filter {each.name} is not simulated; it is assumed to let the request pass"
         )
     return None
+
+
+def _keep_method(headers: RequestHeaders, *, restore: bool) -> None:
+    """The sending proxy puts the method of an upgrade into a header, and the receiving proxy removes that header."""
+    if restore:
+        headers.remove(UPGRADE_METHOD)
+    else:
+        headers.set(UPGRADE_METHOD, headers.value(":method"))
 
 
 def _translate(walk: Walk, seen: GuardInput, sources: tuple[ObjectSource, ...]) -> None:

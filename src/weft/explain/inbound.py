@@ -6,6 +6,9 @@ from __future__ import annotations
 import msgspec
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.rbac.v3 import rbac_pb2
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
 from envoy.extensions.filters.network.rbac.v3.rbac_pb2 import RBAC
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext
@@ -17,7 +20,7 @@ from weft.explain.guards import pass_guards
 from weft.explain.http import manage
 from weft.explain.listener import INBOUND, IncomingConnection, chain, chains_of
 from weft.explain.rbac import unmet_of
-from weft.explain.request import Request, RequestHeaders, Speaks
+from weft.explain.request import Request, RequestHeaders, Speaks, headers_of
 from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk
 from weft.explain.world import EnvoyResources, ExplainedWorkload, World
@@ -25,8 +28,8 @@ from weft.explain.world import EnvoyResources, ExplainedWorkload, World
 
 class Arrival(msgspec.Struct, frozen=True):
     """A connection or request that reaches the server's proxy. `headers`: None if the connection is not known to be
-    HTTP. `offer`: the TLS of the caller's proxy; None if that proxy uses no TLS. An application's own TLS is in
-    `connection`."""
+    HTTP. `http2`: the request is HTTP/2. `offer`: the TLS of the caller's proxy; None if that proxy uses no TLS. An
+    application's own TLS is in `connection`."""
 
     connection: IncomingConnection
     headers: RequestHeaders | None
@@ -72,7 +75,21 @@ def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
             by_policy = walk.steps[-1].stage is DecisionStage.POLICY
             why = "a policy denies the connection: the TLS handshake fails" if by_policy else "the TLS handshake fails"
             return walk.end(Kind.CLOSED, why, detail="tls_error")
+        if arrival.offer is None and connection.speaks is Speaks.TLS:
+            arrival = _decrypted(walk, server, filter_chain, arrival, request)
     return _filters(walk, server, filter_chain, arrival, identity, request, world)
+
+
+def _decrypted(
+    walk: Walk, server: ExplainedWorkload, filter_chain: FilterChain, arrival: Arrival, request: Request
+) -> Arrival:
+    """The request inside the caller's own TLS, which the proxy terminates for its workload. It is taken for HTTP if the
+    filter chain expects HTTP."""
+    resources = server.resources
+    sources = _sources(resources, filter_chain) if resources is not None else ()
+    walk.tell(DecisionStage.TLS, f"{server.name} terminates the caller's TLS", sources)
+    http = filter_chain.filters[-1].typed_config.Is(HttpConnectionManager.DESCRIPTOR)
+    return msgspec.structs.replace(arrival, headers=headers_of(request)) if http else arrival
 
 
 def _sources(resources: EnvoyResources, filter_chain: FilterChain) -> tuple[ObjectSource, ...]:
@@ -86,8 +103,8 @@ def _sources(resources: EnvoyResources, filter_chain: FilterChain) -> tuple[Obje
 def _allowing(
     resources: EnvoyResources, filter_chain: FilterChain, seen: GuardInput
 ) -> tuple[tuple[ObjectSource, ...], str]:
-    """The ALLOW policies of the filter chain, one of which must match the connection, and, as text, the conditions
-    of these policies that the connection does not meet."""
+    """Return (policies, unmet): the ALLOW policies of the filter chain, one of which must match the connection
+    (`seen`), and, as text, the conditions of these policies that the connection does not meet."""
     opened = (resources.opened(each.typed_config, RBAC) for each in filter_chain.filters)
     rules = [each.rules for each in opened if each is not None and each.HasField("rules")]
     allowing = [each for each in rules if each.action == rbac_pb2.RBAC.ALLOW]

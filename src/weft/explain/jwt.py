@@ -47,8 +47,8 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: GuardInput) -> TokenDenied | None:
-    """Returns the denial of a request by the jwt_authn filter; None if the request passes. Adds the claims of an
-    accepted token to the metadata of `seen`, and to its headers if so configured."""
+    """Returns the denial of a request (`seen`: as filters see it) by the jwt_authn filter; None if the request passes.
+    Adds the claims of an accepted token to the metadata of `seen`, and to its headers if so configured."""
     headers = seen.headers
     is_preflight = headers.value(":method") == "OPTIONS" and bool(
         headers.joined("origin") and headers.joined("access-control-request-method")
@@ -147,8 +147,9 @@ class _Check:
         return wrong
 
     def _by_issuer(self, issuer: str) -> JwtProvider | None:
+        """The provider of an issuer, else the first provider that accepts any issuer."""
         providers = [self._config.providers[name] for name in sorted(self._config.providers)]
-        return next((each for each in providers if each.issuer in ("", issuer)), None)
+        return next((each for wanted in (issuer, "") for each in providers if each.issuer == wanted), None)
 
     def _wrong(self, candidate: _Found, names: tuple[str, ...], provider: JwtProvider | None) -> str:
         token, claims = candidate.token, candidate.token.claims

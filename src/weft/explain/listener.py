@@ -21,9 +21,10 @@ _TLS_INSPECTOR, _HTTP_INSPECTOR = "envoy.filters.listener.tls_inspector", "envoy
 
 
 class IncomingConnection(msgspec.Struct, frozen=True):
-    """A connection that arrives at a proxy. `address` and `port`: its destination. `server_name` and `offers`: the SNI
-    and ALPN of its TLS, which comes from the application or from another proxy. `held`: the proxy has held the
-    connection for on-demand configuration and now matches it again."""
+    """A connection that arrives at a proxy. `source`: the address that it comes from. `address` and `port`: its
+    destination. `speaks`: the protocol of its first bytes. `server_name` and `offers`: the SNI and ALPN of its TLS,
+    which comes from the application or from another proxy. `held`: the proxy has held the connection for on-demand
+    configuration and now matches it again."""
 
     source: str
     address: str
@@ -35,9 +36,10 @@ class IncomingConnection(msgspec.Struct, frozen=True):
 
 
 def outbound(resources: EnvoyResources, connection: IncomingConnection) -> Listener | None:
-    """Returns the listener that handles an outbound connection. `virtualOutbound` accepts every connection and hands
-    it to the listener of its original destination, if there is one. For a connection that the proxy has held for
-    on-demand config (`connection.held`), `virtualOutboundAgain` has this role."""
+    """Returns the listener that handles an outbound connection. `virtualOutbound` accepts every connection and hands it
+    to the listener of its original destination, if there is one. For a connection that the proxy has held for on-demand
+    config (`connection.held`), `virtualOutboundAgain` has this role. None if the proxy does not have the listener with
+    this role."""
     catching = resources.listeners.get(AGAIN if connection.held else OUTBOUND)
     if catching is None or not catching.use_original_dst.value:
         return catching

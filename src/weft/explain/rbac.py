@@ -18,8 +18,8 @@ HTTP_FILTER, NETWORK_FILTER = "envoy.filters.http.rbac", "envoy.filters.network.
 
 
 def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: GuardInput) -> str | None:
-    """The response_code_details with which Envoy denies the request; None if it does not deny it. Adds the results
-    of shadow rules to the metadata of `seen`."""
+    """The response_code_details with which the RBAC filter `config` denies the request or connection `seen`; None if
+    the filter does not deny it. Adds the results of shadow rules to the metadata of `seen`."""
     if config.HasField("shadow_rules"):
         _note(walk, config, seen)
     if not config.HasField("rules"):
@@ -61,8 +61,8 @@ def effective(rules: RBAC, seen: GuardInput) -> str:
 
 
 def unmet_of(rules: RBAC, seen: GuardInput) -> str:
-    """The conditions of each policy in `rules` that the request does not meet, as text in parentheses; "" if none
-    can be described."""
+    """The conditions of each policy in `rules` that the request (`seen`) does not meet, as text in parentheses; "" if
+    none can be described."""
     conditions = [(name, unmet(rules.policies[name], seen)) for name in sorted(rules.policies)]
     reasons = [f"{_named(name)}: {why}" for name, why in conditions if why]
     if len(reasons) > _MOST_LISTED:

@@ -42,7 +42,8 @@ def matches(expression: str, text: str) -> bool:
 
 
 def replaced(expression: str, substitution: str, text: str) -> str:
-    """The text with every match replaced; `\\1` in the substitution is what the first group matched."""
+    """The text with every match of the expression replaced by the substitution; `\\1` in the substitution is what the
+    first group matched."""
     pattern = compiled(expression)
     parts, end, last = [], 0, -1
     for match in pattern.finditer(text):

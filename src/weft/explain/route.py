@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from envoy.config.route.v3.route_components_pb2 import Route, RouteMatch, VirtualHost
@@ -17,7 +18,8 @@ from weft.explain.world import EnvoyResources
 class _Hosts(msgspec.Struct, frozen=True):
     """The virtual hosts of a route configuration by domain, for each kind of match: exact names, suffixes
     (`*.example.com`, without the star), prefixes (`example.*`), and `*` (`rest`; None if there is none). Suffixes and
-    prefixes are sorted, the longest first."""
+    prefixes are sorted, the longest first. `of`: the route configuration, kept because its id() is part of a cache
+    key."""
 
     of: RouteConfiguration  # kept alive, because its id() is part of the cache key
     exact: Mapping[str, VirtualHost]
@@ -47,13 +49,16 @@ def virtual_host(resources: EnvoyResources, configuration: RouteConfiguration, a
     return rest
 
 
-def first_match(host: VirtualHost, headers: RequestHeaders) -> Route | None:
+def first_match(host: VirtualHost, headers: RequestHeaders, metadata: Mapping[str, Any] | None = None) -> Route | None:
     target = headers.value(":path")
     path = matchers.without_query(target)
-    return next((route for route in host.routes if takes(route.match, headers, target, path)), None)
+    return next((route for route in host.routes if takes(route.match, headers, target, path, metadata)), None)
 
 
-def takes(match: RouteMatch, headers: RequestHeaders, target: str, path: str) -> bool:
+def takes(
+    match: RouteMatch, headers: RequestHeaders, target: str, path: str, metadata: Mapping[str, Any] | None = None
+) -> bool:
+    """`metadata`: what earlier filters have set, such as the claims of a verified token."""
     is_connect = headers.value(":method") == "CONNECT"
     if not _takes_path(match, path, is_connect=is_connect):
         return False
@@ -65,7 +70,9 @@ def takes(match: RouteMatch, headers: RequestHeaders, target: str, path: str) ->
             return False
     if match.HasField("grpc") and not is_grpc(headers):
         return False
-    for unknown in ("runtime_fraction", "tls_context", "dynamic_metadata", "filter_state"):
+    if not all(matchers.metadata(each, metadata or {}) for each in match.dynamic_metadata):
+        return False
+    for unknown in ("runtime_fraction", "tls_context", "filter_state"):
         if match.HasField(unknown) if unknown in ("runtime_fraction", "tls_context") else getattr(match, unknown):
             raise Unsure(f"a route is chosen by {unknown}, which cannot be predicted")
     return True

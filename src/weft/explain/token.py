@@ -129,7 +129,8 @@ def _has_signed(key: Mapping[str, str], algorithm: str, signed: bytes, signature
 
 
 def _verify(key: Mapping[str, str], algorithm: str, signed: bytes, signature: bytes) -> None:
-    """Verifies a signature. Raises InvalidSignature if it is wrong, or ValueError if the key is invalid."""
+    """Verifies the signature of the bytes `signed` with a JWK (`key`). Raises InvalidSignature if it is wrong, or
+    ValueError if the key is invalid."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, utils
 

@@ -26,6 +26,8 @@ _MOST_NAMED = 4  # accepted values that a message lists
 _SPIFFE = "spiffe://"
 _NAMED = {":method": "method", ":authority": "host"}
 _NAMESPACE = re.compile(r"spiffe://\.\+/ns/((?:\[\^/\]\*|[^/])*)/\.\*")
+_STARRED_DOMAIN = re.compile(r"spiffe://((?:\[\^/\]\*|[^/])*)/\.\*")
+_DOMAIN = re.compile(r"spiffe://([^/]+)/")
 _ACCOUNT = re.compile(r"spiffe://\.\+/ns/([^/]*)/\(\?:\.\+/\)\?sa/([^/]*)\(\?:/\.\+\)\?")
 
 # The checked property, as the subject of a sentence, and the value that the rule accepts. If the value is None, the
@@ -34,8 +36,8 @@ Miss = tuple[str, str | None]
 
 
 def unmet(policy: Policy, seen: GuardInput) -> str:
-    """The unmet conditions of a policy as text; "" if none can be described. A policy matches if one of its
-    permissions and one of its principals match."""
+    """The conditions of a policy that the request or connection `seen` does not meet, as text; "" if none can be
+    described. A policy matches if one of its permissions and one of its principals match."""
     misses: list[Miss] = []
     if not any(permits(each, seen) for each in policy.permissions):
         misses += _of_ways([[*_of_permission(each, seen)] for each in policy.permissions])
@@ -46,9 +48,8 @@ def unmet(policy: Policy, seen: GuardInput) -> str:
 
 def _of_ways(ways: list[list[Miss]]) -> list[Miss]:
     """Combines the unmet conditions (`Miss`, a subject such as `method POST` and an accepted value) of several
-    alternatives, none of which matches. If each alternative has one unmet condition and all have the same
-    subject, the accepted values are listed together; else the alternatives become one text, joined with `or
-    else`."""
+    alternatives (`ways`), none of which matches. If each alternative has one unmet condition and all have the same
+    subject, the accepted values are listed together; else the alternatives become one text, joined with `or else`."""
     described = [way for way in ways if way]
     if all(len(way) == 1 for way in described) and len({way[0][0] for way in described}) == 1:
         return [way[0] for way in described]
@@ -74,8 +75,8 @@ def _either(values: list[str]) -> str:
 
 
 def _of_permission(permission: Permission, seen: GuardInput) -> Iterable[Miss]:
-    """The conditions of a permission that the request does not meet. For a `not_rule`: the conditions inside it that
-    the request does meet."""
+    """The conditions of a permission that the request (`seen`) does not meet. For a `not_rule`: the conditions inside
+    it that the request does meet."""
     kind = permission.WhichOneof("rule")
     connection = seen.connection
     match kind:
@@ -134,9 +135,9 @@ def _of_principal(principal: Principal, seen: GuardInput) -> Iterable[Miss]:
 
 
 def _left_out(about: Iterable[Miss]) -> list[Miss]:
-    """Return the misses of a negated condition, such as `notMethods`, that fails because the request has an excluded
-    value. `about`: the misses of the inner conditions that match the request; only their subjects are used. Each
-    subject gives one miss, such as `method POST is excluded`."""
+    """Return the unmet conditions (`Miss`: a subject and an accepted value) for a negated condition, such as
+    `notMethods`, that fails because the request has an excluded value. `about`: a Miss for each inner condition that
+    the request meets; only their subjects are used. Each subject gives one miss, such as `method POST is excluded`."""
     return [(f"{subject} is excluded", None) for subject in dict.fromkeys(subject for subject, _ in about)]
 
 
@@ -151,8 +152,8 @@ def _of_path(matcher: PathMatcher, seen: GuardInput) -> Miss:
 
 
 def _of_header(matcher: HeaderMatcher, seen: GuardInput) -> Miss:
-    """The unmet condition on a header. The value of the header is left out, because it may be a secret; only method
-    and host are shown."""
+    """The condition on a header that the request (`seen`) does not meet. The value of the header is left out, because
+    it may be a secret; only method and host are shown."""
     if not seen.headers.has(matcher.name):
         return f"there is no header {matcher.name}", None
     name = _NAMED.get(matcher.name)
@@ -194,6 +195,10 @@ def _identity(wanted: StringMatcher) -> str:
         return f"in namespace {_unescaped(match[1])}"
     if match := _ACCOUNT.fullmatch(pattern):
         return f"service account {_unescaped(match[1])}/{_unescaped(match[2])}"
+    if match := _STARRED_DOMAIN.fullmatch(pattern):
+        return f"of trust domain {_unescaped(match[1])}"
+    if match := _DOMAIN.fullmatch(wanted.prefix):
+        return f"of trust domain {match[1]}"
     return _text(wanted).removeprefix(_SPIFFE)
 
 

@@ -60,7 +60,7 @@ class Walk:
         """Returns a verdict with the route, cluster and endpoint that were recorded so far. `flags` and `detail`:
         Envoy's response flags and response_code_details. `location`: the target of a redirect. `headers`: the headers
         with which the request arrives at its destination; None if it does not arrive, or is not HTTP. For a gRPC
-        request, an error `status` becomes HTTP status 200 and a gRPC status."""
+        request, an error `status` becomes HTTP status 200 and a gRPC status. `why`: the reason, as text."""
         arriving = list(headers) if headers is not None else []
         pseudo = dict(pair for pair in arriving if pair[0].startswith(":"))
         failure = 0 if not status or detail == "cors_response" else status
@@ -133,8 +133,9 @@ def _once(outcomes: list[Outcome]) -> Iterable[Outcome]:
 
 
 def _next(taken: list[tuple[int, int]]) -> tuple[int, ...] | None:
-    """The choices of the next path to walk, in counting order: the last choice that has an untried option advances
-    to that option, and the choices after it are dropped. None if no choice has one: all paths were walked."""
+    """The choices of the next path to walk, given those of the last path (`taken`: the chosen option and the number of
+    options of each choice). Paths are walked in counting order: the last choice that has an untried option advances to
+    that option, and the choices after it are dropped. None if no choice has one: all paths were walked."""
     for position in reversed(range(len(taken))):
         choice, number = taken[position]
         if choice + 1 < number:

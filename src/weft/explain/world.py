@@ -45,7 +45,7 @@ class EnvoyResources:
 
     @classmethod
     def from_bytes(cls, sent: Iterable[tuple[str, bytes]]) -> EnvoyResources:
-        """Parses pairs of a type URL and a serialized resource. Resources other than listeners, route
+        """Parses `sent`, pairs of a type URL and a serialized resource. Resources other than listeners, route
         configurations, clusters and endpoints are ignored."""
         by_type: dict[str, list[bytes]] = {_LISTENER: [], _ROUTE: [], _CLUSTER: [], _ENDPOINT: []}
         for type_url, body in sent:

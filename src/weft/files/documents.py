@@ -240,8 +240,8 @@ def _split(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _expand(composed: Composed) -> Iterator[tuple[Any, Mapping[Path, int], int]]:
-    """Yield a tuple for each object of a document: the object, the line numbers of its fields, and its first line.
-    The objects are the document itself, or the items of a `List`."""
+    """Yield a tuple for each object of the document `composed`: the object, the line numbers of its fields, and its
+    first line. The objects are the document itself, or the items of a `List`."""
     value = composed.value
     listing = isinstance(value, Mapping) and str(value.get("kind", "")).endswith("List")
     if not listing or not isinstance(value.get("items"), list):

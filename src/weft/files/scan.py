@@ -188,7 +188,8 @@ def _unreadable(path: str, shown: str, reason: str, hint: str) -> Unreadable:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a file without blocking, so that a named pipe called x.yaml does not stop the loop."""
+    """Open a file without blocking, so that a named pipe called x.yaml does not stop the loop. `flags`: those of
+    os.open."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

@@ -49,7 +49,8 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """One recorded change of the mesh. `number` counts changes; 0 is the state after the first objects were loaded."""
+    """One recorded change of the mesh. `number` counts changes; 0 is the state after the first objects were loaded.
+    `at`: the Unix time. `edits`: the changed objects. `digest`: that of all objects after this change."""
 
     number: int
     at: float  # time of the first edit, in seconds since 1970
@@ -91,8 +92,8 @@ class History:
         digest: Callable[[], str] = str,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`mesh` is the running mesh. `settings` are used for a past mesh that has no settings object. `digest`
-        returns the digest of all current objects."""
+        """`mesh` is the running mesh. `settings` are used for a past mesh that has no settings object. `digest` returns
+        the digest of all current objects. `clock`: returns the Unix time."""
         self._mesh = mesh
         self._digest = digest
         self._first = ""  # the digest before the first recorded moment
@@ -105,7 +106,8 @@ class History:
         self._begun = 0.0
 
     def note(self, key: ObjectKey, before: tuple[Value, ...], after: tuple[Value, ...]) -> None:
-        """Record that an object has changed. The change becomes part of a moment when `seal` is called next."""
+        """Record that the values of an object have changed from `before` to `after`; () if it did not or does not
+        exist. The change becomes part of a moment when `seal` is called next."""
         if not self._begun:
             return  # loading the first objects is not a change
         first = self._gathering.get(key)
@@ -234,9 +236,9 @@ class History:
 
 
 class Past(msgspec.Struct, frozen=True):
-    """An immutable copy of the history, which another thread may read. Moments up to the number `restored` are from
-    earlier runs (-1: there are none). Pods of earlier runs are not recorded: for these moments the current pods are
-    used, if their workload existed at that time."""
+    """An immutable copy of the history, which another thread may read. `objects`: the current objects. Moments up to
+    the number `restored` are from earlier runs (-1: there are none). Pods of earlier runs are not recorded: for these
+    moments the current pods are used, if their workload existed at that time."""
 
     objects: tuple[tuple[ObjectKey, tuple[Value, ...]], ...]
     moments: tuple[Moment, ...]

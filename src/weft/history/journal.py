@@ -162,7 +162,8 @@ class Journal:
             log.warning("%s: %s; the file is kept as %s", self._path, why, aside)
 
     def _renew(self, lines: list[Line], now: Mapping[ObjectKey, Said], before: Beginning) -> Restored:
-        """Rewrite the file with as many of the newest moments as the limits allow, and return these moments."""
+        """Rewrite the file with as many of the newest moments as the limits allow, and return these moments. `lines`:
+        the lines of the journal. `now`: the current objects. `before`: the last Beginning."""
         every = [line for line in lines if isinstance(line, SaidMoment)]
         newest = _bounded(every)
         left_out = every[: len(every) - len(newest)]
@@ -263,7 +264,7 @@ def _digest(lines: list[Line]) -> str:
 
 
 def _beginning(lines: list[Line]) -> Beginning | None:
-    """Return the last Beginning in these lines."""
+    """Return the last Beginning in `lines`; None if there is none."""
     return next((line for line in reversed(lines) if isinstance(line, Beginning)), None)
 
 
@@ -273,8 +274,8 @@ def _last(lines: list[Line]) -> int:
 
 
 def _head(lines: list[Line], unknown: Mapping[ObjectKey, Said] = MappingProxyType({})) -> dict[ObjectKey, Said]:
-    """Return the objects of the mesh after the last of `lines`. If the line with all objects at the start (a
-    Beginning) is lost, `unknown` are taken as the objects at the start."""
+    """Return the objects that the mesh had after the last of `lines`, by key. If the line with all objects at the start
+    (a Beginning) is lost, `unknown` are taken as the objects at the start."""
     state = dict(unknown) if _beginning(lines) is None else {}
     for line in lines:
         if isinstance(line, Beginning):

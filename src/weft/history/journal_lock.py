@@ -25,7 +25,7 @@ class JournalLock:
     rewritten."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises JournalTaken if another process has the lock."""
+        """Lock the journal in `directory`. Raises JournalTaken if another process has the lock."""
         self._file = -1
         try:
             self._file = os.open(directory / FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode=0o600)

@@ -102,8 +102,8 @@ class Contents:
 
 
 def document_of(key: ObjectKey, kept: Said) -> Document | None:
-    """Return the document of stored content, without the parts that are not stored; None if the content is not an
-    object."""
+    """Return the document of the object `key` from its stored content `kept`, without the parts that are not stored;
+    None if the content is not an object."""
     try:
         body = msgspec.json.decode(kept.said, type=dict[str, Any])
     except msgspec.DecodeError:

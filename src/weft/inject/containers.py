@@ -47,14 +47,15 @@ _FROM_POD = {
 def asks_by_hook(wishes: Wishes, settings: InjectionSettings, *, native: bool) -> bool:
     """Return whether the proxy's postStart hook requests the redirect from the node's agent. Only the hook of a native
     sidecar does: if it fails, kubelet starts no later container. If the hook of an ordinary container fails, kubelet
-    starts the next container anyway, so an init container requests the redirect instead."""
+    starts the next container anyway, so an init container requests the redirect instead. `wishes`: the sidecar settings
+    of the pod."""
     return native and wishes.redirected and settings.redirect_by == "node"
 
 
 def redirecting(wishes: Wishes, settings: InjectionSettings) -> dict[str, Any]:
     """Return the init container istio-init, which installs the redirect. With `redirectBy: node` return
-    istio-validation instead, which requests the redirect from the node's agent and ends once the redirect is
-    installed."""
+    istio-validation instead, which requests the redirect from the node's agent and ends once the redirect is installed.
+    `wishes`: the sidecar settings of the pod."""
     by_node = settings.redirect_by == "node"
     wanted = redirect.arguments(wishes.redirection, status_port=wishes.status_port)
     root = {"runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False}
@@ -87,9 +88,10 @@ def proxy(
     finishes: bool,
     gateway: bool = False,
 ) -> dict[str, Any]:
-    """Return the proxy's container. `arguments` are those of Envoy, `variables` its environment. `native`: the
-    container is a native sidecar. `finishes`: the pod's application runs to completion, as in a Job; then the
-    preStop hook does not wait for callers before the proxy ends. `gateway`: the container is that of a gateway."""
+    """Return the proxy's container. `wishes`: the sidecar settings of the pod. `arguments` are those of Envoy,
+    `variables` its environment. `native`: the container is a native sidecar. `finishes`: the pod's application runs to
+    completion, as in a Job; then the preStop hook does not wait for callers before the proxy ends. `gateway`: the
+    container is that of a gateway."""
     ready = {"httpGet": {"path": "/healthz/ready", "port": READINESS_PORT, "scheme": "HTTP"}, "timeoutSeconds": 3}
     lifecycle: dict[str, Any] = {"preStop": {"exec": {"command": _drain(wishes, finishes=finishes, gateway=gateway)}}}
     container: dict[str, Any] = {
@@ -137,8 +139,8 @@ def _wait(wishes: Wishes, settings: InjectionSettings, *, native: bool) -> list[
 
 
 def _drain(wishes: Wishes, *, finishes: bool, gateway: bool) -> list[str]:
-    """Return the command of the proxy's preStop hook: it drains the inbound listeners of a sidecar, or all listeners
-    of a gateway."""
+    """Return the command of the proxy's preStop hook: it drains the inbound listeners of a sidecar, or all listeners of
+    a gateway. `wishes`: the sidecar settings of the pod. `finishes`: as for `proxy`."""
     metadata = wishes.environment
     command = ["weft", "drain", *(["--gateway"] if gateway else [])]
     if metadata.get("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "").lower() == "true":

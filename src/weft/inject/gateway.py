@@ -54,7 +54,8 @@ def of_gateway(wishes: Wishes, settings: InjectionSettings, own: Mapping[str, An
 
 
 def memory(wishes: Wishes, own: Mapping[str, Any]) -> int:
-    """Return the memory limit of the container in bytes; 0 if there is no limit."""
+    """Return the memory limit, in bytes, of the pod's own `istio-proxy` container (`own`), or else of `wishes`, the
+    sidecar settings of the pod; 0 if there is no limit."""
     return int(_limit(wishes, own, "memory"))
 
 
@@ -68,8 +69,8 @@ def _limit(wishes: Wishes, own: Mapping[str, Any], name: str) -> Decimal:
 
 
 def open_low_ports(spec: dict[str, Any]) -> None:
-    """Add the sysctl that lets a non-root proxy listen on port 80, as Istio's chart does. A value set by the pod is
-    kept."""
+    """Add to a pod's `spec` the sysctl that lets a non-root proxy listen on port 80, as Istio's chart does. A value set
+    by the pod is kept."""
     context = spec.get("securityContext") or {}
     if not isinstance(context, dict):
         return

@@ -59,8 +59,8 @@ class Injector:
 
 
 def has_native_sidecars(major: str, minor: str) -> bool:
-    """Return whether this version of the API server, as in /version, has native sidecars. Vendors use minor versions
-    such as `29+`."""
+    """Return whether an API server with this version (`major` and `minor` of its /version) has native sidecars. Vendors
+    use minor versions such as `29+`."""
     return _version(major, minor) >= (1, 29)
 
 

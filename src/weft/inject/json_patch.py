@@ -16,7 +16,8 @@ def difference(before: Any, after: Any) -> list[Operation]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal and of the same type: in Python, `True == 1 == 1.0`."""
+    """Return whether the JSON values `one` and `other` are equal and of the same type: in Python, `True == 1 ==
+    1.0`."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
     if isinstance(one, list) and isinstance(other, list):

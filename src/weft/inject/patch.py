@@ -63,9 +63,10 @@ def inject(
     sleep_hooks: bool = True,
     owner: WorkloadOwner | None = None,
 ) -> Injected:
-    """Return a copy of the pod with its proxy, and warnings for its author. `native_sidecars` and `sleep_hooks`:
-    whether the cluster supports native sidecars and lifecycle hooks that sleep. `owner`: the workload that owns
-    the pod, if `pod` is a pod template; None: the owner is found in the pod's metadata. Raises InjectionRefused."""
+    """Return a copy of the pod with its proxy, and warnings for its author. `render`: returns Envoy's arguments for the
+    sidecar. `native_sidecars` and `sleep_hooks`: whether the cluster supports native sidecars and lifecycle hooks that
+    sleep. `owner`: the workload that owns the pod, if `pod` is a pod template; None: the owner is found in the pod's
+    metadata. Raises InjectionRefused."""
     named = _name(pod, namespace)
     _check_shape(pod, named)
     injection = _Injection(strip(pod), namespace, settings, render, named, native_sidecars, owner)
@@ -140,8 +141,8 @@ class _Injection:
         )
 
     def _containers(self, checks: Any, originals: probes.Originals) -> list[dict[str, Any]]:
-        """Return weft's containers, in the order in which they start. `checks` are those that the proxy makes of the
-        application, `originals` the probes that they replace, as `probes.rewrite` returns both."""
+        """Return weft's containers, in the order in which they start. `checks`: the checks of the application that the
+        proxy makes. `originals`: the probes that these checks replace. `probes.rewrite` returns both."""
         wishes, settings = self._wishes, self._settings
         variables = self._variables(originals)
         arguments = [for_kubelet(each) for each in self._render(self._sidecar(checks, variables))]
@@ -327,8 +328,8 @@ class _Injection:
             raise InjectionRefused([Problem(where, what, "remove runAsUser")])
 
     def _check_lengths(self, proxy: Mapping[str, Any]) -> None:
-        """Raise InjectionRefused if an argument or variable is too long for the kernel, so that the pod's author sees
-        the reason."""
+        """Raise InjectionRefused if an argument or variable of the container `proxy` is too long for the kernel, so
+        that the pod's author sees the reason."""
         variables = [f"{each['name']}={each.get('value', '')}" for each in proxy["env"]]
         longest = max(len(each.encode()) for each in (*proxy["args"], *variables))
         if longest > _LONGEST_TEXT:
@@ -399,8 +400,8 @@ def _name(pod: Mapping[str, Any], namespace: str) -> str:
 
 
 def _check_shape(pod: Mapping[str, Any], named: str) -> None:
-    """Raise InjectionRefused if a field that injection relies on has the wrong type, or if the pod has no container
-    for the proxy to serve."""
+    """Raise InjectionRefused if a field that injection relies on has the wrong type, or if the pod has no container for
+    the proxy to serve. `named`: the pod's name for messages."""
 
     def refuse(field: str, what: str) -> None:
         raise InjectionRefused([Problem(Where(object=named, field=field), what)])

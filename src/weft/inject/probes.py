@@ -92,8 +92,9 @@ def _check(
     kind: str, handler: dict[str, Any], container: dict[str, Any], *, own: int, ipv6: bool
 ) -> HttpCheck | TcpCheck | GrpcCheck | None:
     """Return the check that the proxy makes instead of a handler of the given `kind` (httpGet, tcpSocket or grpc).
-    `own` is the proxy's port for these checks. Return None if the handler must not be rewritten: it is for
-    another host or for a port of the proxy, or its port is unknown."""
+    `container`: the container of the handler. `own`: the proxy's port for these checks. `ipv6`: whether the pod's first
+    address is IPv6. Return None if the handler must not be rewritten: it is for another host or for a port of the
+    proxy, or its port is unknown."""
     number = _port(handler.get("port"), container)
     # A probe of another host is not redirected to the proxy, and the proxy's own ports need no check of the
     # application.

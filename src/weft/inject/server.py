@@ -52,7 +52,7 @@ class WebhookServer:
         self._places = asyncio.Semaphore(LARGE_AT_ONCE)
 
     def use_certificate(self, chain: bytes, key: bytes) -> None:
-        """Use this certificate and key (PEM) from the next handshake on. If they do not fit together, raises
+        """Use this certificate `chain` and key (PEM) from the next handshake on. If they do not fit together, raises
         ssl.SSLError and keeps the current ones."""
         _load(_context(), chain, key)
         _load(self._tls, chain, key)

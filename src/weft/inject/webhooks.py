@@ -25,7 +25,8 @@ _NO_REVISION = SelectorRequirement(REVISION_LABEL, "DoesNotExist")
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """One webhook: it is called for pods that both selectors select."""
+    """One webhook: it is called for pods whose namespace the selector `namespaces` selects, and which `objects`
+    selects."""
 
     name: str
     namespaces: Selector

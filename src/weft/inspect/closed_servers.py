@@ -44,8 +44,8 @@ def left_out(mesh: Mesh, group: Group) -> Iterator[LeftOut]:
 
 
 def unanswered(mesh: Mesh, bound: BoundServer, group: Group) -> str:
-    """Return the reason why the gateway closes connections to the server, as text; "" if it does not close them. An
-    HTTP server without routes is not closed: it responds with an HTTP status."""
+    """Return the reason why the gateway closes connections to the server `bound`, as text; "" if it does not close
+    them. An HTTP server without routes is not closed: it responds with an HTTP status."""
     view = group_view(mesh, group)
     tls = bound.server.tls
     if tls is not None and bound.server.encrypted and (lacking := missing(tls, view)):
@@ -77,7 +77,8 @@ def closed(mesh: Mesh, group: Group) -> tuple[Closed, ...]:
 
 def unsent(mesh: Mesh, group: Group, rule: DestinationRule, port: int, subset: str = "") -> str:
     """Return why calls to a host fail because of the Secret that its DestinationRule (`rule`) names for TLS: the Secret
-    is missing or incomplete, or this group of proxies may not use it. "" if calls do not fail for such a reason."""
+    is missing or incomplete, or this group of proxies may not use it. "" if calls do not fail for such a reason. `port`
+    and `subset`: those of the called cluster."""
     tls = effective(rule, port, next((each for each in rule.subsets if each.name == subset), None)).tls
     if tls is None or not tls.credential:
         return ""

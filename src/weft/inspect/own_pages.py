@@ -73,9 +73,10 @@ class PastDifference(msgspec.Struct, frozen=True):
 
 
 class Flip(msgspec.Struct, frozen=True):
-    """The moment at which the outcome of a request changed to the current outcome. If `moment` is None, the outcome
-    is unchanged since the time `since`: since the mesh started, since the request's workloads were added, or, if
-    `whole` is False, since the oldest recorded change (earlier changes were dropped)."""
+    """The moment at which the outcome of a request changed to the current outcome. If `moment` is None, the outcome is
+    unchanged since the time `since`: since the mesh started, since the request's workloads were added, or, if `whole`
+    is False, since the oldest recorded change (earlier changes were dropped). `before` and `after`: the outcomes before
+    and after that moment, a line each. `because`: the responsible object, if several objects changed at that moment."""
 
     moment: PastMoment | None = None
     before: tuple[str, ...] = ()
@@ -94,8 +95,9 @@ class DescribeQuestion(msgspec.Struct, frozen=True):
 
 
 class TlsQuestion(msgspec.Struct, frozen=True):
-    """The host for which the TLS of callers and servers is compared. `namespace`: the namespace of the host's
-    service, if the host name does not contain it."""
+    """The host for which the TLS of callers and servers is compared. `namespace`: the namespace of the host's service,
+    if the host name does not contain it. `port`: 0 for all ports. `caller`: a pod, to check only its calls; "" for all
+    pods with a proxy."""
 
     host: str
     port: int = 0
@@ -104,8 +106,9 @@ class TlsQuestion(msgspec.Struct, frozen=True):
 
 
 class WhyQuestion(msgspec.Struct, frozen=True):
-    """A question why a pod's proxy has a resource. `resource`: the resource's name, or `NAME.PATH` for one part of
-    it; "" for all resources of the kind."""
+    """A question why a pod's proxy has a resource. `resource`: the resource's name, or `NAME.PATH` for one part of it;
+    "" for all resources of the kind. `namespace`: that of the pod, if `proxy` does not contain it. `kind`: the kind of
+    the resource; "" for any."""
 
     proxy: str
     resource: str = ""

@@ -213,7 +213,7 @@ class Stage:
         return [each for each, names in named if name and name in names]
 
     def resources(self, group: Group, types: Iterable[str] = _TYPES) -> Mapping[str, Mapping[str, bytes]]:
-        """The resources that a proxy of the group is sent, by type and name."""
+        """The resources that a proxy of the group is sent, by type and name. `types`: the type URLs to include."""
         snapshots = self._snapshots(group)
         return {
             type_url: {name: each.body for name, each in snapshots.resources(group, type_url).items()}
@@ -221,7 +221,8 @@ class Stage:
         }
 
     def versions(self, group: Group, types: Iterable[str] = _TYPES) -> dict[tuple[str, str], str]:
-        """The version (a digest) of each resource that a proxy of the group is sent, by type and name."""
+        """The version (a digest) of each resource that a proxy of the group is sent, by type and name. `types`: the
+        type URLs to include."""
         snapshots = self._snapshots(group)
         return {
             (type_url, name): each.version
@@ -355,8 +356,9 @@ def _is_of_service(service: Service) -> bool:
 
 
 def _goes_out_by_proxy(written: Written, to: IPv4Address | IPv6Address, port: int) -> bool:
-    """Whether the pod's proxy intercepts an outbound connection. Decides like the iptables rules in the pod's
-    network namespace (`weft.netns.iptables`)."""
+    """Whether the pod's proxy intercepts an outbound connection to the address `to`. `written`: the pod's ports and
+    ranges that are included and excluded. Decides like the iptables rules in the pod's network namespace
+    (`weft.netns.iptables`)."""
     if port in written.exclude_outbound_ports or _within(to, written.exclude_outbound_ranges):
         return False
     ranges = written.include_outbound_ranges
@@ -368,8 +370,8 @@ def _within(address: IPv4Address | IPv6Address, ranges: Iterable[str]) -> bool:
 
 
 def _unlike(instance: Instance, name: str) -> tuple[bool, bool]:
-    """Sort key for pods that match `name`: a pod with this name comes first, then a pod of a workload with this
-    name."""
+    """Sort key for pods that match `name`, the best match first: pods with this name, then pods of a workload with this
+    name, then all others."""
     return instance.name != name, instance.workload != name
 
 

@@ -20,8 +20,8 @@ _PORTS = (
 
 
 def arguments(values: Values) -> list[str]:
-    """Return all command-line arguments of the control plane. It reads the rest of its settings from objects in its
-    namespace."""
+    """Return all command-line arguments of the control plane. The control plane reads all other settings from objects
+    in its namespace."""
     return [
         "control",
         "--kubernetes",

@@ -75,9 +75,9 @@ class Done(msgspec.Struct, frozen=True):
 async def apply(
     client: Client, objects: Iterable[Mapping[str, Any]], *, dry_run: bool = False
 ) -> AsyncGenerator[Done, None]:
-    """Apply `objects` in their order and yield the result for each object. Before objects of a new kind are sent,
-    waits until the API server serves the kind. Raises ApiError at the first failure and does not undo what was
-    applied until then: applying again continues from there."""
+    """Apply `objects` in their order and yield the result for each object. Before objects of a new kind are sent, waits
+    until the API server serves the kind. Raises ApiError at the first failure and does not undo what was applied until
+    then: applying again continues from there. `dry_run`: the server checks each object and stores nothing."""
     missing: set[str] = set()  # namespaces that a dry run would have created
     groups: set[str] = set()  # API groups with new kinds
     for each in objects:
@@ -168,9 +168,9 @@ async def _there(client: Client, resource: ResourceKind, reference: ObjectRefere
 
 
 async def _gone(client: Client, resource: ResourceKind, reference: ObjectReference) -> None:
-    """Wait until an object that is being deleted no longer exists, because changes to such an object are accepted and
-    lost. Deleting a CustomResourceDefinition with all its objects takes seconds. Raises KubeError after _REMOVAL
-    seconds."""
+    """Wait until the object `reference`, which is being deleted, no longer exists, because changes to such an object
+    are accepted and lost. Deleting a CustomResourceDefinition with all its objects takes seconds. Raises KubeError
+    after _REMOVAL seconds."""
     deadline = asyncio.get_running_loop().time() + _REMOVAL
     while (current := await _there(client, resource, reference)) is not None and "deletionTimestamp" in current[
         "metadata"
@@ -184,8 +184,8 @@ async def _gone(client: Client, resource: ResourceKind, reference: ObjectReferen
 
 
 async def _served(client: Client, reference: ObjectReference, *, patiently: bool) -> ResourceKind:
-    """Return the resource of the object's kind from discovery. `patiently`: if the kind is missing, wait for it,
-    since a new kind appears in discovery a little after it is established."""
+    """Return the resource of the kind of the object `reference`, from discovery. `patiently`: if the kind is missing,
+    wait for it, since a new kind appears in discovery a little after it is established."""
     deadline = asyncio.get_running_loop().time() + _PATIENCE
     while True:
         try:

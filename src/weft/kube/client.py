@@ -62,8 +62,8 @@ class Client(Transport):
     async def list(
         self, resource: ResourceKind, type_: type[T], *, namespace: str = "", labels: str = "", fields: str = ""
     ) -> ListedObjects[T]:
-        """Return all objects of a kind, at one resourceVersion. Raises ApiError with `expired` if reading the pages
-        took so long that the server no longer has that version."""
+        """Return all objects of a kind, decoded as `type_`, at one resourceVersion. `labels` and `fields`: selectors.
+        Raises ApiError with `expired` if reading the pages took so long that the server no longer has that version."""
         items: Any = []
         version = ""
         async for page in self.pages(resource, type_, namespace=namespace, labels=labels, fields=fields):
@@ -81,8 +81,8 @@ class Client(Transport):
         fields: str = "",
         limit: int = PAGE,
     ) -> AsyncGenerator[Page[T], None]:
-        """Yield all objects of a kind in pages of up to `limit` objects. `type_` may be msgspec.Raw, so that the
-        caller decodes each object separately."""
+        """Yield all objects of a kind that the selectors `labels` and `fields` select, in pages of up to `limit`
+        objects. `type_` may be msgspec.Raw, so that the caller decodes each object separately."""
         query = _selection(labels, fields) | {"limit": str(limit)}
         path = resource.path(namespace)
         while True:
@@ -212,10 +212,10 @@ class Client(Transport):
         subresource: str = "",
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Send a server-side apply of the fields in `manifest` and return the object as stored. `manager` becomes
-        the field manager of these fields. Unless `force` is set, raises ApiError with `conflict` if another
-        manager has one of the fields; its `causes` name the fields and their managers. A namespaced object must
-        have its namespace."""
+        """Send a server-side apply of the fields in `manifest` and return the object as stored. `manager` becomes the
+        field manager of these fields. Unless `force` is set, raises ApiError with `conflict` if another manager has one
+        of the fields; its `causes` name the fields and their managers. A namespaced object must have its namespace.
+        `dry_run`: the server checks the request and stores nothing."""
         reference = named(manifest)
         resource = await self.find(reference.api_version, reference.kind)
         path = _one(resource, reference.name, reference.namespace, subresource)
@@ -237,7 +237,8 @@ class Client(Transport):
         propagation: str = "Background",
     ) -> bool:
         """Delete an object. Returns whether the object existed. `uid`: delete the object only if it has this uid;
-        otherwise raises ApiError with `conflict`."""
+        otherwise raises ApiError with `conflict`. `propagation`: how Kubernetes deletes the objects that the object
+        owns."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -297,8 +298,8 @@ def _namespace(resource: ResourceKind, namespace: str) -> str:
 
 
 def _one(resource: ResourceKind, name: str, namespace: str, subresource: str = "") -> str:
-    """Return the path of one object. Raises KubeError without a name: the path would be that of the collection, and a
-    delete would delete everything."""
+    """Return the path of one object, or of its subresource. Raises KubeError without a name: the path would be that of
+    the collection, and a delete would delete everything."""
     if not name:
         raise KubeError(f"a {resource.kind} needs a name")
     return resource.path(_namespace(resource, namespace), name, subresource)

@@ -28,8 +28,8 @@ class ServedDefinition(msgspec.Struct, frozen=True):
 
 
 def served(definition: DefinitionObject) -> ServedDefinition | None:
-    """Return the resource that a CustomResourceDefinition serves, in the version that weft reads. None if weft does not
-    watch the kind, or if the server does not serve the kind yet in a version that weft reads."""
+    """Return the resource that the CustomResourceDefinition `definition` serves, in the version that weft reads. None
+    if weft does not watch the kind, or if the server does not serve the kind yet in a version that weft reads."""
     spec = definition.spec
     group, versions = WANTED.get(key_kind(f"{spec.group}/", spec.names.kind), ("", ()))
     if spec.group != group or not group or not _is_established(definition):

@@ -15,7 +15,8 @@ _UNKNOWN = EndpointConditions()
 
 
 def slice_of(written: Slice) -> EndpointSlice | None:
-    """Return the EndpointSlice of the model; None if the slice has no Service, or if its addresses are host names."""
+    """Return the EndpointSlice of the model for the Kubernetes object `written`; None if the slice has no Service, or
+    if its addresses are host names."""
     labels, namespace = written.metadata.labels, intern(written.metadata.namespace)
     if labels is None or not labels.service or written.address_type not in ("IPv4", "IPv6"):
         return None

@@ -169,7 +169,8 @@ def objects(
     gateway: StandardGateway, uid: str, *, service_type: str, revision: str = DEFAULT
 ) -> dict[ResourceKind, dict[str, Any]]:
     """Return the manifests that weft creates for a Gateway, by resource, in the order of creation. `uid`: the Gateway's
-    uid, for their ownerReferences. The injector adds the proxy to the pods."""
+    uid, for their ownerReferences. `service_type`: the type of the Service. `revision`: the revision that creates the
+    objects. The injector adds the proxy to the pods."""
     name, label = name_of(gateway), {GATEWAY_NAME: gateway.name}
     metadata: dict[str, Any] = {
         "name": name,
@@ -195,9 +196,9 @@ def objects(
 
 
 def _plain(written: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the labels or annotations of a Gateway that are copied to its pods. Those that control injection (proxy
-    image, revision) are left out: the right to write a Gateway does not include the right to choose which image
-    runs."""
+    """Return those of `written`, the labels or annotations of a Gateway, that are copied to its pods. Those that
+    control injection (proxy image, revision) are left out: the right to write a Gateway does not include the right to
+    choose which image runs."""
     domains = ((key.partition("/")[0], key, value) for key, value in written)
     return {key: value for domain, key, value in domains if not domain.endswith(_OF_INJECTION)}
 

@@ -126,7 +126,8 @@ def all_wanted(
 
 
 def is_right(status: Mapping[str, Any], wanted: Wanted, generation: int) -> bool:
-    """Whether weft's part of an object's status equals the wanted one; timestamps are ignored."""
+    """Whether weft's part of an object's `status` equals the wanted one for this generation of the object; timestamps
+    are ignored."""
     expected = status_of(status, wanted, generation, now="")
     return bool(_timeless(expected) == _timeless(status))
 
@@ -203,9 +204,9 @@ def _policy(
 
 
 def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
-    """Return the wanted status of a Gateway: its conditions, its listeners, and the addresses at which it can be
-    reached. It is not Programmed without a ready proxy, or with an address in `spec` that is not the host of a
-    Service."""
+    """Return the wanted status of the Gateway of `outcome`: its conditions, its listeners, and the addresses at which
+    it can be reached. It is not Programmed without a ready proxy, or with an address in `spec` that is not the host of
+    a Service."""
     key = outcome.gateway
     label = ((GATEWAY_NAME, key.name),)
     conditions = outcome.conditions
@@ -245,7 +246,7 @@ def _type(address: str) -> str:
 
 
 def _lack(key: ObjectKey, pods: Sequence[Instance]) -> StatusCondition | None:
-    """Return the Programmed condition that states why no proxy serves the Gateway yet; None if a proxy serves it.
+    """Return the Programmed condition that states why no proxy serves the Gateway `key` yet; None if a proxy serves it.
     `pods`: the pods with the Gateway's label. A gateway pod is ready once its proxy has its configuration, so one ready
     pod is enough."""
     named = f"the label {GATEWAY_NAME}: {key.name}"
@@ -304,7 +305,8 @@ def _conditions(
 ) -> list[Mapping[str, Any]]:
     """Return the conditions of a status after setting the wanted ones; `before` are its current conditions. A condition
     keeps its lastTransitionTime as long as its status does not change, else it gets `now`. `whole`: all conditions are
-    weft's, so those that are no longer wanted are removed."""
+    weft's, so those that are no longer wanted are removed. `generation`: the object's generation, for
+    observedGeneration."""
     ours = tuple(wanted)
     current = {each.get("type"): each for each in before}
     others = [] if whole else [each for each in before if each.get("type") not in {one.type for one in ours}]

@@ -27,9 +27,9 @@ log = logging.getLogger("weft.kube")
 
 
 class LeaseTiming(msgspec.Struct, frozen=True):
-    """Timing of the leader election, in seconds; the defaults are client-go's. When `lead` is cancelled, after
-    `deadline` seconds without a renewal, it must end before `duration` seconds have passed, because another
-    replica may lead from then on."""
+    """Timing of the leader election, in seconds; the defaults are client-go's. `retry`: the time between attempts to
+    acquire or renew the Lease. When `lead` is cancelled, after `deadline` seconds without a renewal, it must end before
+    `duration` seconds have passed, because another replica may lead from then on."""
 
     duration: float = 15.0  # a holder that has not renewed the Lease for this long is considered dead
     deadline: float = 10.0  # after this long without renewal, this process stops leading
@@ -100,8 +100,8 @@ class Leader:
             await asyncio.sleep(self._timing.retry * random.uniform(1.0, 1.2))  # noqa: S311 - not a secret
 
     async def _led(self, lead: Callable[[], Awaitable[None]], renewed: float) -> bool:
-        """Run `lead` and renew the Lease meanwhile. Returns True if `lead` has returned, False if the Lease was
-        lost."""
+        """Run `lead` and renew the Lease meanwhile. Returns True if `lead` has returned, False if the Lease was lost.
+        `renewed`: when the last successful request for the Lease was sent, by the event loop's clock."""
         leading = asyncio.ensure_future(lead())
         keeping = asyncio.create_task(self._keep(renewed))
         try:
@@ -117,8 +117,8 @@ class Leader:
                 await _ended(keeping)
 
     async def _keep(self, renewed: float) -> None:
-        """Renew the Lease until renewals have failed for `deadline` seconds, or until another process holds the
-        Lease."""
+        """Renew the Lease until renewals have failed for `deadline` seconds, or until another process holds the Lease.
+        `renewed`: as for `_led`."""
         while True:
             await asyncio.sleep(self._timing.retry)
             requested_at = _now()

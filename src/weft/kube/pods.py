@@ -28,7 +28,8 @@ _SCHEDULED_JOB = re.compile(r"-\d{8,11}$")  # the suffix that a CronJob adds to 
 
 
 class PodRecord(msgspec.Struct, frozen=True):
-    """An entry of the pod index: a pod's identity, group, node and addresses."""
+    """An entry of the pod index: a pod's identity, group, node and addresses. `meshed`: a sidecar intercepts its
+    traffic."""
 
     namespace: str
     name: str
@@ -131,8 +132,8 @@ def record_of(pod: PodObject, node_locality: str = "") -> PodRecord:
 
 
 def instance_of(pod: PodObject, record: PodRecord) -> Instance:
-    """Return the pod as an Instance of the model. The protocols of container ports are ignored: a Service declares the
-    protocols of its ports."""
+    """Return the pod as an Instance of the model. `record`: its entry of the pod index. The protocols of container
+    ports are ignored: a Service declares the protocols of its ports."""
     annotations = pod.metadata.annotations
     included = annotations.include_inbound if annotations else None
     labels = record.group.labels
@@ -247,8 +248,8 @@ def _stays(container: ContainerObject) -> bool:
 
 
 def _numbers(written: str) -> tuple[int, ...]:
-    """Return the port numbers in a comma-separated annotation. Invalid numbers are skipped, since injection rejects
-    them."""
+    """Return the port numbers in `written`, the comma-separated value of an annotation. Invalid numbers are skipped,
+    since injection rejects them."""
     parts = (part.strip() for part in written.split(","))
     return tuple(int(part) for part in parts if part.isdecimal() and 0 < int(part[:6]) <= 65_535)
 

@@ -114,8 +114,8 @@ async def _up(ours: socket.socket, opened: aiohttp.ClientWebSocketResponse) -> N
 
 
 async def _down(opened: aiohttp.ClientWebSocketResponse, ours: socket.socket, forwarded: PortForward) -> None:
-    """Copy data from the WebSocket to `ours`, one socket of a pair, until the connection ends or the node reports an
-    error. Then the reader of the other socket sees EOF."""
+    """Copy data from the WebSocket `opened` to `ours`, one socket of a pair, until the connection ends or the node
+    reports an error, which is stored in `forwarded`. Then the reader of the other socket sees EOF."""
     loop = asyncio.get_running_loop()
     begun: set[int] = set()
     try:

@@ -34,7 +34,8 @@ _ROOTS = (
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What an installation would apply, as input of the checks."""
+    """What an installation would apply, as input of the checks: the `objects` (manifests), their namespace, kubelet's
+    directory on the nodes (`kubelet_root`), and weft's container image."""
 
     objects: Sequence[Mapping[str, Any]]
     namespace: str

@@ -158,8 +158,8 @@ class _Reflection(Generic[T]):
         return self._replaced(_Snapshot(""))
 
     async def _went_back(self) -> bool:
-        """Whether the server's current resourceVersion is older than the last one that this reflector has seen. This
-        happens if etcd was restored from a backup: a watch from the newer version would then be silent until etcd
+        """Whether the server's current resourceVersion is older than the last one that this reflector has seen. That is
+        the case if etcd was restored from a backup: a watch from the newer version would then be silent until etcd
         reaches that version again."""
         async with aclosing(self._client.pages(self._resource, msgspec.Raw, limit=1, **self._selection)) as pages:
             async for page in pages:

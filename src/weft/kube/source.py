@@ -67,9 +67,9 @@ async def watch(
     timing: WatchTiming = WatchTiming(),  # noqa: B008 - frozen
 ) -> AsyncGenerator[ClusterBatch, None]:
     """Yield batches forever; close the generator to stop. `revision`: the revision of the control plane, which
-    determines the ConfigMap with its settings. `pods`: an index that is updated with each pod before the batch
-    with this pod is yielded. `revisions`: a mapping that is updated in the same way, with the resourceVersion of
-    each written object."""
+    determines the ConfigMap with its settings. `root_namespace`: the namespace of that ConfigMap. `pods`: an index that
+    is updated with each pod before the batch with this pod is yielded. `revisions`: a mapping that is updated in the
+    same way, with the resourceVersion of each written object."""
     feed = _Feed(client, timing)
     join = _Join(pods if pods is not None else PodIndex(), revisions if revisions is not None else {}, feed)
     config = "istio" if revision in ("", "default") else f"istio-{revision}"
@@ -131,8 +131,8 @@ class _Feed:
         return follower
 
     def leave(self, follower: _Follower) -> None:
-        """Stop watching a kind that was removed or is now watched in another version. The objects of the kind stay
-        in the mesh: the caller removes them, or lets the watch of the other version replace them."""
+        """Stop watching the kind of `follower`, which was removed or is now watched in another version. The objects of
+        the kind stay in the mesh: the caller removes them, or lets the watch of the other version replace them."""
         assert follower.task is not None  # noqa: S101 - `follow` made it
         follower.task.cancel()
         self._followers.discard(follower)

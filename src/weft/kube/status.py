@@ -44,8 +44,9 @@ _FORBIDDEN = 300.0  # seconds until a kind whose status weft may not write is tr
 
 class CarriedStatus(msgspec.Struct, frozen=True):
     """The current status of an object in the API server, with the parts that weft writes: the condition `accepted`, or
-    for a kind of the Gateway API the whole `status` (None for other kinds). `apart`: each condition has its own field
-    manager; else all conditions are one value."""
+    for a kind of the Gateway API the whole `status` (None for other kinds). `apart`: whether the
+    CustomResourceDefinition merges conditions by type, so that weft can apply its own condition alone; else the list of
+    conditions is one value with one field manager."""
 
     resource: ResourceKind
     generation: int
@@ -219,8 +220,9 @@ class StatusWriter:
         await self._send(resource, key, patch, force=True)
 
     async def _replace(self, key: ObjectKey, carried: CarriedStatus) -> None:
-        """Replace the whole status of a Gateway API object. Server-side apply cannot be used, since the list entries
-        of these statuses have no separate field managers. The write fails if the object changed meanwhile."""
+        """Replace the whole status of the Gateway API object `key`, whose current status is `carried`. Server-side
+        apply cannot be used, since the list entries of these statuses have no separate field managers. The write fails
+        if the object changed meanwhile."""
         resource, wanted = carried.resource, self._wanted_statuses[key]
         current = await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
         metadata, status = current.get("metadata") or {}, current.get("status")

@@ -45,8 +45,8 @@ class ReviewRefused(Exception):
     """The token is not valid, or does not give an identity."""
 
     def __init__(self, reason: Reason, detail: str = "", reviewed: Reviewed | None = None) -> None:
-        """`reviewed`: the identity that the API server returned for the token, if it returned one that is not
-        sufficient for weft; else None."""
+        """`reason` and `detail`: why the token is rejected. `reviewed`: the identity that the API server returned for
+        the token, if it returned one that is not sufficient for weft; else None."""
         self.reason, self.detail, self.reviewed = reason, detail, reviewed
         super().__init__(f"{reason}: {detail}" if detail else str(reason))
 

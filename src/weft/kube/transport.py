@@ -90,8 +90,8 @@ class Transport:
     async def upgrade(
         self, path: str, *, protocol: str, query: Mapping[str, str] | None = None, longest: int = 4 << 20
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Open a WebSocket with this subprotocol. Raises ApiError if the server rejects it, ApiUnavailable if the
-        server does not answer."""
+        """Open a WebSocket with this subprotocol, whose messages have at most `longest` bytes. Raises ApiError if the
+        server rejects it, ApiUnavailable if the server does not answer."""
         where = f"GET {path}"
         opened = await self._open(path, protocol, query or {}, longest, where)
         try:
@@ -142,8 +142,9 @@ class Transport:
         )
 
     async def _said(self, path: str, query: Mapping[str, str], status: int, where: str) -> ApiError:
-        """Return the server's error for a rejected WebSocket, with the server's message. A failed WebSocket handshake
-        returns only a status code, so this sends a plain request to the same path to get the message."""
+        """Return the server's error for a WebSocket that was rejected with this HTTP `status`, with the server's
+        message. A failed WebSocket handshake returns only a status code, so this sends a plain request to the same path
+        to get the message. `where`: the name of the request in messages."""
         try:
             await self.raw("GET", path, query=query)
         except ApiError as error:

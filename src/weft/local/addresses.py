@@ -101,8 +101,8 @@ class Addresses:
 
     @property
     def bridge(self) -> tuple[IPv4Interface, IPv6Interface | None]:
-        """Return the bridge's IPv4 and IPv6 address: the default gateway of every pod, on which the DNS server
-        listens."""
+        """Return the bridge's IPv4 and IPv6 address: the default gateway of every pod, on which the DNS server listens.
+        The second is None if the mesh has no IPv6."""
         ipv4, ipv6 = POD_RANGES
         first = IPv6Interface((int(ipv6.network_address) + 1, ipv6.prefixlen)) if self._ipv6 else None
         return IPv4Interface((int(ipv4.network_address) + 1, ipv4.prefixlen)), first

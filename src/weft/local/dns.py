@@ -93,7 +93,7 @@ class DnsServer:
 
     async def answer(self, wire: bytes, asker: str, *, over_tcp: bool) -> bytes | None:
         """Return the bytes of the answer to the query `wire` from the address `asker`. Return None for a message that
-        must not be answered, such as a response."""
+        must not be answered, such as a response. `over_tcp`: whether the query came by TCP."""
         try:
             query = dns.message.from_wire(wire, ignore_trailing=True)
         except Exception:  # noqa: BLE001 - whatever a stranger's bytes make the parser do, it is their fault

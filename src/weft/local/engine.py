@@ -296,7 +296,8 @@ class Engine:
         return self.vouch().authority.status()
 
     def rotate_ca(self, propagation: timedelta | None = None) -> AuthorityStatus:
-        """Start the rotation of the mesh's CA to a new root, and return the CA's state. Raises AuthorityError."""
+        """Start the rotation of the mesh's CA to a new root, and return the CA's state. Raises AuthorityError.
+        `propagation`: how long the new root is trusted before it signs; None for the default."""
         return self.vouch().rotate(propagation)
 
 

@@ -39,7 +39,8 @@ _DIRECTORY, _LOG = "front-door", "envoy.log"
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """A port of the machine that a Workload publishes, and the sockets of the pods that serve it."""
+    """A port of the machine (`address`, `host_port`) that a Workload publishes, and the sockets of the pods that serve
+    it. `owner`: the Workload's name in messages. `where`: the place of the port in the files."""
 
     owner: str  # the Workload, as shown in messages
     where: Where
@@ -52,8 +53,8 @@ class Publication(msgspec.Struct, frozen=True):
         return self.address, self.host_port
 
     def meets(self, other: Publication) -> bool:
-        """Return whether the two publications conflict: they have the same port and overlapping addresses, so the
-        kernel would let only one of them listen."""
+        """Return whether this publication and `other` conflict: they have the same port and overlapping addresses, so
+        the kernel would let only one of them listen."""
         if self.host_port != other.host_port:
             return False
         every = ip_address(self.address).is_unspecified or ip_address(other.address).is_unspecified
@@ -160,8 +161,8 @@ class FrontDoor:
             self._running = None
 
     def _write(self, doors: tuple[HostPort, ...]) -> None:
-        """Write the Envoy's bootstrap and config files. Each file is renamed into place, so that Envoy never reads a
-        partial one."""
+        """Write the Envoy's bootstrap and its config files for the published ports `doors`. Each file is renamed into
+        place, so that Envoy never reads a partial one."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
         os.chown(self._directory, PROXY_UID, PROXY_GID)
         texts = {front_door.BOOTSTRAP: front_door.bootstrap(str(self._directory))}
@@ -213,8 +214,8 @@ class FrontDoor:
 
 
 def _without_conflicts(wanted: Sequence[Publication]) -> tuple[list[Publication], list[Problem]]:
-    """Split `wanted` into publications that can be served and problems for the others. If two publications conflict,
-    the one that comes first in `wanted` is served."""
+    """Return (served, problems): those publications in `wanted` that can be served, and a problem for each other
+    publication. If two publications conflict, the one that comes first in `wanted` is served."""
     chosen: list[Publication] = []
     problems: list[Problem] = []
     for publication in wanted:

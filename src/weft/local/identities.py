@@ -42,7 +42,8 @@ _PROPAGATION = timedelta(seconds=2)
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """The CA that signs the certificates of a local mesh, and their lifetime."""
+    """The CA that signs the certificates of a local mesh, and their lifetime. `ca`: the directory of the CA, which is
+    created if missing; None for a new root that is discarded when the mesh ends."""
 
     ca: Path | None = None  # directory of a CA, created if missing; None: a root that is discarded with the mesh
     certificate_ttl: timedelta = LIFETIME
@@ -50,7 +51,7 @@ class Trust(msgspec.Struct, frozen=True):
 
 class Identities:
     def __init__(self, directory: Path, trust_domain: str, trust: Trust) -> None:
-        """Open or create the CA. Raises AuthorityError."""
+        """Open or create the CA that `trust` describes. Raises AuthorityError."""
         terms = Terms(lifetime=trust.certificate_ttl, propagation=_PROPAGATION)
         self.trust_domain = trust_domain
         self.authority = (
@@ -128,5 +129,6 @@ class Identities:
         return self.authority.status().problems(datetime.now(UTC))
 
     def rotate(self, propagation: timedelta | None = None) -> AuthorityStatus:
-        """Start the rotation of the CA to a new root, and return the CA's state. Raises AuthorityError."""
+        """Start the rotation of the CA to a new root, and return the CA's state. Raises AuthorityError. `propagation`:
+        how long the new root is trusted before it signs; None for the default."""
         return self.authority.rotate(propagation)

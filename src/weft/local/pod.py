@@ -54,7 +54,8 @@ class IdentitySource(Typed):
     """The parts of the identities that a pod uses; `local/identities.py` implements this protocol."""
 
     async def give(self, plan: PodPlan, network: NetworkNamespace) -> None:
-        """Open the pod's SDS socket and request its certificate. Raises DoorError."""
+        """Open the pod's SDS socket, for processes in its network namespace `network`, and request its certificate.
+        Raises DoorError."""
 
     async def take(self, plan: PodPlan) -> None: ...
 
@@ -176,7 +177,8 @@ class LocalPod:
         return frozenset(port for _, port in listening(process.pid))
 
     def command(self, argv: tuple[str, ...], *, stdout: int = DEVNULL, stderr: int = DEVNULL) -> Spawn:
-        """Return how to start `argv` in this pod: with the user, environment, directory and files of the pod's app."""
+        """Return how to start `argv` in this pod: with the user, environment, directory and files of the pod's app.
+        `stdout` and `stderr`: as in subprocess."""
         workload = self.plan.workload
         return Spawn(
             argv=argv,

@@ -44,7 +44,7 @@ class Thresholds:
         self._against = 0
 
     def count(self, *, passed: bool) -> bool:
-        """Count one probe result. Return whether `ready` changed."""
+        """Count one probe result. `passed`: whether the probe succeeded. Return whether `ready` changed."""
         if passed == self.ready:
             self._against = 0
             return False

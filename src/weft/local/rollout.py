@@ -16,7 +16,7 @@ from weft.model.workload import RestartPolicy, Workload
 
 class Present(msgspec.Struct, frozen=True):
     """A pod that exists and is not ending. `fresh`: it was created from the current version of the Workload.
-    `completed`: it is a job that has ended."""
+    `completed`: it is a job that has ended. `ready`: it serves calls."""
 
     name: str
     fresh: bool  # created from the current version of the Workload
@@ -53,9 +53,9 @@ def template(workload: Workload) -> Workload:
 
 
 def _dispensable(workload: Workload, fresh: Sequence[Present], stale: Sequence[Present]) -> list[str]:
-    """Return the names of the pods in `stale` (created from an old version of the Workload) that may end. A stale pod
-    is kept for each ready pod that `fresh` (the pods of the current version) still lacks; ready stale pods are kept
-    first. A kept pod that is not ready may end, too, as long as `fresh` has too few pods."""
+    """Return the names of the pods in `stale` (created from an old version of the Workload) that may end. `fresh`: the
+    pods of the current version. As many stale pods are kept as ready fresh pods are missing, ready stale pods first.
+    While `fresh` has fewer pods than the Workload has replicas, stale pods that are not ready may end in any case."""
     serving = sum(pod.ready for pod in fresh)
     needed = max(0, workload.replicas - serving)
     by_use = sorted(stale, key=lambda pod: not pod.ready)  # ready pods first: these are kept longest

@@ -131,8 +131,9 @@ def socket_of(name: str) -> Path:
 
 
 def output_file(name: str, base: Path | None = None) -> Path:
-    """Return the file for the output of a mesh in the background. It is beside the mesh's run directory, which exists
-    only while the mesh runs."""
+    """Return the file for the output of the mesh `name` in the background. `base`: the directory of the run
+    directories; None for the default. The file is beside the mesh's run directory, which exists only while the mesh
+    runs."""
     return (base or base_directory()) / f"{name}.log"
 
 
@@ -218,7 +219,8 @@ def clean(name: str) -> bool:
 
 
 def end_leftovers(name: str, base: Path) -> bool:
-    """Delete this mesh's network namespaces after killing every process in them. Return whether there were any."""
+    """Delete the network namespaces of the mesh `name` (whose run directory is in `base`) after killing every process
+    in them. Return whether there were any."""
     from weft.netns import namespace  # imported late: every command lists meshes, and few commands clean up
 
     namespaces = [each for each in namespace.namespaces() if each.name.startswith(namespace_prefix(name, base))]
@@ -229,8 +231,8 @@ def end_leftovers(name: str, base: Path) -> bool:
 
 
 def end_processes(where: NetworkNamespace, uid: int | None = None) -> None:
-    """Kill all processes in a network namespace, or with `uid` only those of one user. Return when they have ended, or
-    after 5 seconds."""
+    """Kill all processes in the network namespace `where`, or with `uid` only those of one user. Return when they have
+    ended, or after 5 seconds."""
     from weft.netns import namespace
 
     deadline = time.monotonic() + _KILL_TIMEOUT

@@ -103,7 +103,8 @@ CANNOT_START = 422  # HTTP status of an answer that contains a problem with the 
 
 
 class Entrance(msgspec.Struct, frozen=True):
-    """The arguments of os.execve for a process that runs a command in a pod, on the terminal of its caller."""
+    """The arguments (`argv`) and the environment of os.execve for a process that runs a command in a pod, on the
+    terminal of its caller."""
 
     argv: list[str]
     environment: dict[str, str]

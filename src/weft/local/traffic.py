@@ -138,7 +138,8 @@ class Traffic:
         self._gone: dict[tuple[str, TrafficEdge], Counts] = {}  # last counts of ended pods and proxies
 
     def record(self, pod: str, source: str, edges: Mapping[TrafficEdge, Counts], now: float) -> None:
-        """Add one scrape of `pod`, which belongs to the workload `source`."""
+        """Add one scrape of the proxy of `pod`, which belongs to the workload `source`: the counts for each destination
+        (`edges`)."""
         samples = self._samples.setdefault(pod, deque())
         self._sources[pod] = source
         if samples:
@@ -176,8 +177,8 @@ class Traffic:
 
 
 def percentile(times: Counter[float], share: float) -> float | None:
-    """Return the latency in milliseconds within which `share` (0.0–1.0) of the requests ended; None without
-    requests."""
+    """Return the latency in milliseconds within which `share` (0.0–1.0) of the requests ended; None without requests.
+    `times`: the number of requests for each latency."""
     total = sum(times.values())
     if not total:
         return None

@@ -14,7 +14,7 @@ from weft.model.group import Group
 from weft.model.inbound_port import InboundPort
 from weft.model.instance import Instance
 from weft.model.service import Protocol, Service
-from weft.model.sidecar import Sidecar
+from weft.model.sidecar import IngressListener, Sidecar
 
 RuleOf = Callable[[str, Service, Group], DestinationRule | None]  # rule for (called host, its service, calling group)
 
@@ -26,10 +26,11 @@ def inbound_ports(group: Group, sidecar: Sidecar | None, registry: Registry, rul
         return tuple(
             InboundPort(
                 number=listener.port.number,
-                protocol=listener.port.protocol,
+                protocol=_inside(listener),
                 service_port=listener.port.number,
                 default_endpoint=listener.default_endpoint,
                 pool=listener.pool or sidecar.inbound_pool,
+                tls=listener.tls,
             )
             for listener in sidecar.ingress
         )
@@ -88,3 +89,9 @@ def _alike(group: Group, registry: Registry) -> list[Instance]:
     """One instance of the group per distinct set of ports; without instances, a placeholder with the group's labels."""
     placeholder = Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
     return registry.samples(group.namespace, group.labels) or [placeholder]
+
+
+def _inside(listener: IngressListener) -> Protocol:
+    """The protocol of a listener; inside its own TLS if it has any, as in Istio, even where that TLS is not used."""
+    after = {Protocol.HTTPS: Protocol.HTTP, Protocol.TLS: Protocol.TCP}
+    return after.get(listener.port.protocol, listener.port.protocol) if listener.tls else listener.port.protocol

@@ -112,9 +112,10 @@ class Calls:
         hosts: Iterable[str] = (),
         why: CallReason = CallReason.CALLED,
     ) -> bool:
-        """Record that a group calls these addresses and hosts. Returns whether the record changed: an address or host
-        is new, or the group has reached its limit and gets every service from now on. Calls far beyond the limit are
-        not recorded, and held calls to such addresses get no reply: by then the group gets every service anyway."""
+        """Record that a group calls these addresses and hosts. `why`: how this is known. Returns whether the record
+        changed: an address or host is new, or the group has reached its limit and gets every service from now on. Calls
+        far beyond the limit are not recorded, and held calls to such addresses get no reply: by then the group gets
+        every service anyway."""
         called = self.of(group)
         call, before = Call(why, self._clock()), (len(called.addresses), len(called.hosts), called.everything)
         for kept, new, most in ((called.addresses, addresses, _WHILE_TOLD * self._most), (called.hosts, hosts, 0)):

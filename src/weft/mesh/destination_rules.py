@@ -36,7 +36,8 @@ class Rules:
         self._merge(rule.host)
 
     def of(self, host: str, owners: Iterable[str], group: Group, settings: Settings) -> DestinationRule | None:
-        """The rule for a group's calls to a host. `owners`: the namespaces to search, in this order."""
+        """The rule for a group's calls to a host; None if no rule applies. `owners`: the namespaces to search, in this
+        order."""
         candidates = self._covering(host)
         if not candidates:
             return None

@@ -1,8 +1,8 @@
 """Computes what gateway proxies serve: which Gateways select a proxy, on which ports it listens for their servers,
 and which VirtualServices it serves under which hosts.
 
-`mesh.py` owns the index of Gateways; the rest is pure functions. Rule: the oldest Gateway decides. A port has the
-protocol of its first server, and a TLS server name (SNI) belongs to the first server that has it. Later servers are
+`mesh.py` owns the index of Gateways; everything else is pure functions. Rule: the oldest Gateway decides. A port has
+the protocol of its first server, and a TLS server name (SNI) belongs to the first server that has it. Later servers are
 left out, because Envoy would reject the whole listener.
 """
 
@@ -115,8 +115,9 @@ def edge(
 
 
 def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
-    """The Secrets that a server needs. Its CA certificates may be in a separate Secret, NAME-cacert. A server that
-    requests no client certificate does not need NAME-cacert, and may not even be allowed to read it."""
+    """The Secrets that a server with the TLS settings `tls` needs. CA certificates for client certificates may be in a
+    separate Secret NAME-cacert, where NAME is the Secret with the server's certificate. A server that requests no
+    client certificate does not need NAME-cacert, and may not even be allowed to read it."""
     if tls is None:
         return ()
     own = (*tls.credentials, *((tls.authorities_credential,) if tls.authorities_credential else ()))
@@ -126,8 +127,9 @@ def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
 
 
 def vouching(tls: ServerTls) -> tuple[CredentialRef, ...]:
-    """The Secrets that are searched for CA certificates, in this order: only the Secret that is configured for them,
-    if there is one; else NAME-cacert, then NAME itself."""
+    """The Secrets that are searched for the CA certificates of a server with the TLS settings `tls`, in this order:
+    only the Secret that is configured for them, if there is one; else NAME-cacert, then NAME itself, where NAME is the
+    Secret with the server's certificate."""
     if tls.authorities_credential is not None:
         return (tls.authorities_credential,)
     first = tls.credentials[:1]
@@ -156,10 +158,11 @@ def _by_host(routings: Iterable[VirtualService]) -> _ByHost:
 
 
 def _door(name: str, domain: str, members: list[BoundServer], known: _ByHost) -> ServedName:
-    """The virtual host of one domain in the route configuration `name`. It gets the routes of every VirtualService
-    for which the narrower of a server's host and a VirtualService's host is this domain: if a server is for one
-    name, a VirtualService for `*` applies to that name. If there is no such VirtualService, those with the most
-    specific host that covers the domain apply."""
+    """The virtual host of one domain in the route configuration `name`. It gets the routes of every VirtualService for
+    which the narrower of a server's host and a VirtualService's host is this domain: if a server is for one name, a
+    VirtualService for `*` applies to that name. If there is no such VirtualService, those with the most specific host
+    that covers the domain apply. `members`: the servers of the route configuration. `known`: the VirtualServices by
+    host."""
     serving = [server for server in members if any(host_covers(each.host, domain) for each in server.hosts)]
     covering = [known.get(pattern, ()) for pattern in patterns(domain)]  # the most specific first
     met = (
@@ -191,7 +194,7 @@ _Route = TypeVar("_Route", HttpRoute, L4Route)
 
 
 def _as_taken(routing: VirtualService, gateways: tuple[str, ...]) -> VirtualService:
-    """The VirtualService without routes and matches that are only for other gateways."""
+    """The VirtualService without routes and matches that are only for gateways other than `gateways`."""
     return msgspec.structs.replace(
         routing,
         http=tuple(_taken(routing.http, gateways)),
@@ -211,8 +214,9 @@ def _taken(routes: tuple[_Route, ...], gateways: tuple[str, ...]) -> Iterator[_R
 
 
 def _domains(server: BoundServer, known: _ByHost) -> set[str]:
-    """The domains for which a server has virtual hosts: hosts that both the server and a VirtualService have. A
-    server that redirects to HTTPS needs no routes, so it has a virtual host for each of its hosts."""
+    """The domains for which a server has virtual hosts: hosts that both the server and a VirtualService have. A server
+    that redirects to HTTPS needs no routes, so it has a virtual host for each of its hosts. `known`: the
+    VirtualServices by host."""
     domains = {each.host for each in server.hosts} if server.server.redirects else set()
     for served in server.hosts:
 
@@ -227,11 +231,11 @@ def _domains(server: BoundServer, known: _ByHost) -> set[str]:
 
 
 def _beside(route_name: str, members: Sequence[BoundServer], names: Mapping[str, str]) -> set[str]:
-    """Names of other TLS servers that clients may request in a connection to this server (HTTP/2 connection reuse).
-    Requests for these names are misdirected (421). Names that this server's wildcards cover are always included.
-    The others, for which the same certificate may be valid, are included only if there are few names. If an
-    included name is wider than this server's own names, the own names are included too, so that requests for them
-    are still served."""
+    """Names of other TLS servers that clients may request in a connection to the server with the route configuration
+    `route_name` (HTTP/2 connection reuse). `members`: this server. `names`: as for `_owner`. Requests for these names
+    are misdirected (421). Names that this server's wildcards cover are always included. Other names, for which the same
+    certificate may be valid, are included only if there are few names. If an included name is wider than this server's
+    own names, this server's own names are included too, so that requests for its own names are still served."""
     own = {each.host for server in members for each in server.hosts}
     wide = [host for host in own if host.startswith("*")]
     few = len(names) <= _FEW_NAMES
@@ -261,7 +265,8 @@ def _in_order(routings: Iterable[VirtualService]) -> list[VirtualService]:
 
 
 def served_host(gateway: Gateway, written: str) -> ServedHost:
-    """Parse HOST, or NAMESPACE/HOST, which allows only VirtualServices of that namespace."""
+    """Parse a host of a Gateway's server (`written`): HOST, or NAMESPACE/HOST, which allows only VirtualServices of
+    that namespace."""
     namespace, slash, host = written.rpartition("/")
     if not slash:
         namespace = ANY

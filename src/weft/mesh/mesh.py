@@ -314,7 +314,8 @@ class Mesh:
         return self._registry.services.names()
 
     def service(self, host: str, scope: Scope) -> Service | None:
-        """The service with this host in a scope: of several claims, the one with the highest precedence (`seen`)."""
+        """The service with this host in a scope, None if there is none: of several claims, the one with the highest
+        precedence (`seen`)."""
         return seen(self._registry, host, scope)
 
     @property
@@ -368,7 +369,8 @@ class Mesh:
                 and (endpoint := endpoint_of(instance, port, off)) is not None
             ]
         endpoints.sort(key=lambda endpoint: (endpoint.instance, endpoint.address, endpoint.port))
-        return (*endpoints, *(written_endpoint(service, written, port, off) for written in service.static_endpoints))
+        written = (each for each in service.static_endpoints if each.serves is None or port.name in each.serves)
+        return (*endpoints, *(written_endpoint(service, each, port, off) for each in written))
 
     def standing(self, service: Service) -> Standing:
         return self._registry.standing(service)
@@ -425,7 +427,8 @@ class Mesh:
         return self._routings.leading_to(host, scope, self.settings)
 
     def hidden_service(self, host: str, scope: Scope) -> Service | None:
-        """The service of a host that visible routes lead to, even if the Sidecar hides it or some of its ports."""
+        """The service of a host that visible routes lead to, even if the Sidecar hides it or some of its ports. None if
+        there is no such service."""
         if scope.imports is None or next(self.leading_to(host, scope), None) is None:
             return None
         return self.service(host, scope) or self.service(host, Scope(scope.namespace))
@@ -444,8 +447,8 @@ class Mesh:
         return self._routings.hosts()
 
     def destination_rule(self, host: str, service: Service | None, group: Group) -> DestinationRule | None:
-        """The DestinationRule for a group's calls to a host. The caller's namespace is searched first, then the
-        service's, then the root namespace."""
+        """The DestinationRule for a group's calls to a host; None if no rule applies. The caller's namespace is
+        searched first, then the service's, then the root namespace."""
         owners = [group.namespace]
         if service is not None:
             owners.append(service.namespace)
@@ -456,7 +459,8 @@ class Mesh:
     def locality_matters(self) -> bool:
         """Whether locality load balancing may be in use for any host."""
         mesh = self.settings.locality
-        return self._rules.asking_where > 0 or (mesh.enabled and bool(mesh.distribute))
+        asking = self._rules.asking_where + self._registry.asking_where
+        return asking > 0 or (mesh.enabled and bool(mesh.distribute))
 
     def selects_callers(self, host: str, namespace: str) -> bool:
         """Whether some DestinationRule of a namespace for this host has a workloadSelector."""
@@ -518,7 +522,7 @@ class Mesh:
         return iter(self._credentials)
 
     def bound_to(self, gateway: str, viewer: str) -> tuple[VirtualService, ...]:
-        """The VirtualServices bound to a Gateway and exported to a namespace, the oldest first."""
+        """The VirtualServices bound to a Gateway and exported to the namespace `viewer`, the oldest first."""
         return self._routings.bound_to(gateway, viewer, self.settings)
 
     def gateways_of(self, group: Group) -> tuple[Gateway, ...]:

@@ -52,7 +52,7 @@ class Policies:
 
 
 def _is_for(policy: Policy, namespace: str, gateway: str) -> bool:
-    targets = policy.targets if isinstance(policy, AuthorizationPolicy | RequestAuthentication) else ()
+    targets = () if isinstance(policy, PeerAuthentication) else policy.targets
     return not targets or (gateway in targets and policy.namespace == namespace)
 
 

@@ -65,9 +65,9 @@ class ReachableHosts:
 
 
 def seen(registry: Registry, host: str, scope: Scope) -> Service | None:
-    """The service with this host in a scope. If several claims are visible: a Service before a ServiceEntry; then one
-    that is private to the scope's namespace, one that is exported to it by name, a public one of the namespace, and
-    the oldest public one."""
+    """The service with this host in a scope; None if none is visible. If several are visible, a Service precedes a
+    ServiceEntry. Among equals the order is: private to the scope's namespace, exported to that namespace by name, a
+    public one of that namespace, the oldest public one."""
     claims = [service for service in registry.services.to(host) if scope.ports(service)]
     if len(claims) < 2:
         return claims[0] if claims else None
@@ -75,7 +75,8 @@ def seen(registry: Registry, host: str, scope: Scope) -> Service | None:
 
 
 def _precedence(service: Service, viewer: str) -> tuple[int, Audience, bool]:
-    """Sort key of a claim for the callers of a namespace. Equal claims are sorted already (`strength`)."""
+    """Sort key of a claim for the callers of the namespace `viewer`, the best claim first. Equal claims are sorted
+    already (`strength`)."""
     near = audience(service.export_to, owner=service.namespace, viewer=viewer)
     return strength(service)[0], near, service.namespace != viewer
 

@@ -15,6 +15,7 @@ import msgspec
 
 from weft.mesh.claims import Claims
 from weft.mesh.endpoint_slices import Slices
+from weft.mesh.service_entries import ServiceEntries, is_entry
 from weft.mesh.service_members import Members, Standing, all_secured, joined_standing, written_standing
 from weft.mesh.virtual_ranges import VirtualRanges
 from weft.model.endpoint import Off
@@ -46,6 +47,8 @@ class Registry:
     def __init__(self) -> None:
         self.services: Claims[Service] = Claims()  # services by host
         self.virtual = VirtualRanges()
+        self.asking_where = 0  # number of services with a trafficDistribution
+        self._entries = ServiceEntries()
         self._selectors: dict[_Pair, set[str]] = defaultdict(set)  # hosts by one label of their selector
         self._instances: dict[str, dict[str, Instance]] = defaultdict(dict)  # namespace → key → instance
         self._alike: dict[tuple[str, Labels], dict[str, Instance]] = defaultdict(dict)  # instances with the same labels
@@ -59,8 +62,27 @@ class Registry:
     # Services
 
     def add(self, service: Service) -> None:
+        if is_entry(service):
+            self._replace(*self._entries.add(service))
+        else:
+            self._add(service)
+
+    def remove(self, service: Service) -> None:
+        if is_entry(service):
+            self._replace(*self._entries.remove(service))
+        else:
+            self._remove(service)
+
+    def _replace(self, gone: Iterable[Service], new: Iterable[Service]) -> None:
+        for service in gone:
+            self._remove(service)
+        for service in new:
+            self._add(service)
+
+    def _add(self, service: Service) -> None:
         self.services.add(service.host, service)
         self.virtual.add(service)
+        self.asking_where += service.distribution is not None
         if service.sliced:
             self._sliced[(service.namespace, service.name)] = service
         if service.selector:
@@ -71,9 +93,10 @@ class Registry:
                     for instance in self._alike[(service.namespace, labels)].values():
                         members.put(instance)
 
-    def remove(self, service: Service) -> None:
+    def _remove(self, service: Service) -> None:
         self.services.discard(service.host, service)
         self.virtual.remove(service)
+        self.asking_where -= service.distribution is not None
         if self._sliced.get((service.namespace, service.name)) is service:
             del self._sliced[(service.namespace, service.name)]
         if service.selector:
@@ -181,8 +204,8 @@ class Registry:
     # EndpointSlices
 
     def move_slice(self, before: EndpointSlice | None, after: EndpointSlice | None) -> dict[Service, bool]:
-        """Replace an EndpointSlice. Like `move`, returns the services of the old and new slice, each with whether
-        its `Standing` changed."""
+        """Replace an EndpointSlice. `before` is None for a new slice, `after` for a deleted one. Returns, as `move`
+        does, the services of the old and new slice, each with whether its `Standing` changed."""
         places = {(each.namespace, each.service) for each in (before, after) if each is not None}
         standings = {service: self.standing(service) for place in places if (service := self._sliced.get(place))}
         if before is not None:
@@ -213,16 +236,16 @@ class Registry:
         ]
 
     def _is_there(self, each: EndpointSlice, endpoint: SliceEndpoint) -> bool:
-        """Whether an endpoint is usable. An endpoint with a pod name is used only if the pod, and so its identity,
-        is known. It is not used if the pod was deleted or replaced by another of the same name, whatever the
-        slice still lists."""
+        """Whether an endpoint of the slice `each` is usable. An endpoint with a pod name is used only if the pod, and
+        so its identity, is known. It is not used if the pod was deleted or replaced by another of the same name,
+        whatever the slice still lists."""
         if not endpoint.pod:
             return True
         pod = self._instances.get(each.namespace, {}).get(endpoint.pod)
         return pod is not None and (endpoint.address in pod.addresses or not each.managed)
 
     def _behind(self, each: EndpointSlice, endpoint: SliceEndpoint) -> Instance | None:
-        """The pod of an endpoint; None if it is unknown or ambiguous."""
+        """The pod of an endpoint of the slice `each`; None if it is unknown or ambiguous."""
         if endpoint.pod:
             pod = self._instances.get(each.namespace, {}).get(endpoint.pod)
             return pod if pod is not None and endpoint.address in pod.addresses else None

@@ -70,8 +70,8 @@ class Routings:
         }
 
     def bound_to(self, gateway: str, viewer: str, settings: Settings) -> tuple[VirtualService, ...]:
-        """The VirtualServices bound to a Gateway and exported to a namespace, the one with the highest precedence
-        first."""
+        """The VirtualServices bound to a Gateway and exported to the namespace `viewer`, the one with the highest
+        precedence first."""
         routings = [routing for routing in self._by_gateway.to(gateway) if is_exported(routing, viewer, settings)]
         return _by_precedence(routings, viewer, settings)
 
@@ -117,7 +117,8 @@ def audience_of(routing: VirtualService, viewer: str, settings: Settings) -> Aud
 
 
 def _by_precedence(routings: list[VirtualService], viewer: str, settings: Settings) -> tuple[VirtualService, ...]:
-    """Return VirtualServices, which are sorted by `strength`, in the order of their precedence for a namespace."""
+    """Return the VirtualServices `routings`, which are sorted by `strength`, in the order of their precedence for
+    callers in the namespace `viewer`."""
     if len(routings) > 1:
         routings.sort(key=lambda routing: (routing.attached, audience_of(routing, viewer, settings)))
     return tuple(routings)

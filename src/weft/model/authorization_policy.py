@@ -33,6 +33,8 @@ class Source(msgspec.Struct, frozen=True):
     not_remote_ip_blocks: tuple[str, ...] = ()
     service_accounts: tuple[str, ...] = ()  # NAMESPACE/NAME, in full
     not_service_accounts: tuple[str, ...] = ()
+    trust_domains: tuple[str, ...] = ()  # of the caller's identity
+    not_trust_domains: tuple[str, ...] = ()
 
 
 class Operation(msgspec.Struct, frozen=True):

@@ -38,7 +38,8 @@ class ConsistentHash(msgspec.Struct, frozen=True):
 
 
 class Warmup(msgspec.Struct, frozen=True):
-    """How a new endpoint's share of traffic grows (slow start)."""
+    """How a new endpoint's share of traffic grows (slow start). `minimum_percent`: the share that it begins with.
+    `aggression`: how fast the share grows (Envoy's slow start)."""
 
     duration: timedelta
     minimum_percent: float | None = None
@@ -55,12 +56,14 @@ class Distribution(msgspec.Struct, frozen=True):
 
 class LocalitySetting(msgspec.Struct, frozen=True):
     """Istio's localityLbSetting. `model/locality.py` applies it. `failover`: pairs of a region and the region to
-    which its calls fail over. `failover_priority`: labels, each as LABEL or LABEL=VALUE."""
+    which its calls fail over. `failover_priority`: labels, each as LABEL or LABEL=VALUE. `always`: also
+    without outlier detection, so that only readiness decides when calls move elsewhere."""
 
     enabled: bool = True
     distribute: tuple[Distribution, ...] = ()
     failover: tuple[tuple[str, str], ...] = ()
     failover_priority: tuple[str, ...] = ()
+    always: bool = False
 
 
 class LoadBalancer(msgspec.Struct, frozen=True):
@@ -340,14 +343,15 @@ class PolicyLevel(StrEnum):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """The level that decides a field. `passed`: a wider level that also sets the field and is overridden."""
+    """The level that decides a field; None if no level that is in force sets it. `passed`: a wider level that also sets
+    the field and is overridden."""
 
     level: PolicyLevel | None  # None: no effective level sets the field
     passed: PolicyLevel | None = None
 
 
 def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subset | None = None) -> Decided:
-    """The level that decides one field of the policy that `effective` returns."""
+    """The level that decides `field`, one field of the policy that `effective` returns for the port and subset."""
     in_force: list[tuple[PolicyLevel, TrafficPolicy]] = []  # the narrowest first
     ignored: list[tuple[PolicyLevel, TrafficPolicy]] = []
     for written, everywhere, at_port in (
@@ -369,7 +373,7 @@ def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subs
 
 
 def line_of(level: PolicyLevel, rule: DestinationRule, port: int, subset: Subset | None = None) -> int:
-    """The line in the file where a level of a rule begins; 0 if unknown."""
+    """The line in the file where a level of a rule (for this port and subset) begins; 0 if unknown."""
     policy = (
         subset.policy if subset is not None and level in (PolicyLevel.SUBSET, PolicyLevel.SUBSET_PORT) else rule.policy
     )

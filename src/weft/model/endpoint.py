@@ -70,10 +70,10 @@ def _written_port(written: StaticEndpoint, port: ServicePort) -> int:
 
 
 def _written_tls(written: StaticEndpoint, number: int, off: Off | None) -> bool:
-    """Whether an endpoint listed in a ServiceEntry is called over the mesh's TLS. As for a WorkloadEntry, the label
-    `security.istio.io/tlsMode` decides; without the label, the endpoint is called over TLS if it has a service
-    account. `off`: returns whether policies turn TLS off for workloads with these labels at a port (then it is
-    not called over TLS); None if no policy does."""
+    """Whether an endpoint listed in a ServiceEntry (`written`) is called at port `number` over the mesh's TLS. As for a
+    WorkloadEntry, the label `security.istio.io/tlsMode` decides; without the label, the endpoint is called over TLS if
+    it has a service account. `off`: returns whether policies turn TLS off for workloads with these labels at a port
+    (then it is not called over TLS); None if no policy does."""
     label = dict(written.labels).get(TLS_MODE_LABEL)
     meshed = label == "istio" if label is not None else bool(written.service_account)
     return meshed and not (off is not None and off(written.labels, number))

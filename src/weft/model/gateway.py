@@ -79,6 +79,11 @@ class GatewayServer(msgspec.Struct, frozen=True):
         return self.port.protocol.is_http
 
     @property
+    def mesh_only(self) -> bool:
+        """Whether the server accepts only clients with a certificate of the mesh."""
+        return self.tls is not None and self.tls.mode is ServerTlsMode.ISTIO_MUTUAL
+
+    @property
     def redirects(self) -> bool:
         return self.tls is not None and self.tls.https_redirect and not self.encrypted
 

@@ -175,8 +175,9 @@ class CertificateRef(msgspec.Struct, frozen=True):
 
 
 class CallersCheck(msgspec.Struct, frozen=True):
-    """The CAs that must have issued the client certificates of HTTPS listeners. `port`: the port of these listeners;
-    0 for all listeners without a check for their own port."""
+    """The CAs (`authorities`: the `caCertificateRefs`; () if clients need no certificate) that must have issued the
+    client certificates of HTTPS listeners. `port`: the port of these listeners; 0 for all listeners without a check for
+    their own port."""
 
     port: int
     authorities: tuple[CertificateRef, ...]

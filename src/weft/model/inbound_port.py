@@ -6,6 +6,7 @@ import msgspec
 
 from weft.model.carried import Carried
 from weft.model.destination_rule import ConnectionPool, DestinationRule, effective
+from weft.model.gateway import ServerTls
 from weft.model.service import Protocol, Service
 
 
@@ -14,7 +15,8 @@ class InboundPort(msgspec.Struct, frozen=True):
     that lead to the port. `protocol` and `service_port`: the protocol that the first service declares, and its port
     number, which callers use. `others`: different protocols that later services declare. `default_endpoint`: where a
     Sidecar's ingress listener sends calls; "" for the port itself. `pool`: the connection pool of a Sidecar, which
-    takes precedence over that of the DestinationRule (`rule`)."""
+    takes precedence over that of the DestinationRule (`rule`). `tls`: the TLS of a Sidecar's ingress listener, which
+    the proxy terminates where mutual TLS is disabled."""
 
     number: int
     protocol: Protocol
@@ -24,6 +26,7 @@ class InboundPort(msgspec.Struct, frozen=True):
     default_endpoint: str = ""
     pool: ConnectionPool | None = None
     others: tuple[Protocol, ...] = ()
+    tls: ServerTls | None = None
 
     @property
     def carried(self) -> Carried:

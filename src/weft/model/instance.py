@@ -79,7 +79,7 @@ class Instance(msgspec.Struct, frozen=True):
 
 
 def pod_of(workload: Workload, name: str, addresses: tuple[str, ...], *, ready: bool = True) -> Instance:
-    """The Instance of one pod of a Workload."""
+    """The Instance of one pod of a Workload. `name`: that of the pod. `ready`: whether it may receive calls."""
     return Instance(
         name=name,
         namespace=workload.namespace,

@@ -15,6 +15,7 @@ import msgspec
 from weft.model.destination_rule import DestinationRule, LocalitySetting, TrafficPolicy, levels
 from weft.model.endpoint import Endpoint
 from weft.model.names import Labels
+from weft.model.service import Service
 
 REGION_LABEL, ZONE_LABEL = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 SUBZONE_LABEL = "topology.istio.io/subzone"
@@ -32,7 +33,8 @@ class Whereabouts(msgspec.Struct, frozen=True):
 
 
 class LocalityGroup(msgspec.Struct, frozen=True):
-    """Endpoints of one locality with the same priority."""
+    """Endpoints of one locality with the same priority. `weight`: the locality's weight. `priority`: 0 is used
+    first."""
 
     locality: str
     endpoints: tuple[Endpoint, ...]
@@ -40,13 +42,18 @@ class LocalityGroup(msgspec.Struct, frozen=True):
     priority: int = 0  # 0 is used first
 
 
-def setting_for(policy: TrafficPolicy, mesh: LocalitySetting) -> LocalitySetting | None:
-    """The locality setting for a port of a host: that of the DestinationRule, else that of the mesh. None if neither
-    applies, so that all localities are equal. As in Istio, failover needs outlier detection, because unhealthy
-    endpoints would not be noticed without it."""
+def without_rule(service: Service | None, mesh: LocalitySetting) -> LocalitySetting:
+    """The locality setting where no DestinationRule has one: the service's trafficDistribution, else the mesh's."""
+    return service.distribution or mesh if service is not None else mesh
+
+
+def setting_for(policy: TrafficPolicy, default: LocalitySetting) -> LocalitySetting | None:
+    """The locality setting for a port of a host: that of the DestinationRule, else `default` (see `without_rule`). None
+    if neither applies, so that all localities are equal. As in Istio, failover by a DestinationRule or by the mesh
+    needs outlier detection, because unhealthy endpoints would not be noticed without it."""
     written = policy.load_balancer.locality if policy.load_balancer is not None else None
-    setting = written or mesh
-    if not setting.enabled or not (setting.distribute or policy.outlier_detection is not None):
+    setting = written or default
+    if not setting.enabled or not (setting.distribute or setting.always or policy.outlier_detection is not None):
         return None
     return setting
 
@@ -63,7 +70,7 @@ def whereabouts(
 ) -> Whereabouts | None:
     """The caller's locality, and those of its labels that `failoverPriority` compares, for calls to the host of the
     rule; None if such calls do not depend on the caller's locality."""
-    if not asks_where(rule) and not (mesh.enabled and mesh.distribute):
+    if not asks_where(rule) and not (mesh.enabled and (mesh.distribute or mesh.always)):
         return None
     named = _named_labels(rule, mesh)
     return Whereabouts(locality, tuple(each for each in labels if each[0] in named))
@@ -92,7 +99,8 @@ def looks_at_labels(rule: DestinationRule | None, mesh: LocalitySetting) -> bool
 def places(
     endpoints: Sequence[Endpoint], caller: Whereabouts, setting: LocalitySetting | None
 ) -> tuple[LocalityGroup, ...]:
-    """All usable endpoints, grouped by locality and priority, in a stable order."""
+    """All usable endpoints, grouped by locality, with the priorities and weights that `setting` gives them for
+    `caller`, in a stable order. `setting`: None if all localities are equal."""
     by_locality: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in endpoints:
         by_locality[endpoint.locality].append(endpoint)
@@ -136,8 +144,8 @@ def _place(locality: str, members: Sequence[Endpoint], priority: int = 0) -> Loc
 def _distributed(
     groups: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting
 ) -> tuple[LocalityGroup, ...]:
-    """The localities weighted by `distribute`: the first entry that matches the caller's locality decides. If no
-    entry matches, all localities are equal."""
+    """The localities of `groups`, weighted by `distribute` of the setting: the first entry that matches the caller's
+    locality decides. If no entry matches, all localities are equal."""
     shares = next((each.to for each in setting.distribute if matches(caller.locality, each.origin)), None)
     if shares is None:
         return tuple(groups)
@@ -151,9 +159,9 @@ def _distributed(
 
 
 def _by_labels(place: LocalityGroup, caller: Whereabouts, wanted: Sequence[str]) -> list[LocalityGroup]:
-    """Split the endpoints of a locality into groups by failoverPriority (`wanted`, label names in order of
-    importance). Labels are compared from the first name on: the more successive labels an endpoint has in common
-    with the caller, the higher the priority of its group."""
+    """Split the endpoints of a locality (`place`) into groups by failoverPriority (`wanted`, label names in order of
+    importance). Labels are compared from the first name on: the more successive labels an endpoint has in common with
+    the caller, the higher the priority of its group."""
     own = {**dict(caller.labels), **_topology(caller.locality)}
     by_priority: dict[int, list[Endpoint]] = defaultdict(list)
     for endpoint in place.endpoints:

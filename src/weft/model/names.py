@@ -37,8 +37,8 @@ class Origin(msgspec.Struct, frozen=True):
 
 def where_of(origin: Origin | None, named: str = "", *, line: int = 0, field: str = "") -> Where:
     """The place where a value was defined, for messages. `named`: the name to show instead of the object's, if the
-    value is only a part of the object or has no origin. `line`: the line of that part; 0 for the line of the
-    object."""
+    value is only a part of the object or has no origin. `line`: the line of that part; 0 for the line of the object.
+    `field`: the path of the field."""
     if origin is None:
         return Where(object=named, field=field)
     return Where(origin.file, line or origin.line, named or str(origin.key), field)
@@ -61,7 +61,8 @@ def host_covers(pattern: str, host: str) -> bool:
 
 
 def full_host(name: str, namespace: str, domain: str) -> str:
-    """The full name of a host written in an object: a name without a dot is a service of the object's own namespace."""
+    """The full name of the host `name` in an object of this namespace: a name without a dot is a service of the
+    object's own namespace. `domain`: the DNS domain of services."""
     if "." in name or name == "*" or not name:
         return name
     return f"{name}.{namespace}.svc.{domain}"

@@ -94,7 +94,7 @@ class Brought(StrEnum):
 
 
 def with_brought(telling: Telling, brought: Brought | None, ranges: tuple[str, ...]) -> Telling:
-    """The state of a group, adjusted so that reconnecting proxies lose no listener that may have connections.
+    """The state `telling` of a group, adjusted so that reconnecting proxies lose no listener that may have connections.
     `brought`: what is known about their earlier config; None if nothing. `ranges`: the CIDRs in which calls are
     held."""
     if brought is Brought.HOLDING and not telling.held and not telling.too_many:
@@ -105,6 +105,6 @@ def with_brought(telling: Telling, brought: Brought | None, ranges: tuple[str, .
 
 
 def overflowing(before: Telling | None) -> Telling:
-    """The state of a group that has called too many hosts: it gets every service and its calls are not held, so its
-    proxies request nothing on demand any more."""
+    """The next state of a group that has called too many hosts (`before`: its state so far; None for a new group): it
+    gets every service and its calls are not held, so its proxies request nothing on demand any more."""
     return msgspec.structs.replace(before or EVERYTHING, every=True, ranges=(), kept=frozenset(), too_many=True)

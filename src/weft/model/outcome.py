@@ -10,7 +10,7 @@ from weft.model.names import ObjectKey, Origin
 
 
 class StatusCondition(msgspec.Struct, frozen=True):
-    """One condition of an object's status."""
+    """One condition of an object's status. `holds`: whether the condition's status is True."""
 
     type: str
     holds: bool

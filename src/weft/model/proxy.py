@@ -55,3 +55,8 @@ IDENTITY_MOUNT: Final = "/var/run/secrets/workload-spiffe-uds"
 SDS_SOCKET: Final = "socket"  # in that volume: the workload's certificate and roots
 XDS_SOCKET: Final = "xds"  # in that volume: all other config of the proxy
 REDIRECT_SOCKET: Final = "redirect"  # in that volume: a pod without the privileges requests its traffic redirect here
+
+# The filter that keeps the method and the status of upgrades between proxies (`translate/upgrades.py`), and the header
+# in which the method is sent.
+UPGRADE_FILTER = "weft.filters.http.upgrade"
+UPGRADE_METHOD = "x-weft-upgrade-method"

@@ -17,7 +17,8 @@ class TokenHeader(msgspec.Struct, frozen=True):
 
 class KeyServer(msgspec.Struct, frozen=True):
     """The server from which a proxy fetches an issuer's keys. `host`: the fully qualified host in `uri`. `meshed`:
-    whether the proxy calls the server through the mesh: by http:// and the name of a service."""
+    whether the proxy calls the server through the mesh: by http:// and the name of a service. `tls`: whether it is
+    called over TLS (https://)."""
 
     uri: str
     host: str
@@ -27,7 +28,7 @@ class KeyServer(msgspec.Struct, frozen=True):
 
 
 class JwtRule(msgspec.Struct, frozen=True):
-    issuer: str
+    issuer: str  # "": any
     audiences: tuple[str, ...] = ()  # (): any
     jwks: str = ""  # the keys inline: public keys only
     key_server: KeyServer | None = None  # if `jwks` is empty

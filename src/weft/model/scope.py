@@ -107,7 +107,8 @@ class Audience(IntEnum):
 
 
 def audience(export_to: tuple[str, ...], *, owner: str, viewer: str) -> Audience:
-    """Return the audience of an object that is exported to the namespace `viewer` and lies in the namespace `owner`."""
+    """Return how an object of the namespace `owner`, whose `exportTo` is `export_to`, is exported to the namespace
+    `viewer`. The object must be exported there."""
     if not export_to or "*" in export_to:
         return Audience.PUBLIC
     return Audience.OWN if owner == viewer else Audience.NAMED

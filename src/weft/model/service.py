@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from weft.model.destination_rule import LocalitySetting
 from weft.model.names import Labels, Origin
 
 
@@ -46,6 +47,7 @@ class Resolution(StrEnum):
     STATIC = "static"  # addresses are known: endpoints are sent by EDS
     DNS = "dns"  # the proxy resolves the endpoints' names
     DNS_ROUND_ROBIN = "dns-round-robin"  # as DNS, but the endpoints are one logical host
+    DYNAMIC_DNS = "dynamic-dns"  # for wildcards: the proxy resolves the name that each request or connection has
     NONE = "none"  # the caller's own destination address is used
 
 
@@ -58,7 +60,8 @@ class ServicePort(msgspec.Struct, frozen=True):
 
 class StaticEndpoint(msgspec.Struct, frozen=True):
     """An endpoint listed in a ServiceEntry. `address`: an IP address, a host name or a Unix socket path. `ports`: pairs
-    of a service port's name and the endpoint's port number for it."""
+    of a service port's name and the endpoint's port number for it. `serves`: the names of the service ports that it
+    serves; None for all."""
 
     address: str
     ports: tuple[tuple[str, int], ...] = ()
@@ -67,6 +70,7 @@ class StaticEndpoint(msgspec.Struct, frozen=True):
     locality: str = ""
     network: str = ""
     service_account: str = ""
+    serves: tuple[str, ...] | None = None
 
 
 class Service(msgspec.Struct, frozen=True, cache_hash=True):
@@ -83,10 +87,17 @@ class Service(msgspec.Struct, frozen=True, cache_hash=True):
     publish_not_ready: bool = False
     sliced: bool = False  # a Kubernetes Service: its endpoints among Kubernetes pods come from its EndpointSlices
     subject_alt_names: tuple[str, ...] = ()
+    distribution: LocalitySetting | None = None  # its trafficDistribution; None: the mesh's locality setting applies
     labels: Labels = ()
     export_to: tuple[str, ...] = ()  # (): the default, everywhere; else ".", a namespace, "*" or "~"
     created: str = ""
     origin: Origin | None = None
+    merged: tuple[Origin, ...] = ()  # further ServiceEntries with the same host, which were merged into this one
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """The objects that define the service, the deciding one first."""
+        return (*((self.origin,) if self.origin is not None else ()), *self.merged)
 
     def port(self, number: int) -> ServicePort | None:
         return next((port for port in self.ports if port.number == number), None)

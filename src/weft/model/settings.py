@@ -13,6 +13,7 @@ from weft.model.extension_provider import ExtensionProvider
 from weft.model.names import Labels, Origin
 from weft.model.on_demand import OnDemand
 from weft.model.sidecar import OutboundPolicy
+from weft.model.virtual_service import Retries
 
 # Cipher suites between workloads for TLS 1.2. Each has forward secrecy and authenticated encryption, as all suites of
 # TLS 1.3 do.
@@ -70,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     # the protocol removes the delay.
     detection_timeout: timedelta = timedelta(seconds=1)
     connect_timeout: timedelta = timedelta(seconds=10)
+    retries: Retries | None = None  # for HTTP routes that set none; None: weft's default
     logs: tuple[FileLog, ...] = ()  # the access logs that proxies write; a Telemetry replaces them
     log_providers: tuple[LogProvider, ...] = (LogProvider("envoy", FileLog()),)
     default_log_providers: tuple[str, ...] = ()  # the names of `logs`, if they have names

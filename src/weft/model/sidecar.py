@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from weft.model.destination_rule import ConnectionPool
+from weft.model.gateway import ServerTls
 from weft.model.names import Labels, Origin
 from weft.model.service import ServicePort
 from weft.model.virtual_service import Destination
@@ -29,6 +30,7 @@ class IngressListener(msgspec.Struct, frozen=True):
     port: ServicePort
     default_endpoint: str = ""  # "127.0.0.1:8080", "unix:///path"; "": the port itself
     pool: ConnectionPool | None = None
+    tls: ServerTls | None = None  # terminated by the proxy where mutual TLS is disabled
 
 
 class Sidecar(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ class Telemetry(msgspec.Struct, frozen=True, cache_hash=True):
     namespace: str
     selector: Labels = ()
     access_logging: tuple[AccessLogging, ...] = ()
+    targets: tuple[str, ...] = ()  # gateways that the object applies to instead of workloads: KIND NAME
     created: str = ""
     origin: Origin | None = None
 
@@ -48,7 +49,7 @@ def settings_for(settings: Settings, telemetries: Iterable[Telemetry], namespace
 def _levels(telemetries: Iterable[Telemetry], root_namespace: str, namespace: str) -> Levels:
     chosen: dict[tuple[str, bool], Telemetry] = {}
     for telemetry in telemetries:
-        chosen.setdefault((telemetry.namespace, bool(telemetry.selector)), telemetry)
+        chosen.setdefault((telemetry.namespace, bool(telemetry.selector or telemetry.targets)), telemetry)
     # A selector applies only in its own namespace, even in the root namespace.
     order = dict.fromkeys(((root_namespace, False), (namespace, False), (namespace, True)))
     return tuple(chosen[place].access_logging for place in order if place in chosen and chosen[place].access_logging)

@@ -14,6 +14,15 @@ from weft.model.names import Labels, Origin
 MESH = "mesh"  # an entry of a VirtualService's gateways that stands for all sidecars
 
 
+# A header match whose name begins so matches a claim of the request's verified token, `@request.auth.claims[a][b]`.
+CLAIMS = "@request.auth.claims"
+
+
+def claim_path(header: str) -> tuple[str, ...]:
+    """The names of the claim and of its nested fields that a header match means; () if it means a header."""
+    return tuple(header[len(CLAIMS) + 1 : -1].split("][")) if header.startswith(f"{CLAIMS}[") else ()
+
+
 class MatchKind(StrEnum):
     EXACT = "exact"
     PREFIX = "prefix"

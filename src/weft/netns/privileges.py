@@ -30,7 +30,8 @@ _PROGRAMS = {
 
 
 def missing_privileges() -> list[Problem]:
-    """Return what is missing. An empty list means that a mesh can run here."""
+    """Return a problem for each thing that this machine or user lacks to run a mesh. An empty list means that a mesh
+    can run here."""
     problems = [*_missing_rights(), *_missing_programs()]
     # Without rights and programs, the kernel check would fail for the same reasons with less clear messages.
     return problems or _missing_kernel_parts()

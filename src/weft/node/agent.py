@@ -1,9 +1,9 @@
 """The agent of one machine: it gets and renews the certificate of every workload, and serves it by SDS on a Unix socket
 of that workload.
 
-Workloads are added by the local engine, by the watcher of the registration files, or by kubelet's volume calls. Their
-Envoys get certificates and roots through the sockets. Rule: a failure of one workload affects no other workload, and
-while the CA cannot be reached, every workload keeps what it has.
+Workloads are added by the local engine, by the watcher of the registration files, or by the CSI calls with which
+kubelet publishes a pod's volume. Their Envoys get certificates and roots through the sockets. Rule: a failure of one
+workload affects no other workload, and while the CA cannot be reached, every workload keeps what it has.
 """
 
 from __future__ import annotations

@@ -76,7 +76,8 @@ class Driver:
         log.info("the driver %s listens at %s", self.name, self._endpoint)
 
     async def close(self, grace: float | None = 2.0) -> None:
-        """Stop both servers, the registration first, so that kubelet does not call a driver that is about to stop."""
+        """Stop both servers, the registration first, so that kubelet does not call a driver that is about to stop.
+        `grace`: how many seconds calls in progress may take; None: they are aborted at once."""
         if self._registering is not None:
             self._registering.cancel()
             await asyncio.wait({self._registering})

@@ -1,9 +1,9 @@
 """The workload sockets of one xDS server: each client connects at a socket of its own, and the socket identifies the
 client.
 
-Input: an owner (a pod or workload), a name for its socket, and its doorway (the socket's path, and which processes
-may connect). Output: the owner for the address at which the server was called. The server itself listens on sockets
-in a directory that only root can enter; each workload socket forwards its connections to one of them.
+Input: an owner (a pod or workload), a name for its socket, and its doorway (the socket's path, and which processes may
+connect). Output: the owner for the address at which the server was called. The server itself listens on sockets in a
+directory that only root can enter; each workload socket forwards its connections to one of these server sockets.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Certified(msgspec.Struct, frozen=True):
-    """A certificate and its private key. Its repr does not contain the key."""
+    """A certificate and its private key. Its repr does not contain the key. `chain`: PEM, the leaf first. `obtained`:
+    when it was issued, in Unix time."""
 
     chain: tuple[str, ...]  # PEM, the leaf first
     key: Key
@@ -149,8 +150,9 @@ class KeptIdentity:
                     await self._wait(max(0.01, min(self._look, self._renewal - now)))
 
     def trust(self, bundle: tuple[str, ...]) -> None:
-        """Set the roots to trust, the signing root first. A certificate that leads to none of them is replaced at once.
-        If the signing root has changed, the certificate is replaced soon, so that the old root can be removed."""
+        """Set the roots to trust (`bundle`), the signing root first. A certificate that leads to none of these roots is
+        replaced at once. If the signing root has changed, the certificate is replaced soon, so that the old root can be
+        removed."""
         before, self._bundle = self._bundle, bundle
         current = self._certified
         if before != bundle and before and bundle and current is not None:
@@ -170,7 +172,7 @@ class KeptIdentity:
 
     def _previous_certificate(self) -> Certified | None:
         """Return the previous agent's certificate, on the first call only, if it is valid now and leads to the current
-        roots."""
+        roots; else None."""
         before, self._before = self._before, None
         now = self._clock()
         if before is None or not before.not_before <= now < before.not_after:
@@ -205,8 +207,8 @@ class KeptIdentity:
         self._changed()
 
     async def _failed(self, why: str, delay: float) -> None:
-        """Record and log the failure, then wait `delay` seconds. The wait does not use the wall clock: a clock that is
-        set back must not prolong it by hours."""
+        """Record and log the failure with its reason (`why`), then wait `delay` seconds. The wait does not use the wall
+        clock: a clock that is set back must not prolong it by hours."""
         now = self._clock()
         first = not self._failing_since
         if first:

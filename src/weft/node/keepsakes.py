@@ -40,7 +40,8 @@ class KeepsakesRefused(Exception):
 
 
 class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one pod and its volume, as one file."""
+    """The state of one pod and its volume, as one file. `path`: that of the volume. `token`, `chain` and `key`: empty
+    if the agent has none; `obtained`: when the certificate was issued, in Unix time."""
 
     volume_id: str
     path: str

@@ -1,4 +1,4 @@
-"""The pods of this node, as kubelet's volume calls describe them, and the sockets in each pod's one volume: one for its
+"""The pods of this node, as kubelet's CSI calls describe them, and the sockets in each pod's one volume: one for its
 identity (SDS), one for its configuration (xDS) and, where enabled, one for its redirect.
 
 Kubelet's calls arrive through `csi.py`. The sockets are protected by three things: kubelet mounts the volume into the
@@ -60,7 +60,7 @@ class SocketServer(Protocol):
 
 
 class VolumeRefused(Exception):
-    """A volume call failed; kubelet shows the message in the pod's events."""
+    """A CSI call to publish or unpublish a volume failed; kubelet shows the message in the pod's events."""
 
 
 class NodePods:
@@ -178,13 +178,14 @@ class NodePods:
             )
 
     def certified(self, workload: str, fresh: Certified) -> None:
-        """Keep a pod's new certificate for the next agent."""
+        """Keep a pod's new certificate (`fresh`) for the next agent."""
         volume, kept = self._served.get(workload, (None, None))
         if volume is not None and kept is not None:
             self._keep(kept.with_certificate(fresh))
 
     def _serve(self, volume: Volume, kept: Keepsake) -> None:
-        """Record the pod as served; its sockets are opened afterwards, one by one."""
+        """Record the pod of `volume` as served, with the state that is kept for the next agent (`kept`). Its sockets
+        are opened afterwards, one by one."""
         self._served[kept.uid] = volume, kept
         self._opened[kept.uid] = set()
         self._unnamed.discard(kept.uid)
@@ -203,7 +204,8 @@ class NodePods:
         self._opened[pod.uid].add(socket)
 
     async def _open_missing_sockets(self, kept: Keepsake) -> None:
-        """Open the sockets that the pod does not have yet. If one socket fails, the running pod keeps the others."""
+        """Open the sockets that the pod of `kept` does not have yet. If one socket fails, the running pod keeps its
+        other sockets."""
         pod, (volume, _) = _pod_of(kept), self._served[kept.uid]
         for socket in self._missing_sockets(pod.uid):
             try:

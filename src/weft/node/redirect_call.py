@@ -59,7 +59,8 @@ def ask(path: Path, arguments: tuple[str, ...], *, timeout: float) -> None:
 
 
 def _ask(path: Path, arguments: tuple[str, ...], end: float) -> RedirectResult:
-    """Send one request and return its response. `end` is the deadline by `time.monotonic`."""
+    """Send one request with the arguments of istio-iptables and return its response. `end` is the deadline by
+    `time.monotonic`."""
     line = b""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(max(_PAUSE, end - time.monotonic()))

@@ -210,7 +210,8 @@ class _Looks:
 
 
 def _without_doubles(present: dict[str, Registration]) -> dict[str, Registration]:
-    """Drop a registration whose pod or socket was already registered by a file that sorts before it."""
+    """Return the registrations (by file name) without those whose pod or socket is already registered by a file that
+    sorts before theirs."""
     pods: set[str] = set()
     sockets: set[str] = set()
     kept = {}

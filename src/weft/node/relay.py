@@ -199,8 +199,10 @@ def _making(pod: KubeletPod) -> tuple[str, str, str] | None:
 
 
 def own_line(own: OwnIdentity, target: str, server_name: str = "") -> Callable[[], Awaitable[Line]]:
-    """Return the function that `Relay` takes as `line`. Each call returns the control plane's address with the
-    agent's current certificate and token, or raises NoLine if the agent has none yet."""
+    """Return the function that `Relay` takes as `line`. Each call returns the control plane's address with the agent's
+    current certificate and token, or raises NoLine if the agent has none yet. `own`: the agent's own identity.
+    `target`: the control plane's address. `server_name`: the name in the control plane's certificate, if it is not the
+    host of `target`."""
 
     async def line() -> Line:
         credentials = own.held

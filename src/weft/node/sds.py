@@ -76,8 +76,9 @@ class SecretServer:
         return self._entrances.names()
 
     async def close(self, workload: str, *, gone: bool = False) -> None:
-        """Close the workload's socket; its Envoy keeps the secrets it has. Unless the workload has ended (`gone`),
-        another agent may open the socket again."""
+        """Close the workload's socket; its Envoy keeps the secrets it has. `gone`: the workload has ended, so the
+        socket's directory is deleted too; otherwise the directory is kept, because another agent may open the socket
+        again."""
         if await self._entrances.close(workload, gone=gone):
             self._snapshots.drop(workload)
 

@@ -105,8 +105,9 @@ class NodeService:
 
 @contextlib.contextmanager
 def _alone(private: Path) -> Iterator[None]:
-    """Hold the lock that only one agent of the directory has: two agents would replace each other's sockets. Delete the
-    sockets that a killed agent left. Raises DirectoryRefused if another agent has the lock."""
+    """Hold the lock in the directory `private` that only one agent can have: two agents would replace each other's
+    sockets. Delete the sockets that a killed agent left in `private`. Raises DirectoryRefused if another agent has the
+    lock."""
     private.mkdir(mode=0o700, exist_ok=True)
     lock = os.open(private / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -25,6 +25,7 @@ from weft.model.virtual_service import (
     Headers,
     HttpRoute,
     Redirect,
+    Retries,
     WeightedDestination,
 )
 from weft.translate import names, policy, retries
@@ -60,9 +61,19 @@ def plain(view: ServiceView, port: int) -> RouteAction:
     default retries and no timeout."""
     action = RouteAction(cluster=names.outbound_cluster(view.host, port))
     wait(action, None)
-    action.retry_policy.CopyFrom(retries.by_default())
+    _retry(action, None, view)
     _hash_by(action, view, Destination(view.host), port)
     return action
+
+
+def _retry(action: RouteAction, written: Retries | None, view: ServiceView) -> None:
+    """Set the retries of an action: those of its route, else those of the MeshConfig, else weft's default. With 0
+    attempts there is no retry policy."""
+    configured = written or view.caller.retries
+    if configured is None:
+        action.retry_policy.CopyFrom(retries.by_default())
+    elif configured.attempts > 0:
+        action.retry_policy.CopyFrom(retries.policy(configured))
 
 
 def wait(action: RouteAction, timeout: timedelta | None) -> None:
@@ -144,10 +155,7 @@ def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> 
     if host:
         action.host_rewrite_literal = host
     wait(action, written.timeout)
-    if written.retries is None:
-        action.retry_policy.CopyFrom(retries.by_default())
-    elif written.retries.attempts > 0:
-        action.retry_policy.CopyFrom(retries.policy(written.retries))
+    _retry(action, written.retries, view)
     for mirror in written.mirrors:
         if mirror.percentage > 0:
             shadow = action.request_mirror_policies.add()

@@ -149,7 +149,8 @@ def _question(
     policies: list[AuthorizationPolicy], provider: str, prefix: str, settings: Settings, *, http: bool, published: int
 ) -> _Decision:
     """Return the shadow rules that mark in the metadata which requests an external authorizer must decide. The mark
-    names the authorizer and the rule, because the response of an authorizer that denies names neither."""
+    names the authorizer and the rule, because the response of an authorizer that denies names neither. `http`: whether
+    the rules are for an HTTP filter. `published`: as for `http_filters`."""
     rules = _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]")
     return _Decision(shadow=rules, prefix=prefix)
 
@@ -157,9 +158,9 @@ def _question(
 def _unanswered(
     policies: list[AuthorizationPolicy], provider: str, settings: Settings, *, http: bool, published: int
 ) -> _Decision:
-    """Return rules that deny all requests about which the external authorizer `provider` would have to decide. They
-    are used if there is no such authorizer, or if it can decide only about HTTP requests and this is a TCP
-    connection."""
+    """Return rules that deny all requests about which the external authorizer `provider` would have to decide. They are
+    used if there is no such authorizer, or if it can decide only about HTTP requests and this is a TCP connection.
+    `http`: whether the rules are for an HTTP filter. `published`: as for `http_filters`."""
     return _Decision(
         _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]-not-available")
     )
@@ -173,7 +174,8 @@ def _named(rules: RBAC, more: str) -> RBAC:
 
 
 def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http: bool, published: int) -> RBAC:
-    """Translate policies, all with the same action, to one set of RBAC rules."""
+    """Translate policies, all with the same action, to one set of RBAC rules. `http`: whether the rules are for an HTTP
+    filter, not a network filter. `published`: as for `http_filters`."""
     result = RBAC()
     for policy in policies:
         if policy.action is not Action.ALLOW:
@@ -188,9 +190,9 @@ def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http:
 
 
 def _disguises(policies: Iterable[AuthorizationPolicy]) -> Mapping[str, RbacPolicy]:
-    """Return RBAC policies that deny requests with spellings that only serve to bypass a policy: dot segments in a path
-    that Envoy's normalization misses; a header name that some servers treat as one that a policy matches; and a
-    header value between spaces, which HTTP/2 transports and servers strip. Empty if no enforced policy matches paths
+    """Return RBAC policies, by name, that deny requests with spellings that only serve to bypass a policy: dot segments
+    in a path that Envoy's normalization misses; a header name that some servers treat as one that a policy matches; and
+    a header value between spaces, which HTTP/2 transports and servers strip. Empty if no enforced policy matches paths
     or headers."""
     enforced = (policy for policy in policies if not policy.dry_run and policy.action is not Action.AUDIT)
     rules = [rule for policy in enforced for rule in policy.rules]

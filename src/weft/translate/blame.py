@@ -13,9 +13,10 @@ from weft.translate.contribution import VirtualHost
 
 
 def put_back(hosts: Iterable[tuple[str, VirtualHost]], accepted: bytes) -> dict[str, VirtualHost | None]:
-    """Compare the new virtual hosts with the accepted route configuration. Return the hosts whose routes differ: host
-    -> the virtual host in the accepted configuration, or None if that configuration does not contain the host. `hosts`:
-    pairs of a host and its new virtual host. `accepted`: the serialized route configuration."""
+    """Compare the new virtual hosts of a rejected route configuration with the accepted route configuration. Return the
+    hosts whose routes differ: host -> the virtual host in the accepted configuration, or None if that configuration
+    does not contain the host. `hosts`: pairs of a host and its new virtual host. `accepted`: the serialized route
+    configuration."""
     good = {host.name: host for host in RouteConfiguration.FromString(accepted).virtual_hosts}
     result: dict[str, VirtualHost | None] = {}
     for host, new in hosts:

@@ -27,8 +27,8 @@ class Built(msgspec.Struct, frozen=True, eq=False, weakref=True):
     @property
     def body(self) -> bytes:
         """The serialized resource, not wrapped in an Any. The parts are joined at each access and the result is not
-        kept: a thousand hosts, seen from a hundred namespaces, share the same few parts but would be a hundred large
-        bodies."""
+        kept: the same parts are used by the resources of many namespaces, and a joined copy for each of them would need
+        much memory."""
         return b"".join(self.parts)
 
 
@@ -37,8 +37,8 @@ def build(name: str, message: Message, sources: tuple[ObjectKey, ...] = ()) -> B
 
 
 def from_parts(message_name: str, name: str, parts: Iterable[bytes], sources: tuple[ObjectKey, ...] = ()) -> Built:
-    """Build a resource from serialized messages of one type. In protobuf, the concatenated bytes of several messages
-    are one message with the fields of all of them."""
+    """Build a resource from `parts`, serialized messages of the type `message_name`. In protobuf, the concatenated
+    bytes of several messages are one message with the fields of all of them."""
     parts = tuple(parts)
     if sum(map(len, parts)) < _LARGE:
         parts = (b"".join(parts),)

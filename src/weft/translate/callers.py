@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 
 from weft.model.authorization_policy import Action, AuthorizationRule, Condition, Source
-from weft.translate.rbac import with_aliases
+from weft.model.settings import Settings
+from weft.translate.rbac import with_aliases, with_domain_aliases
 from weft.translate.tls import trust_domains
 from weft.translate.view import GroupView
 
-_BY_NAME = ("source.principal", "source.namespace", "source.serviceAccount")
+_BY_NAME = ("source.principal", "source.namespace", "source.serviceAccount", "source.trustDomain")
 
 
 def known_callers(view: GroupView) -> tuple[str, ...] | None:
@@ -55,6 +56,8 @@ def _as_source(condition: Condition) -> Source:
             return Source(principals=condition.values)
         case "source.namespace":
             return Source(namespaces=condition.values)
+        case "source.trustDomain":
+            return Source(trust_domains=condition.values)
     return Source(service_accounts=condition.values)
 
 
@@ -62,7 +65,10 @@ def _names(source: Source, view: GroupView) -> tuple[str, ...] | None:
     """Return regular expressions for the identities that can match a source; None if the source does not restrict
     identities. All fields of a source must match, so one field is enough for a restriction."""
     settings = view.inbound_settings
-    domains = "|".join(map(re.escape, trust_domains(settings)))
+    accepted = _accepted_domains(source, settings)
+    if not accepted:
+        return ()
+    domains = "|".join(map(re.escape, accepted))
     if source.service_accounts:
         pairs = (account.partition("/") for account in source.service_accounts)
         return tuple(f"spiffe://(?:{domains})/ns/{re.escape(owner)}/sa/{re.escape(name)}" for owner, _, name in pairs)
@@ -71,9 +77,20 @@ def _names(source: Source, view: GroupView) -> tuple[str, ...] | None:
         return tuple(f"spiffe://(?:{domains})/ns/{namespace}/.*" for namespace in starred)
     principals = with_aliases(source.principals, settings)
     if not principals or any(_is_vague(principal) for principal in principals):
-        return None
-    own = tuple(f"{domain}/" for domain in trust_domains(settings))
+        return (f"spiffe://(?:{domains})/.*",) if source.trust_domains else None
+    own = tuple(f"{domain}/" for domain in accepted)
     return tuple(_expression(principal) for principal in principals if principal.startswith(own))
+
+
+def _accepted_domains(source: Source, settings: Settings) -> tuple[str, ...]:
+    """Return the trust domains of the mesh that the `trustDomains` of a source match; all of them if it has none."""
+    own = trust_domains(settings)
+    if not source.trust_domains:
+        return own
+    patterns = [
+        "[^/]*".join(map(re.escape, each.split("*"))) for each in with_domain_aliases(source.trust_domains, settings)
+    ]
+    return tuple(domain for domain in own if any(re.fullmatch(pattern, domain) for pattern in patterns))
 
 
 def _is_vague(principal: str) -> bool:

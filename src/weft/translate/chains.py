@@ -28,13 +28,18 @@ from weft.translate.connects import with_connects
 from weft.translate.filters import inbound_filters, outbound_filters
 from weft.translate.matches import route_match
 from weft.translate.protos import duration, from_control_plane, packed
-from weft.translate.resilience import end_alone, limit_windows
+from weft.translate.resilience import (
+    RESETS_OF_APPLICATION,
+    RESETS_OF_PROXIES,
+    RESETS_OUTSIDE,
+    end_alone,
+    limit_resets,
+    limit_windows,
+)
+from weft.translate.upgrades import allow_upgrades, receive_upgrades, send_upgrades
 
 # Protocols that Envoy's HTTP inspector detects. HTTP/1.0 is included, because old load generators support nothing else.
 DETECTED_HTTP = ("http/1.0", "http/1.1", "h2c")
-# Upgrades that Envoy must have by name: WebSocket; `exec` and `port-forward` of Kubernetes; `attach` of container
-# engines. CONNECT has separate routes (`connects.py`).
-UPGRADES = ("websocket", "spdy/3.1", "tcp")
 
 
 # Limits for clients outside the mesh, as Envoy's authors recommend for an edge. Each client has its own connection, so
@@ -60,7 +65,8 @@ class End(Enum):
 
 
 def http_by_route(prefix: str, route_name: str, settings: Settings) -> Filter:
-    """Return the connection manager of an outbound listener; the control plane sends its routes (RDS)."""
+    """Return the connection manager of an outbound listener; the control plane sends its routes (RDS). `prefix`:
+    Envoy's stat prefix. `route_name`: the name of the route configuration."""
     return _routed(manager(prefix, settings, End.OUTBOUND), route_name, ())
 
 
@@ -71,11 +77,15 @@ def http_at_gateway(
     guards: tuple[HttpFilter, ...],
     noted: frozenset[str],
     *,
+    from_proxies: bool = False,
     grpc_web: bool = False,
 ) -> Filter:
     """Return the connection manager of a gateway: its guards, then the router; the control plane sends its routes
-    (RDS). `noted`: as for `manager`."""
-    return _routed(manager(prefix, settings, End.GATEWAY, noted), route_name, guards, grpc_web=grpc_web)
+    (RDS). `from_proxies`: only proxies of the mesh can connect. `prefix`, `noted`: as for `manager`. `grpc_web`:
+    convert gRPC-Web to gRPC on all routes."""
+    result = manager(prefix, settings, End.GATEWAY, noted)
+    limit_resets(result.http2_protocol_options, RESETS_OF_PROXIES if from_proxies else RESETS_OUTSIDE)
+    return _routed(result, route_name, guards, grpc_web=grpc_web)
 
 
 def http_to_workload(
@@ -87,26 +97,37 @@ def http_to_workload(
     *,
     noted: frozenset[str] = frozenset(),
     certified: bool = False,
+    from_proxies: bool = False,
+    upgrades: bool = False,
     grpc_web: bool = False,
 ) -> Filter:
-    """Return the connection manager of an inbound listener: its guards, then one inline route to the workload.
+    """Return the connection manager of an inbound listener: its guards, then one inline route to the workload
+    (`cluster`). `host_name`: the name of its virtual host. `prefix`, `noted`: as for `manager`. `grpc_web`: convert
+    gRPC-Web to gRPC.
 
     A request on a connection that the workload has just closed is retried if its method is idempotent (`retries.py`).
     If the caller has a certificate (`certified`), its identity is appended to `x-forwarded-client-cert`; for any other
     caller that header is removed. Outbound proxies remove the header of their applications, too.
+    `from_proxies`: other proxies use this chain, and their connections carry the requests of many callers.
+    `upgrades`: other proxies send HTTP/1.1 upgrades over HTTP/2 (`upgrades.py`).
     """
     result = manager(prefix, settings, End.INBOUND, noted)
     if certified:
         result.forward_client_cert_details = HttpConnectionManager.APPEND_FORWARD
         details = result.set_current_client_cert_details
         details.subject.value, details.uri, details.dns = True, True, True
-    result.http_filters.extend([*guards, *inbound_filters(grpc_web=grpc_web)])
     route = Route(name="default", match=route_match(None))
     route.route.cluster = cluster
     wait(route.route, None)
     route.route.retry_policy.CopyFrom(retries.to_workload())
     routes = retries.with_replays(route)
-    host = EnvoyVirtualHost(name=host_name, domains=["*"], routes=routes if guards else with_connects(routes))
+    routes = routes if guards else with_connects(routes)
+    if from_proxies:
+        limit_resets(result.http2_protocol_options, RESETS_OF_PROXIES)
+    if upgrades:
+        routes.insert(0, receive_upgrades(result, route))
+    result.http_filters.extend([*guards, *inbound_filters(grpc_web=grpc_web)])
+    host = EnvoyVirtualHost(name=host_name, domains=["*"], routes=routes)
     result.route_config.CopyFrom(RouteConfiguration(name=cluster, virtual_hosts=[host]))
     result.route_config.validate_clusters.value = False
     # An HTTP/1.0 request needs no Host header. Outbound, such a request cannot be routed; here every request is for the
@@ -117,8 +138,8 @@ def http_to_workload(
 
 def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = frozenset()) -> HttpConnectionManager:
     """Return a connection manager with the settings that all connection managers share, and those for its kind of
-    client (`end`). `noted`: the metadata prefixes under which its guards write their decisions; the access log prints
-    them."""
+    client (`end`). `prefix`: Envoy's stat prefix. `noted`: the metadata prefixes under which its guards write their
+    decisions; the access log prints them."""
     result = HttpConnectionManager(
         stat_prefix=prefix,
         access_log=access_logs(settings, noted),
@@ -127,8 +148,7 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
         server_header_transformation=HttpConnectionManager.APPEND_IF_ABSENT,
     )
     _normalize_paths(result, settings.path_normalization)
-    for upgrade in UPGRADES:
-        result.upgrade_configs.add(upgrade_type=upgrade)
+    allow_upgrades(result)
     result.http2_protocol_options.allow_connect = True  # an upgrade crosses HTTP/2 as an extended CONNECT
     result.http_protocol_options.accept_http_10 = True
     result.http_protocol_options.enable_trailers = True
@@ -141,7 +161,9 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
     result.use_remote_address.value = False  # neither of two proxies in the mesh is at the edge
     result.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # the application limits idle streams
     limit_windows(result.http2_protocol_options)
-    if end is End.INBOUND:
+    if end is End.OUTBOUND:
+        limit_resets(result.http2_protocol_options, RESETS_OF_APPLICATION)
+    else:
         end_alone(result.http2_protocol_options)  # one connection carries many callers' requests
     return result
 
@@ -165,6 +187,7 @@ def _routed(
     manager: HttpConnectionManager, route_name: str, guards: tuple[HttpFilter, ...], *, grpc_web: bool = False
 ) -> Filter:
     manager.http_filters.extend([*guards, *outbound_filters(grpc_web=grpc_web)])
+    send_upgrades(manager)
     manager.access_log.append(own_answers())
     manager.rds.route_config_name = route_name
     manager.rds.config_source.CopyFrom(from_control_plane())
@@ -209,7 +232,8 @@ def chain(name: str, *filters: Filter) -> FilterChain:
 
 def going_round(name: str, port: int, settings: Settings) -> FilterChain:
     """Return a filter chain that closes connections to the listener's own port. A listener that forwards to the
-    original destination would send such connections to itself for ever."""
+    original destination would send such connections to itself for ever. `name`: the name of the listener; the chain is
+    called `NAME-blackhole`."""
     result = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     result.filter_chain_match.destination_port.value = port
     return result

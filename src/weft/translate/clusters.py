@@ -19,17 +19,18 @@ from weft.model.destination_rule import ClientTlsMode, ConnectionPool, Subset, T
 from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
 from weft.model.inbound_port import InboundPort
-from weft.model.locality import fails_over, weighs_places
+from weft.model.locality import fails_over, weighs_places, without_rule
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy, tls
 from weft.translate.announcement import announce_caller
 from weft.translate.built import Built, build
+from weft.translate.dynamic_dns import resolve_by_request
 from weft.translate.endpoints import assignment, near, subset_endpoints
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.provenance import keys, of_objects
-from weft.translate.resilience import GATEWAY_WINDOW, WINDOW, end_alone, limit_windows, notice_silence
+from weft.translate.resilience import GATEWAY_WINDOW, WINDOW, end_alone, limit_windows, notice_silence, queue_resets
 from weft.translate.retries import IDLE_TO_OUTSIDE, IDLE_TO_WORKLOAD, allow_replays
 from weft.translate.view import ServiceView
 
@@ -137,10 +138,10 @@ def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Ups
 
 
 def _meets_proxies(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> bool:
-    """Whether all endpoints of a port have a proxy that handles the port's HTTP. Always False for a headless service
-    that the caller's proxy calls by address, because the address may be that of any workload. Also False if a
-    DestinationRule configures TLS: the application terminates that TLS, and its proxy cannot read the HTTP
-    inside."""
+    """Whether all endpoints of a port have a proxy that handles the port's HTTP. `chosen`: the effective traffic
+    policy. Always False for a headless service that the caller's proxy calls by address, because the address may be
+    that of any workload. Also False if a DestinationRule configures TLS: the application terminates that TLS, and its
+    proxy cannot read the HTTP inside."""
     by_address = view.service is None or (view.service.headless and view.caller.kind is not ProxyKind.GATEWAY)
     return port.number in view.meshed and not by_address and not is_foreign(chosen.tls)
 
@@ -154,13 +155,12 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     if view.caller.kind is ProxyKind.GATEWAY:
         cluster.per_connection_buffer_limit_bytes.value = EDGE_BUFFER
     policy.balance(cluster, chosen.load_balancer)
-    if weighs_places(chosen, settings.locality):
+    locality = without_rule(view.service, settings.locality)
+    if weighs_places(chosen, locality):
         cluster.common_lb_config.locality_weighted_lb_config.SetInParent()
     _locate(cluster, view, port, subset, chosen, settings)
     policy.limit(cluster, chosen.connection_pool, chosen.retry_budget)
-    policy.eject(
-        cluster, chosen.outlier_detection, fails_over=fails_over(chosen, settings.locality, view.caller.whereabouts)
-    )
+    policy.eject(cluster, chosen.outlier_detection, fails_over=fails_over(chosen, locality, view.caller.whereabouts))
     spoken = upstream(view, port, chosen)
     if spoken in (UpstreamHttp.HTTP1, UpstreamHttp.AS_CALLED) and not policy.limits_retries(chosen):
         allow_replays(cluster)
@@ -173,7 +173,7 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     _secure(cluster, view, port, subset, chosen, settings)
     if chosen.proxy_protocol is not None:
         announce_caller(cluster, chosen.proxy_protocol)
-    sources = keys(view.service.origin, *(view.rule.origins if view.rule else ()))
+    sources = keys(*view.service.origins, *(view.rule.origins if view.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
     secret_sources = (
         keys(*view.rule.origins) if view.rule else sources
@@ -197,11 +197,12 @@ def _locate(
     elif policy.by_callers_address(service, chosen, view.caller.kind):
         cluster.type = Cluster.ORIGINAL_DST
         cluster.lb_policy = Cluster.CLUSTER_PROVIDED
-        cluster.ClearField("common_lb_config")
-        for unused in ("ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config"):
-            cluster.ClearField(unused)
+        _unbalance(cluster)
         if service.resolution is Resolution.NONE and isinstance(port.target, int) and port.target:
             cluster.original_dst_lb_config.upstream_port_override.value = port.target
+    elif service.resolution is Resolution.DYNAMIC_DNS:
+        _unbalance(cluster)
+        resolve_by_request(cluster, service.host)
     elif service.resolution is Resolution.STATIC and view.led_to:
         cluster.type = Cluster.STATIC
         _assign(cluster, _members(view, port, subset), view, chosen, settings)
@@ -228,6 +229,13 @@ def _locate(
         _assign(cluster, members, view, chosen, settings)
 
 
+def _unbalance(cluster: Cluster) -> None:
+    """Remove the settings of load balancing from a cluster that has no endpoints to choose from."""
+    cluster.ClearField("common_lb_config")
+    for unused in ("ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config"):
+        cluster.ClearField(unused)
+
+
 def _members(view: ServiceView, port: ServicePort, subset: Subset | None) -> tuple[Endpoint, ...]:
     return subset_endpoints(dict(view.endpoints).get(port.number, ()), subset)
 
@@ -235,8 +243,9 @@ def _members(view: ServiceView, port: ServicePort, subset: Subset | None) -> tup
 def _assign(
     cluster: Cluster, members: tuple[Endpoint, ...], view: ServiceView, chosen: TrafficPolicy, settings: Settings
 ) -> None:
-    """Put the endpoints into the cluster itself instead of EDS, those near the caller first."""
-    localities = near(chosen, members, view.caller.whereabouts, settings.locality)
+    """Put the endpoints (`members`) into the cluster itself, because EDS is not used for this cluster. The effective
+    traffic policy (`chosen`) decides their order: endpoints near the caller may come first."""
+    localities = near(chosen, members, view.caller.whereabouts, without_rule(view.service, settings.locality))
     cluster.load_assignment.CopyFrom(assignment(cluster.name, localities))
 
 
@@ -248,7 +257,8 @@ def _secure(
     chosen: TrafficPolicy,
     settings: Settings,
 ) -> None:
-    """Configure the TLS that the DestinationRule declares; by default mutual TLS to every endpoint that accepts it."""
+    """Configure the TLS of the cluster of a port and subset: as the effective traffic policy (`chosen`) declares; by
+    default mutual TLS to every endpoint that accepts it."""
     service, written = view.service, chosen.tls
     assert service is not None  # noqa: S101 (the caller has looked)
     if written is None and (service.external or not settings.auto_mtls):
@@ -332,6 +342,7 @@ def _speak(
         end_alone(http2)
         if to_proxies:
             notice_silence(http2)
+            queue_resets(http2)
         if pool is not None and pool.max_concurrent_streams:
             http2.max_concurrent_streams.value = pool.max_concurrent_streams
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))

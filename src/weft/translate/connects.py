@@ -25,7 +25,8 @@ def _takes_connect(route: Route) -> bool:
     match = route.match
     return (
         route.HasField("route")
-        and match.prefix == "/"
+        and match.HasField("prefix")
+        and match.prefix in ("", "/")
         and not match.query_parameters
         and all(header.name != ":method" or header.string_match.exact == CONNECT for header in match.headers)
     )
@@ -34,7 +35,7 @@ def _takes_connect(route: Route) -> bool:
 def _for_connect(route: Route) -> Route:
     result = Route()
     result.CopyFrom(route)
-    result.match.CopyFrom(RouteMatch(headers=route.match.headers))
+    result.match.CopyFrom(RouteMatch(headers=route.match.headers, dynamic_metadata=route.match.dynamic_metadata))
     result.match.connect_matcher.SetInParent()
     result.route.upgrade_configs.add(upgrade_type=CONNECT)
     for about_paths in ("prefix_rewrite", "regex_rewrite", "path_rewrite_policy", "host_rewrite_literal"):

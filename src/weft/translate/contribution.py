@@ -23,10 +23,10 @@ class VirtualHost(msgspec.Struct, frozen=True, eq=False):
 
 
 class Chain(msgspec.Struct, frozen=True, eq=False):
-    """One filter chain of a listener that several services share because they have no address of their own. It is
-    serialized as a Listener that contains nothing else; `listeners.shared_port` joins such chains. `matches`: server
-    names or address ranges; () matches every connection to the port. If two chains have the same match, the first
-    wins."""
+    """One filter chain of a listener that several services share because they have no address of their own. `fragment`:
+    the chain, serialized as a Listener that contains nothing else; `listeners.shared_port` joins such chains.
+    `matches`: server names or address ranges; () matches every connection to the port. If two chains have the same
+    match, the first wins."""
 
     matches: tuple[str, ...]  # server names or address ranges; (): everything on the port
     fragment: bytes

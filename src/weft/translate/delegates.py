@@ -22,7 +22,7 @@ class DelegatedRoute(msgspec.Struct, frozen=True):
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """A route that is left out of the config, and the reason."""
+    """A route of the VirtualService `routing` that is left out of the config, and the reason (`why`)."""
 
     routing: VirtualService
     route: HttpRoute
@@ -87,7 +87,8 @@ def _joined(roots: tuple[HttpMatch, ...], leaves: tuple[HttpMatch, ...]) -> tupl
 
 
 def _why_apart(routing: VirtualService, route: HttpRoute, delegate: VirtualService, leaf: HttpRoute) -> str:
-    """Return why the matches of a root route and of a delegate's route cannot be joined."""
+    """Return, as text, why the matches of a root route (`route` of `routing`) and of a delegate's route (`leaf` of
+    `delegate`) cannot be joined."""
     pairs = [pair for root in route.match for match in leaf.match for pair in _shared(root, match)]
     field = next((field for field, *patterns in pairs if MatchKind.REGEX in {each.kind for each in patterns}), "")
     root, part = (f"{each.namespace}/{each.name}" for each in (routing, delegate))

@@ -12,7 +12,7 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from weft.model.destination_rule import DestinationRule, LocalitySetting, Subset, TrafficPolicy
 from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
-from weft.model.locality import LocalityGroup, Whereabouts, parts_of, places, setting_for
+from weft.model.locality import LocalityGroup, Whereabouts, parts_of, places, setting_for, without_rule
 from weft.model.names import selects
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.translate import names
@@ -40,15 +40,17 @@ def assignments(
 ) -> tuple[Built, ...]:
     """Return the load assignments of a service port and of each subset. There is none where the proxy needs no
     endpoints, such as where Envoy calls the original destination; gRPC's xDS client cannot do that, and gets the
-    endpoints. `mesh`: the mesh-wide locality settings, which apply where the rule has none."""
+    endpoints. `mesh`: the mesh-wide locality settings, which apply where the rule and the service have none. `caller`:
+    the caller's locality; None if the order of endpoints does not depend on it."""
     # A UDP port may have the same number as a TCP port, so its load assignment would have the name of the TCP port's.
     if service.resolution is not Resolution.STATIC or port.protocol is Protocol.UDP:
         return ()
+    default = without_rule(service, mesh)
     subsets: tuple[Subset | None, ...] = (None, *(rule.subsets if rule else ()))
-    sources = keys(service.origin, *(rule.origins if rule else ()))
+    sources = keys(*service.origins, *(rule.origins if rule else ()))
     return tuple(
         from_bytes(
-            _MESSAGE, name, _assigned(name, near(chosen, subset_endpoints(endpoints, subset), caller, mesh)), sources
+            _MESSAGE, name, _assigned(name, near(chosen, subset_endpoints(endpoints, subset), caller, default)), sources
         )
         for subset in subsets
         for chosen in (effective(rule, port.number, subset),)
@@ -70,11 +72,11 @@ def subset_endpoints(endpoints: tuple[Endpoint, ...], subset: Subset | None) -> 
 
 
 def near(
-    chosen: TrafficPolicy, endpoints: tuple[Endpoint, ...], caller: Whereabouts | None, mesh: LocalitySetting
+    chosen: TrafficPolicy, endpoints: tuple[Endpoint, ...], caller: Whereabouts | None, default: LocalitySetting
 ) -> tuple[LocalityGroup, ...]:
     """Return the endpoints grouped by locality, with the priorities that the effective policy `chosen` gives them for
     this caller."""
-    return places(endpoints, caller or Whereabouts(), setting_for(chosen, mesh))
+    return places(endpoints, caller or Whereabouts(), setting_for(chosen, default))
 
 
 def assignment(name: str, localities: tuple[LocalityGroup, ...]) -> ClusterLoadAssignment:

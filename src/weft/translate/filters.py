@@ -59,8 +59,8 @@ def outbound_filters(*, grpc_web: bool = False) -> tuple[HttpFilter, ...]:
 
 
 def inbound_filters(*, grpc_web: bool = False) -> tuple[HttpFilter, ...]:
-    """Return the HTTP filters of inbound connection managers. They collect no upstream statistics, because the caller's
-    proxy has the same ones."""
+    """Return the HTTP filters of inbound connection managers. `grpc_web`: convert gRPC-Web to gRPC. These filters
+    collect no upstream statistics, because the caller's proxy has the same ones."""
     router = Router()
     router.dynamic_stats.value = False
     end = HttpFilter(name=ROUTER, typed_config=packed(router))

@@ -184,6 +184,7 @@ def _http(name: str, sharing: list[ServerView], view: GroupView, guards: Guards)
         view.settings,
         guards.http,
         guards.noted,
+        from_proxies=all(served.bound.server.mesh_only for served in sharing),
         grpc_web=any(served.bound.server.port.protocol is Protocol.GRPC_WEB for served in sharing),
     )
 

@@ -23,6 +23,7 @@ from weft.model.credential import Credential
 from weft.model.edge import AUTHORITIES
 from weft.model.gateway import CertificateFiles, CredentialRef, GatewayServer, ServerTls, ServerTlsMode
 from weft.model.names import ObjectKey
+from weft.model.peer_authentication import TlsMode
 from weft.model.service import Protocol
 from weft.translate import tls
 from weft.translate.built import Built, build
@@ -59,7 +60,12 @@ def downstream(server: GatewayServer, view: GroupView) -> TransportSocket | None
     written = server.tls
     if written is None:
         return None
-    offered = _ALPN if server.port.protocol is Protocol.HTTPS else ()
+    return terminating(written, view, http=server.port.protocol is Protocol.HTTPS)
+
+
+def terminating(written: ServerTls, view: GroupView, *, http: bool) -> TransportSocket | None:
+    """Return a socket that terminates TLS; None if a certificate that it needs is missing. `http`: offer the ALPN of
+    HTTP."""
     if written.mode is ServerTlsMode.ISTIO_MUTUAL:
         return tls.downstream(view.settings)
     shown = _shown(written, view)
@@ -68,7 +74,7 @@ def downstream(server: GatewayServer, view: GroupView) -> TransportSocket | None
     context = DownstreamTlsContext()
     context.require_client_certificate.value = written.mode is ServerTlsMode.MUTUAL
     common = context.common_tls_context
-    common.alpn_protocols.extend(offered)
+    common.alpn_protocols.extend(_ALPN if http else ())
     common.tls_params.CopyFrom(_parameters(written))
     for name, _ in shown.pairs:
         common.tls_certificate_sds_secret_configs.add(name=name, sds_config=by_ads())
@@ -85,6 +91,18 @@ def secrets(view: GroupView) -> tuple[Built, ...]:
         if shown is not None and served.bound.server.encrypted:
             for secret in _secrets(shown, keys(served.bound.origin)):
                 by_name.setdefault(secret.name, secret)
+    return tuple(by_name.values())
+
+
+def workload_secrets(view: GroupView) -> tuple[Built, ...]:
+    """Return the SDS secrets of the TLS that a sidecar terminates for its workload."""
+    by_name: dict[str, Built] = {}
+    for port in view.inbound:
+        shown = (
+            _shown(port.tls, view) if port.tls is not None and view.modes.at(port.number) is TlsMode.DISABLE else None
+        )
+        for secret in _secrets(shown, ()) if shown is not None else ():
+            by_name.setdefault(secret.name, secret)
     return tuple(by_name.values())
 
 
@@ -107,7 +125,7 @@ def missing(tls: ServerTls, view: GroupView) -> tuple[str, ...]:
 
 
 def credential_name(reference: CredentialRef, namespace: str) -> str:
-    """Return the name of the SDS secret for a Kubernetes Secret, as proxies of `namespace` request it."""
+    """Return the name of the SDS secret for the Kubernetes Secret `reference`, as proxies of `namespace` request it."""
     if reference.namespace in ("", namespace):
         return f"kubernetes://{reference.name}"
     return f"kubernetes-gateway://{reference.namespace}/{reference.name}"

@@ -67,7 +67,7 @@ def _cluster(view: ServiceView, port: ServicePort, subset: Subset | None, settin
     policy.limit(cluster, chosen.connection_pool)
     policy.eject(cluster, chosen.outlier_detection)
     cluster.ClearField("upstream_connection_options")
-    sources = keys(view.service.origin if view.service else None, *(view.rule.origins if view.rule else ()))
+    sources = keys(*(view.service.origins if view.service else ()), *(view.rule.origins if view.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
     return build(name, cluster, sources)
 

@@ -82,7 +82,8 @@ def listeners(rest: str, settings: Settings) -> tuple[Built, Built]:
 
 @lru_cache(maxsize=16384)
 def answer(name: str) -> Built:
-    """Return the on-demand cluster through which a held call continues. `name` is one of `names.held`."""
+    """Return the on-demand cluster through which a held call continues. `name` is one of the names that `names.held`
+    returns."""
     result = Cluster(
         name=name,
         type=Cluster.ORIGINAL_DST,

@@ -24,13 +24,14 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 from google.protobuf.duration_pb2 import Duration
 
 from weft.model.carried import Carried
+from weft.model.gateway import ServerTls
 from weft.model.inbound_port import InboundPort
 from weft.model.names import ObjectKey
 from weft.model.peer_authentication import TlsMode
 from weft.model.proxy import INBOUND_PORT, OUTBOUND_PORT
 from weft.model.service import Protocol
 from weft.model.settings import Settings
-from weft.translate import names, tls
+from weft.translate import gateway_tls, names, tls
 from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
 from weft.translate.callers import known_callers
@@ -57,13 +58,19 @@ _UNKNOWN = Carried((Protocol.UNDECLARED,))
 
 
 class _Entrance(msgspec.Struct, frozen=True):
-    """One inbound port with its protocols and TLS mode. The number 0 stands for all ports that have no `_Entrance`
-    of their own."""
+    """One inbound port with its protocols (`carried`) and TLS mode. `port`: how the port is declared; None if it is not
+    declared. The number 0 stands for all ports that have no `_Entrance` of their own."""
 
     number: int
     carried: Carried
     mode: TlsMode
     port: InboundPort | None = None
+
+    @property
+    def tls(self) -> ServerTls | None:
+        """The TLS of the workload's own clients that the proxy terminates. As in Istio, only where mutual TLS is
+        disabled."""
+        return self.port.tls if self.port is not None and self.mode is TlsMode.DISABLE else None
 
 
 class _Sockets(msgspec.Struct, frozen=True):
@@ -112,13 +119,15 @@ def _entrances(view: GroupView) -> tuple[_Entrance, ...]:
 
 
 def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sockets) -> list[FilterChain]:
-    """Return the filter chains of a port. Plaintext is accepted unless the mode is STRICT, mutual TLS unless the mode
-    is DISABLE. Any other TLS is passed to the application where the port may carry more than HTTP."""
+    """Return the filter chains of a port (`entrance`). Plaintext is accepted unless the mode is STRICT, mutual TLS
+    unless the mode is DISABLE. Any other TLS is passed to the application where the port may carry more than HTTP."""
     ends = _Ends(entrance, view.inbound_settings, guards)
     filter_chains: list[FilterChain] = []
-    if entrance.mode is not TlsMode.DISABLE:
+    if entrance.tls is not None:
+        filter_chains.extend(_terminated(entrance, entrance.tls, ends, view))
+    elif entrance.mode is not TlsMode.DISABLE:
         filter_chains.extend(_secured(entrance, ends, sockets))
-    if entrance.mode is not TlsMode.STRICT:
+    if entrance.mode is not TlsMode.STRICT and entrance.tls is None:
         filter_chains.extend(_plain(entrance, ends))
     for entry in filter_chains:
         # The chains do not name the services, only the cluster does: a new service on the port must not drain
@@ -135,9 +144,9 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
 
 
 def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[FilterChain]:
-    """Yield the chains for mutual TLS, whose ALPN declares the protocol inside. In STRICT mode, TLS without such an
-    ALPN is handled by the first service's chain, so that a second service on the port does not change the chains of
-    the first."""
+    """Yield the chains of a port (`entrance`) for mutual TLS, whose ALPN declares the protocol inside. In STRICT mode,
+    TLS without such an ALPN is handled by the first service's chain, so that a second service on the port does not
+    change the chains of the first. `ends`: builds the filters of the chains."""
     carried, strict = entrance.carried, entrance.mode is TlsMode.STRICT
     of_http: tuple[str, ...] = () if strict else tls.OF_THE_MESH
     of_bytes = of_http
@@ -152,6 +161,14 @@ def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[Fi
         yield _chain(ends.http(certified=True), _TLS, of_http, sockets.http)
     if carried.bytes:
         yield _chain(ends.bytes(), _TLS, of_bytes, sockets.bytes)
+
+
+def _terminated(entrance: _Entrance, written: ServerTls, ends: _Ends, view: GroupView) -> Iterator[FilterChain]:
+    """Yield the chain of a port whose own TLS the proxy terminates. Plaintext is not accepted."""
+    http = entrance.carried.http
+    socket = gateway_tls.terminating(written, view, http=http)
+    if socket is not None:
+        yield _chain(ends.http(certified=False) if http else ends.bytes(), _TLS, (), socket)
 
 
 def _plain(entrance: _Entrance, ends: _Ends) -> Iterator[FilterChain]:
@@ -176,6 +193,8 @@ class _Ends(msgspec.Struct, frozen=True):
         """Return the connection manager of a port. `certified`: the caller has presented a certificate. `as_called`:
         requests keep the caller's HTTP version, while other chains of the port use the declared version."""
         number, port = self.entrance.number, self.entrance.port
+        # Without mutual TLS, nothing distinguishes a proxy from other clients.
+        from_proxies = certified or self.entrance.mode is TlsMode.DISABLE or not self.settings.auto_mtls
         end = http_to_workload(
             names.INBOUND_PASSTHROUGH if port is None else f"inbound_{names.listener('0.0.0.0', number)}",
             names.inbound_cluster(number, as_called=True) if as_called else self._cluster,
@@ -184,6 +203,9 @@ class _Ends(msgspec.Struct, frozen=True):
             self.guards.http,
             noted=self.guards.noted,
             certified=certified,
+            from_proxies=from_proxies,
+            # Callers send HTTP/1.1 as HTTP/2 only to ports that services declare.
+            upgrades=from_proxies and port is not None and not as_called,
             grpc_web=Protocol.GRPC_WEB in self.entrance.carried.said,
         )
         return (end,)
@@ -220,19 +242,20 @@ def _policies(view: GroupView) -> tuple[ObjectKey, ...]:
 
 
 def _reads_tls(entrance: _Entrance) -> bool:
-    return entrance.mode is not TlsMode.DISABLE
+    return entrance.mode is not TlsMode.DISABLE or entrance.tls is not None
 
 
 def _reads_http(entrance: _Entrance) -> bool:
-    """Whether plaintext connections to a port need the HTTP inspector. Mutual TLS does not: its ALPN names the
-    protocol."""
+    """Whether plaintext connections to a port (`entrance`) need the HTTP inspector. Mutual TLS does not: its ALPN names
+    the protocol."""
     return entrance.carried.detected and entrance.mode is not TlsMode.STRICT
 
 
 def _looking(
     inspector: ListenerFilter, entrances: Iterable[_Entrance], reads: Callable[[_Entrance], bool]
 ) -> tuple[ListenerFilter, ...]:
-    """Return the inspector, disabled for the ports that do not need it (`reads`); empty if no port needs it."""
+    """Return the inspector, disabled for those ports in `entrances` that do not need it; empty if no port needs it.
+    `reads`: returns whether a port needs the inspector."""
     *named, others = entrances
     if reads(others):
         unread = [entrance.number for entrance in named if not reads(entrance)]

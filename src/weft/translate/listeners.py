@@ -64,7 +64,7 @@ def virtual_outbound(policy: Outbound, settings: Settings, ranges: tuple[str, ..
 @lru_cache(maxsize=4096)
 def http_port(number: int, policy: Outbound, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
     """Return the shared listener of a port on which services declare HTTP and no service needs a filter chain of its
-    own. It is the same for all callers."""
+    own. It is the same for all callers. `ranges`: as for `virtual_outbound`."""
     return shared_port(number, (), policy, settings, ranges, http=True)
 
 
@@ -77,9 +77,9 @@ def shared_port(
     *,
     http: bool,
 ) -> Built:
-    """Return the listener `0.0.0.0_PORT`, which services share: with an HTTP chain if a service on the port declares
-    HTTP, and with the chains of services that have no address. Other connections are sent to their original
-    destination or are closed, depending on the outbound policy."""
+    """Return the listener `0.0.0.0_PORT`, which services share. It has an HTTP chain if a service on the port declares
+    HTTP (`http`), and the chains of services that have no address (`shared`). Other connections are sent to their
+    original destination or are closed, depending on the outbound policy. `ranges`: as for `virtual_outbound`."""
     name = names.listener("0.0.0.0", number)
     result = _unbound(name)
     on_both_families(result, number)

@@ -90,8 +90,9 @@ class NameLookup:
         return wildcard if wildcard is not None else NotOurs()
 
     def _reverse(self, name: str, namespace: str) -> Answer:
-        """Return the names of the address in a reverse lookup. Reverse lookups of the mesh's addresses are never
-        forwarded: outside resolvers cannot answer them, and should not see them."""
+        """Return the result of a reverse lookup: the names of the address that `name` (such as `1.0.0.10.in-addr.arpa`)
+        stands for. Reverse lookups of the mesh's addresses are never forwarded: outside resolvers cannot answer them,
+        and should not see them."""
         address = _reverse_address(name)
         if address is None:
             return Found()  # a zone above addresses, or a malformed address

@@ -4,10 +4,13 @@ match: `applies` evaluates them at translation."""
 from __future__ import annotations
 
 from envoy.config.route.v3.route_components_pb2 import HeaderMatcher, QueryParameterMatcher, RouteMatch
+from envoy.type.matcher.v3.metadata_pb2 import MetadataMatcher
 from envoy.type.matcher.v3.string_pb2 import StringMatcher
+from envoy.type.matcher.v3.value_pb2 import ValueMatcher
 
 from weft.model.names import Labels, selects
-from weft.model.virtual_service import HttpMatch, L4Match, MatchKind, StringMatch
+from weft.model.virtual_service import HttpMatch, L4Match, MatchKind, StringMatch, claim_path
+from weft.translate import rbac_matchers
 from weft.translate.view import CallerView
 
 
@@ -45,9 +48,15 @@ def route_match(match: HttpMatch | None) -> RouteMatch:
         (":scheme", match.scheme),
         *match.headers,
     ):
-        if wanted is not None:
+        if path := claim_path(name):
+            result.dynamic_metadata.append(_claim(path, wanted))
+        elif wanted is not None:
             result.headers.append(_header(name, wanted))
     for name, unwanted in match.without_headers:
+        if path := claim_path(name):
+            result.dynamic_metadata.append(_claim(path, unwanted))
+            result.dynamic_metadata[-1].invert = True
+            continue
         matcher = _header(name, unwanted)
         matcher.invert_match = True
         # A request without the header does not have the excluded value either.
@@ -62,9 +71,13 @@ def route_match(match: HttpMatch | None) -> RouteMatch:
 
 
 def catches_all(match: RouteMatch) -> bool:
-    """Whether every request matches; routes after a route with such a match need not be sent."""
-    everything = match.prefix == "/" or match.safe_regex.regex in ("*", ".*")
-    return everything and not match.headers and not match.query_parameters
+    """Whether every request fulfils `match`; routes after a route with such a match need not be sent."""
+    everything = match.prefix == "/" or _matches_any_path(match) or match.safe_regex.regex in ("*", ".*")
+    return everything and not match.headers and not match.query_parameters and not match.dynamic_metadata
+
+
+def _matches_any_path(match: RouteMatch) -> bool:
+    return match.HasField("prefix") and not match.prefix
 
 
 def string_matcher(wanted: StringMatch) -> StringMatcher:
@@ -79,6 +92,14 @@ def string_matcher(wanted: StringMatch) -> StringMatcher:
         case _:
             result.safe_regex.regex = ".*"
     return result
+
+
+def _claim(path: tuple[str, ...], wanted: StringMatch | None) -> MetadataMatcher:
+    """Match a claim of the verified token: a text, or a list that contains it."""
+    value = ValueMatcher(present_match=True)
+    if wanted is not None and wanted.kind is not MatchKind.PRESENT:
+        value = rbac_matchers.in_claim([ValueMatcher(string_match=string_matcher(wanted))])
+    return rbac_matchers.claim(path, value)
 
 
 def _header(name: str, wanted: StringMatch) -> HeaderMatcher:

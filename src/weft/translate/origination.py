@@ -55,7 +55,9 @@ def originate(cluster: Cluster, service: Service, port: ServicePort, written: Cl
 def secrets(
     cluster: str, written: ClientTls, sources: tuple[ObjectKey, ...], credentials: tuple[Credential, ...] = ()
 ) -> tuple[Built, ...]:
-    """Return the SDS secrets of a cluster: with the paths of files, or with the content of a Kubernetes Secret."""
+    """Return the SDS secrets of a cluster: with the paths of files, or with the content of a Kubernetes Secret.
+    `written`: the TLS settings. `sources`: the objects that the cluster is made from. `credentials`: the Secrets that
+    the settings may name."""
     if written.credential:
         return _out_of_secret(cluster, written, sources, credentials)
     sds_secrets = []

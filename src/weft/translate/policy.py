@@ -40,14 +40,15 @@ _LIMITS = CircuitBreakers.Thresholds(
 def by_callers_address(service: Service, chosen: TrafficPolicy, kind: ProxyKind = ProxyKind.SIDECAR) -> bool:
     """Whether a call to the service goes to the address that the caller chose (the original destination), instead of to
     an endpoint that the proxy chooses. At a gateway this is False for a headless service: the original destination
-    would be the gateway itself."""
+    would be the gateway itself. `chosen`: the effective traffic policy of the called port."""
     passthrough = chosen.load_balancer is not None and chosen.load_balancer.simple is SimpleBalancer.PASSTHROUGH
     headless = service.headless and kind is not ProxyKind.GATEWAY
     return passthrough or headless or service.resolution is Resolution.NONE
 
 
 def is_closed(chosen: TrafficPolicy) -> bool:
-    """Whether no endpoint may be called, because the DestinationRule was rejected."""
+    """Whether no endpoint may be called with the effective traffic policy `chosen`, because the DestinationRule was
+    rejected."""
     return chosen.tls is not None and chosen.tls.mode is ClientTlsMode.CLOSED
 
 
@@ -123,9 +124,9 @@ def limit(cluster: Cluster, pool: ConnectionPool | None, budget: RetryBudget | N
 
 def eject(cluster: Cluster, detection: OutlierDetection | None, *, fails_over: bool = False) -> None:
     """Set the cluster's outlier detection. `fails_over`: calls move to other localities when the nearer endpoints are
-    ejected. Envoy ejects at most 10 % of the endpoints by default, which is none of fewer than ten, so there would be
-    no failover; the default is then all of them. Once more than half of the endpoints of all localities are ejected,
-    and no locality can take their calls, Envoy uses all endpoints (panic mode)."""
+    ejected. By default Envoy ejects at most 10 % of the endpoints, which is none if there are fewer than ten. Then
+    there would be no failover, so with `fails_over` the default is 100 %. Once more than half of the endpoints of all
+    localities are ejected, and no locality can take their calls, Envoy uses all endpoints (panic mode)."""
     if detection is None:
         return
     outlier: EnvoyOutlierDetection = cluster.outlier_detection

@@ -1,5 +1,5 @@
 """Translates one rule of an AuthorizationPolicy to an RBAC policy: operations become permissions, sources become
-principals, and a condition becomes one or the other.
+principals, and a condition becomes a permission or a principal, depending on its key.
 
 On a port that is not HTTP, there are no hosts, paths, methods, headers or tokens. As in Istio, an ALLOW rule with such
 a condition is left out there. A rule that denies loses the condition, and so denies more.
@@ -26,8 +26,9 @@ def rbac_policy(
     rule: AuthorizationRule, action: Action, settings: Settings, *, http: bool, published: int = 0
 ) -> RbacPolicy | None:
     """Translate a rule; None if it is an ALLOW rule that needs HTTP and the port is not HTTP. `published`: the port of
-    a gateway that callers reach through a Unix socket. On such a socket the connection has no IP address and no port
-    of the gateway: the caller's address comes from the PROXY header, and `published` is the destination port."""
+    a gateway that callers reach through a Unix socket. On such a socket the connection has no IP address and no port of
+    the gateway: the caller's address comes from the PROXY header, and `published` is the destination port. `action`:
+    that of the policy."""
     if not http and action is Action.ALLOW and rule.needs_http:
         return None
     builder = _Builder(action, settings, http=http, published=published)
@@ -76,6 +77,13 @@ def with_aliases(principals: Iterable[str], settings: Settings) -> tuple[str, ..
     return tuple(aliases)
 
 
+def with_domain_aliases(domains: Iterable[str], settings: Settings) -> tuple[str, ...]:
+    """Return the trust domains with their aliases: one of the mesh's own trust domains stands for all of them. As in
+    Istio, `cluster.local` and names with a `*` stand only for themselves."""
+    own = (settings.trust_domain, *settings.trust_domain_aliases)
+    return tuple(dict.fromkeys(each for domain in domains for each in (own if domain in own else (domain,))))
+
+
 class _Builder:
     def __init__(self, action: Action, settings: Settings, *, http: bool, published: int) -> None:
         self._keeps_out = action is not Action.ALLOW
@@ -104,6 +112,7 @@ class _Builder:
             yield from self._both_ids(source.request_principals, source.not_request_principals, _token)
         yield from self._both_ids(source.namespaces, source.not_namespaces, _namespace)
         yield from self._both_ids(source.service_accounts, source.not_service_accounts, _service_account)
+        yield from self._trust_domains(source.trust_domains, source.not_trust_domains)
         yield from self._both_ids(source.ip_blocks, source.not_ip_blocks, self._peer_address)
         yield from self._both_ids(source.remote_ip_blocks, source.not_remote_ip_blocks, _caller_address)
 
@@ -136,6 +145,8 @@ class _Builder:
                     yield _not_id(Principal(metadata=matchers.claim(path, matchers.claimed(not_values))))
             case "source.principal":
                 yield from self._both_ids(self._aliases(values), self._aliases(not_values), _peer)
+            case "source.trustDomain":
+                yield from self._trust_domains(values, not_values)
             case key:
                 make = {
                     "source.ip": self._peer_address,
@@ -159,6 +170,10 @@ class _Builder:
 
     def _aliases(self, principals: tuple[str, ...]) -> tuple[str, ...]:
         return with_aliases(principals, self._settings)
+
+    def _trust_domains(self, values: tuple[str, ...], not_values: tuple[str, ...]) -> Iterator[Principal]:
+        accepted, excluded = (with_domain_aliases(each, self._settings) for each in (values, not_values))
+        yield from self._both_ids(accepted, excluded, _trust_domain)
 
     def _both(
         self, values: tuple[str, ...], not_values: tuple[str, ...], make: Callable[[str, bool], Permission]
@@ -208,6 +223,10 @@ def _peer(value: str) -> Principal:
 
 def _namespace(value: str) -> Principal:
     return _authenticated(matchers.namespace(value))
+
+
+def _trust_domain(value: str) -> Principal:
+    return _authenticated(matchers.trust_domain(value))
 
 
 def _service_account(value: str) -> Principal:

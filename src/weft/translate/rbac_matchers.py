@@ -92,7 +92,8 @@ def method(value: str, *, wide: bool) -> HeaderMatcher:
 
 
 def path(value: str, *, wide: bool) -> PathMatcher:
-    """Match the path of a request, without query and fragment."""
+    """Match the path of a request, without query and fragment. If wide, also match other spellings of the path that
+    some servers treat as equal."""
     result = PathMatcher()
     if wide and value != "*":
         result.path.CopyFrom(regex(_wide_path(value)))
@@ -120,6 +121,14 @@ def service_account(value: str) -> StringMatcher:
     return regex(f"spiffe://.+/ns/{re.escape(owner)}/(?:.+/)?sa/{re.escape(name)}(?:/.+)?")
 
 
+def trust_domain(value: str) -> StringMatcher:
+    if value == "*":
+        return StringMatcher(prefix="spiffe://")
+    if "*" in value:
+        return regex(f"spiffe://{_starred(value)}/.*")
+    return StringMatcher(prefix=f"spiffe://{value}/")
+
+
 def claim(names: tuple[str, ...], value: ValueMatcher) -> MetadataMatcher:
     """Match a claim of the verified token, by the names of the claim and of its nested fields."""
     return metadata(JWT, (PAYLOAD, *names), value)
@@ -134,8 +143,12 @@ def metadata(owner: str, keys: tuple[str, ...], value: ValueMatcher) -> Metadata
 
 def claimed(values: tuple[str, ...]) -> ValueMatcher:
     """Match a claim that is one of these values, or a list that contains one of them."""
-    each = [ValueMatcher(string_match=text(value)) for value in values]
-    wanted = either(each)
+    return in_claim([ValueMatcher(string_match=text(value)) for value in values])
+
+
+def in_claim(alternatives: list[ValueMatcher]) -> ValueMatcher:
+    """Match a claim that one of these matches, or a list with an element that one of these matches."""
+    wanted = either(alternatives)
     listed = ValueMatcher()
     listed.list_match.one_of.CopyFrom(wanted)
     return either([listed, wanted])

@@ -32,6 +32,7 @@ from envoy.extensions.transport_sockets.tls.v3.common_pb2 import SubjectAltNameM
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 
 from weft.api.syntax import is_address
+from weft.model.group import ProxyKind
 from weft.model.names import ObjectKey
 from weft.model.request_authentication import JwtRule, KeyServer, RequestAuthentication
 from weft.model.settings import Settings
@@ -65,7 +66,7 @@ def filters(view: GroupView) -> tuple[HttpFilter, ...]:
     rules = _rules(view)
     if not rules:
         return ()
-    check = HttpFilter(name=CHECK, typed_config=packed(_check(rules)))
+    check = HttpFilter(name=CHECK, typed_config=packed(_check(rules, reroute=view.kind is ProxyKind.GATEWAY)))
     written = sorted(_written(rules))
     return (_strip(written), check) if written else (check,)
 
@@ -107,10 +108,12 @@ def _rules_and_owners(view: GroupView) -> list[tuple[JwtRule, RequestAuthenticat
     return sorted(pairs, key=lambda pair: pair[0].issuer)
 
 
-def _check(rules: tuple[JwtRule, ...]) -> JwtAuthentication:
+def _check(rules: tuple[JwtRule, ...], *, reroute: bool) -> JwtAuthentication:
+    """`reroute`: whether the route is chosen again when a token was accepted, so that routes may match its claims."""
     result = JwtAuthentication(bypass_cors_preflight=True)  # browsers send preflights without credentials
     for position, rule in enumerate(rules):
         result.providers[_provider_name(position)].CopyFrom(_provider(rule))
+        result.providers[_provider_name(position)].clear_route_cache = reroute
     # The prefix is empty and not `/`, so that it also matches the path of `OPTIONS *`.
     result.rules.add(match=RouteMatch(prefix=""), requires=_required(rules))
     return result
@@ -229,8 +232,8 @@ def _refused(view: GroupView) -> list[str]:
 
 
 def _nobody(refused: list[str]) -> HttpFilter:
-    """Return a filter that denies every request. The names of the rejected objects appear in the response details of
-    the access log."""
+    """Return a filter that denies every request. The names of the rejected objects (`refused`) appear in the response
+    details of the access log."""
     return HttpFilter(name=REFUSE, typed_config=packed(RBAC(rules=_denied(refused))))
 
 

@@ -68,7 +68,7 @@ def host_of(view: ServiceView, port: int, claimed: tuple[str, ...], *, connects:
     """Return the virtual host of a view at a port, with the domains `claimed`. `connects`: forward CONNECT requests,
     because every CONNECT on the listener is for this service."""
     written = (origin for routing in speaking(view) for origin in routing.origins)
-    sources = keys(view.service.origin if view.service else None, *written)
+    sources = keys(*(view.service.origins if view.service else ()), *written)
     host = EnvoyVirtualHost(name=f"{view.host}:{port}", domains=claimed, include_request_attempt_count=True)
     host.metadata.CopyFrom(of_objects(sources))
     host.routes.extend(with_connects(routes(view, port)) if connects else routes(view, port))
@@ -85,8 +85,8 @@ def routes(view: ServiceView, port: int) -> list[Route]:
 
 
 class Chosen(msgspec.Struct, frozen=True, eq=False):
-    """A configured route together with one of its matches that applies to the caller. `match` is None for a route
-    without matches; `envoys` is the translated match."""
+    """A configured route (`resolved`, with delegates expanded) together with one of its matches that applies to the
+    caller. `match` is None for a route without matches; `envoys` is the translated match."""
 
     resolved: DelegatedRoute
     match: HttpMatch | None
@@ -151,7 +151,7 @@ def _replayed(route: Route, each: Chosen | None, view: ServiceView, port: int) -
     copy is added if retries are not configured and the service is called with HTTP/1, whose connections the server may
     close at any time. Connections between proxies need no such retries: HTTP/2 closes them in order. `each`: the
     configured route; None if the host has none."""
-    if view.caller.kind is ProxyKind.GRPC or not route.HasField("route"):
+    if view.caller.kind is ProxyKind.GRPC or not route.HasField("route") or view.caller.retries is not None:
         return [route]
     if each is None:
         destinations: tuple[Destination, ...] = (Destination(view.host, port=port),)

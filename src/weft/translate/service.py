@@ -10,7 +10,7 @@ from weft.model.group import ProxyKind
 from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol
 from weft.model.settings import Settings
-from weft.translate import clusters, gateway, grpc, hold, listeners, request_authentication, routes
+from weft.translate import clusters, gateway, gateway_tls, grpc, hold, listeners, request_authentication, routes
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.inbound import virtual_inbound
@@ -62,7 +62,12 @@ def base(view: GroupView) -> Contribution:
         return gateway.base(view)
     inbound = tuple(cluster for port in view.inbound for cluster in clusters.inbound(port, view.settings))
     return Contribution(
-        clusters=(*clusters.fixed(view.settings), *inbound, *request_authentication.clusters(view)),
+        clusters=(
+            *clusters.fixed(view.settings),
+            *inbound,
+            *request_authentication.clusters(view),
+            *gateway_tls.workload_secrets(view),
+        ),
         listeners=(
             listeners.virtual_outbound(view.policy, view.settings, view.telling.ranges),
             virtual_inbound(view),

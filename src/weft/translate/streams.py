@@ -5,16 +5,17 @@ from __future__ import annotations
 from ipaddress import ip_network
 
 import msgspec
-from envoy.config.listener.v3.listener_components_pb2 import FilterChain, FilterChainMatch
+from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain, FilterChainMatch
 
 from weft.model.destination_rule import DestinationRule, HashKey, TrafficPolicy
 from weft.model.names import ObjectKey, Origin, host_covers
-from weft.model.service import Protocol, ServicePort
+from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.model.virtual_service import Destination, L4Match, L4Route
 from weft.translate import names, policy, tls
 from weft.translate.actions import destination_cluster, destination_port, taking_part
 from weft.translate.chains import bytes_to, chain
+from weft.translate.dynamic_dns import resolve_server_name
 from weft.translate.matches import applies
 from weft.translate.provenance import keys
 from weft.translate.view import ServiceView, offering_http
@@ -72,6 +73,7 @@ def filter_chain(stream: StreamRoute, view: ServiceView, port: ServicePort, sett
     result = chain(
         "",
         *((tls.offering(tls.BYTES),) if stream.is_taken_for_http else ()),
+        *_resolved(stream, view, port),
         bytes_to(
             stream.clusters,
             settings,
@@ -83,6 +85,13 @@ def filter_chain(stream: StreamRoute, view: ServiceView, port: ServicePort, sett
     if stream.server_names or stream.ranges:
         result.filter_chain_match.CopyFrom(matching(stream.server_names, stream.ranges))
     return result
+
+
+def _resolved(stream: StreamRoute, view: ServiceView, port: ServicePort) -> tuple[Filter, ...]:
+    """Return the filter that resolves the server name, if the connection goes to the wildcard service itself."""
+    dynamic = view.service is not None and view.service.resolution is Resolution.DYNAMIC_DNS
+    own = stream.first.host == view.host
+    return (resolve_server_name(view.host, port.number),) if dynamic and own else ()
 
 
 def matching(server_names: tuple[str, ...], ranges: tuple[str, ...]) -> FilterChainMatch:
@@ -101,7 +110,8 @@ def _within(match: L4Match, wildcard: str) -> L4Match:
 
 
 def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match, origin: Origin | None) -> StreamRoute:
-    """Return a route of a VirtualService as a route for connections. `origin`: where the VirtualService is written."""
+    """Return one match of a VirtualService's `tcp` or `tls` route as a route for connections. `origin`: where the
+    VirtualService is written."""
     parts = taking_part(route.route)
     closed = ((names.BLACK_HOLE, route.failing),) if route.failing else ()
     return StreamRoute(
@@ -118,8 +128,8 @@ def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match,
 
 
 def _policy(view: ServiceView, destination: Destination, port: int) -> TrafficPolicy:
-    """Return the effective traffic policy of a destination. For a destination on another host, the view has a rule only
-    if it has settings that routes need, so other settings may be missing."""
+    """Return the effective traffic policy of a destination. For a destination on another host, the view contains the
+    DestinationRule only if that rule has settings that routes need; without it, the result is the default policy."""
     rule = _rule(view, destination.host)
     subset = next((entry for entry in rule.subsets if entry.name == destination.subset), None) if rule else None
     return policy.effective(rule, destination_port(view, destination, port), subset)
@@ -146,7 +156,7 @@ def _claimed(match: L4Match) -> set[tuple[str, str]]:
 
 def _sources(view: ServiceView, first: Destination, port: int, routed: Origin | None = None) -> tuple[ObjectKey, ...]:
     """Return the objects that affect a filter chain, and no others: a change of this list replaces the chain and drains
-    its connections. `routed`: the origin of the route."""
+    its connections. `first`: the first destination of the route. `routed`: the origin of the route."""
     rule = _rule(view, first.host)
     tunneling = rule.origins if rule and _policy(view, first, port).tunnel else ()
-    return keys(view.service.origin if view.service else None, routed, *tunneling)
+    return keys(*(view.service.origins if view.service else ()), routed, *tunneling)

@@ -111,9 +111,9 @@ def of_routes(view: ServiceView, port: int) -> Lineup:
 
 
 def of_cluster(view: ServiceView, refused: Built, settings: Settings) -> Lineup:
-    """Return the suspects behind a rejected cluster: the service, and the policy of the DestinationRule at each level
-    (port, subset, whole host) that has settings. If a trial without any policy is rejected, the rule is not at
-    fault."""
+    """Return the suspects behind a rejected cluster (`refused`): the service, and the policy of the DestinationRule at
+    each level (port, subset, whole host) that has settings. If a trial without any policy is rejected, the rule is not
+    at fault."""
     service, rule = view.service, view.rule
     number, subset_name = refused.name.split("|")[1:3]
     port = service.port(int(number)) if service is not None and number.isdecimal() else None

@@ -76,8 +76,8 @@ def downstream(settings: Settings, callers: tuple[str, ...] | None = None) -> Tr
 
 
 def automatic(cluster: Cluster, socket: TransportSocket) -> None:
-    """Make a cluster use TLS (`socket`) to each endpoint that is marked for it, and plaintext to the others. The
-    cluster does not change when a workload gets or loses a proxy, only its endpoints do."""
+    """Make a cluster use TLS (`socket`) to each endpoint that is marked for it, and plaintext to all other endpoints.
+    The cluster does not change when a workload gets or loses a proxy, only its endpoints do."""
     marked, others = _matches()
     cluster.transport_socket_matches.add().CopyFrom(marked)
     cluster.transport_socket_matches[0].transport_socket.CopyFrom(socket)
@@ -88,7 +88,7 @@ def upstream(
     names: tuple[str, ...], server_name: str, protocols: tuple[str, ...], settings: Settings
 ) -> TransportSocket:
     """Return the caller's socket for mutual TLS between two proxies. The server must have one of the identities
-    `names`, or the call fails."""
+    `names`, or the call fails. `server_name`: the SNI. `protocols`: the ALPN names to offer."""
     own = UpstreamTlsContext(sni=server_name)
     allowed = own.common_tls_context.combined_validation_context.default_validation_context
     allowed.match_typed_subject_alt_names.extend(map(name_matcher, names))
@@ -134,8 +134,8 @@ def trust_domains(settings: Settings) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def offering(protocols: tuple[str, ...]) -> Filter:
-    """Return a filter, placed before the terminal filter, by which connections of the chain offer these ALPN names to
-    any cluster, instead of the cluster's own."""
+    """Return a filter, placed before the terminal filter, by which connections of the chain offer these ALPN names
+    (`protocols`) to any cluster, instead of the cluster's own."""
     value = FilterStateValue(object_key="envoy.network.application_protocols")
     value.format_string.text_format_source.inline_string = ",".join(protocols)
     value.shared_with_upstream = FilterStateValue.ONCE

@@ -29,7 +29,7 @@ from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
-from weft.model.locality import Whereabouts, looks_at_labels, whereabouts
+from weft.model.locality import Whereabouts, looks_at_labels, whereabouts, without_rule
 from weft.model.names import Labels
 from weft.model.on_demand import EVERYTHING, Telling
 from weft.model.peer_authentication import PeerModes
@@ -38,15 +38,17 @@ from weft.model.scope import Scope
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import Outbound, OutboundPolicy
-from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService, destinations
+from weft.model.virtual_service import MESH, HttpMatch, L4Match, Retries, VirtualService, destinations
 
 _CLOSED = ClientTls(ClientTlsMode.CLOSED)
 _FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
 
 
 class CallerView(msgspec.Struct, frozen=True):
-    """The properties of a caller that the config depends on. All other properties are left out, so that most groups
-    share one view, whatever their namespace and labels."""
+    """The properties of a caller that the config of a host depends on. `namespace` and `labels` are set only if a route
+    or a short name depends on them, so that most groups share one view. `gateways`: the gateways through which the
+    caller calls. `encrypted`: at a gateway, whether the client uses TLS, which the gateway terminates. `whereabouts`:
+    the caller's locality; None without locality load balancing."""
 
     kind: ProxyKind
     namespace: str = ""  # only if short names exist for the caller, or some route matches on it
@@ -54,6 +56,7 @@ class CallerView(msgspec.Struct, frozen=True):
     gateways: tuple[str, ...] = (MESH,)  # the gateways through which it calls, for matches on gateways
     encrypted: bool = False  # whether it calls a gateway with TLS, which the gateway terminates
     whereabouts: Whereabouts | None = None  # its locality; only with locality load balancing
+    retries: Retries | None = None  # the mesh's retries for routes that set none; None: weft's default
 
 
 class RouteTarget(msgspec.Struct, frozen=True):
@@ -73,7 +76,11 @@ class RouteTarget(msgspec.Struct, frozen=True):
 
 
 class ServiceView(msgspec.Struct, frozen=True):
-    """One host as one group sees it. If `service` is None, only a VirtualService defines the host."""
+    """One host as one group sees it. If `service` is None, only a VirtualService defines the host. `ports`: the ports
+    that the group sees. `behind`: hidden ports, to which only routes of other hosts lead. `rule`: the effective
+    DestinationRule. `routes`: the VirtualServices of the host, the deciding one first. `inside`: for a wildcard host,
+    the VirtualServices with `tls` routes for hosts that it covers. `meshed` and `secured`: the ports at which all
+    endpoints have a proxy, or accept mutual TLS."""
 
     host: str
     caller: CallerView
@@ -99,7 +106,8 @@ class ServiceView(msgspec.Struct, frozen=True):
 
 
 class ServerView(msgspec.Struct, frozen=True):
-    """A server of a Gateway, and the TCP or TLS routes of its connections if it is not HTTP."""
+    """A server of a Gateway, bound to a port of the proxies (`bound`), and the TCP or TLS routes of its connections
+    (`streams`; None for an HTTP server)."""
 
     bound: BoundServer
     streams: ServiceView | None = None
@@ -107,7 +115,8 @@ class ServerView(msgspec.Struct, frozen=True):
 
 class GroupView(msgspec.Struct, frozen=True):
     """The inputs of that part of a group's config that depends on no service: its own listeners, guards and
-    certificates."""
+    certificates. `settings` apply to outbound calls, `called` to inbound calls; None if they are equal. `telling`:
+    whether the group gets all services at once or on demand."""
 
     kind: ProxyKind
     inbound: tuple[InboundPort, ...]
@@ -193,11 +202,12 @@ def _seen(
             group.kind,
             group.namespace if by_namespace else "",
             group.labels if by_labels else (),
-            whereabouts=whereabouts(rule, mesh.settings.locality, group.locality, group.labels)
+            whereabouts=whereabouts(rule, without_rule(service, mesh.settings.locality), group.locality, group.labels)
             if service
             and (group.kind is ProxyKind.GATEWAY or not service.headless)
-            and service.resolution is not Resolution.NONE
+            and service.resolution not in (Resolution.NONE, Resolution.DYNAMIC_DNS)
             else None,
+            retries=mesh.settings.retries,
         ),
         service=service,
         ports=scope.ports(service) if service else (),
@@ -222,7 +232,8 @@ def _seen(
 
 
 def deciding(view: ServiceView) -> VirtualService | None:
-    """Return the VirtualService whose HTTP routes apply to a host in the mesh: the first one with HTTP routes."""
+    """Return the VirtualService whose HTTP routes apply to a host in the mesh: the first one with HTTP routes; None if
+    there is none."""
     return next((routing for routing in view.routes if routing.http), None)
 
 
@@ -359,8 +370,8 @@ def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> RouteTarget:
 
 
 def _by_pod(service: Service | None, group: Group) -> bool:
-    """Whether a sidecar's callers address the pods of a service directly, because it is headless. Gateways and gRPC's
-    own clients always choose a pod themselves."""
+    """Whether the group's workloads call single pods of a service by the pods' addresses: the service is headless and
+    the group's proxies are sidecars. Gateways and gRPC's own clients choose a pod themselves."""
     headless = service is not None and service.headless and service.resolution is Resolution.STATIC
     return headless and group.kind is ProxyKind.SIDECAR
 

@@ -31,7 +31,7 @@ class Debugger(Protocol):
         """The control plane's identifier in debug responses, in the form that istioctl parses."""
 
     def admit(self, peer: Peer) -> None:
-        """Authorize a caller. Raises StreamRefused if it may not send debug requests."""
+        """Authorize the caller `peer`. Raises StreamRefused if it may not send debug requests."""
 
     async def answer(self, type_url: str, names: tuple[str, ...]) -> Sequence[AnyMessage]:
         """Return the resources of the response to a debug request. Raises StreamRefused if the type is unknown."""

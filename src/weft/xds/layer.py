@@ -46,8 +46,8 @@ _differing: WeakKeyDictionary[LayerTable, _Differing] = WeakKeyDictionary()
 
 
 def differing(one: LayerTable, other: LayerTable) -> frozenset[str]:
-    """Return the names whose version differs between two layers. Cached, because every pair of groups on the two layers
-    needs them."""
+    """Return the names whose version differs between the layers of `one` and `other`. Cached, because every pair of
+    groups on the two layers needs them."""
     if one is other:
         return frozenset()
     cached = _differing.setdefault(one, WeakKeyDictionary())
@@ -256,9 +256,9 @@ class LayeredTable(ResourceTable):
 
 
 def unlike(like: ResourceTable, table: ResourceTable) -> tuple[list[str], list[Resource]]:
-    """Compare two nearly equal tables and return (names, common). `names`: the names whose resources differ. `common`:
-    identical resources, among them all large ones (joined from several parts, see `parts_of`), which later patches can
-    use as a base."""
+    """Compare `table` with the nearly equal table `like` and return (names, common). `names`: the names whose resources
+    differ. `common`: identical resources, among them all large ones (joined from several parts, see `parts_of`), which
+    later patches can use as a base."""
     names: list[str] = []
     common: list[Resource] = []
     if isinstance(like, LayeredTable) and isinstance(table, LayeredTable):

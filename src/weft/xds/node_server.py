@@ -54,7 +54,8 @@ class NodeServer:
         self._sessions: set[_Session] = set()
 
     def handlers(self, authenticate: Authenticate) -> grpc.GenericRpcHandler:
-        """Return the gRPC handlers of this service, for a gRPC server that the caller starts."""
+        """Return the gRPC handlers of this service, for a gRPC server that the caller starts. `authenticate`: checks
+        the callers."""
 
         async def serve(_requests: object, context: Context) -> None:
             await self._serve(authenticate, context)

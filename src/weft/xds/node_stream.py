@@ -53,7 +53,8 @@ class NodeObserver(Protocol):
     """Provides the nodes and their pods to the streams, and receives the reports about their proxies."""
 
     def admit(self, node: str, principal: object) -> str:
-        """Return the name of the node whose agent the caller is. Raises StreamRefused to reject the caller."""
+        """Return the name of the node whose agent the caller is. `node`: the name that the agent sends. `principal`:
+        the result of authentication. Raises StreamRefused to reject the caller."""
 
     def placements(self, node: str) -> Mapping[str, Hashable] | None:
         """Return the group of each pod on the node; None while the pods are not known yet."""
@@ -237,9 +238,9 @@ class NodeStream:
             raise StreamRefused(f"more than {PODS} pods on one node, or a name longer than {NAME_LENGTH}")
 
     def _follow(self, placements: Mapping[str, Hashable]) -> list[str]:
-        """Join the groups of the agent's pods, at most JOINS new groups per call, and leave all groups without a pod
-        of the agent. Returns the names of groups that were left and that the agent has, so that the agent can
-        drop them."""
+        """Join the groups of the agent's pods, at most JOINS new groups per call, and leave all groups without a pod of
+        the agent. Returns the names of groups that were left and that the agent has, so that the agent can drop them.
+        `placements`: the group of each pod on the node."""
         groups = {pod: group for pod in self._pods if (group := placements.get(pod)) is not None}
         names = {group: self._observer.name(group) for group in dict.fromkeys(groups.values())}
         fresh = [(group, name) for group, name in names.items() if name not in self._joined]
@@ -354,8 +355,8 @@ class NodeStream:
         return entries, going
 
     def _patch(self, joined: _Joined, type_url: str, resource: Resource) -> Patch | None:
-        """Return a patch to `resource` from a body that the agent has under the same name, in this group or another.
-        None if there is no such body, or the patch is longer than half of the resource."""
+        """Return a patch to `resource` of the group `joined` from a body that the agent has under the same name, in
+        that group or another. None if there is no such body, or the patch is longer than half of the resource."""
         parts = parts_of(resource)
         key = type_url, resource.name
         before = joined.large.get(key)

@@ -49,11 +49,11 @@ class StreamObserver(Protocol):
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None: ...
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
-        """Called when a client requests the clusters `names` for held calls (`types.is_held`), or when it has
-        resources in `had` from an earlier stream: clusters, or listeners `0.0.0.0_PORT`. The observer may add the
-        clusters `names` to the group; those that do not exist are never reported to the client as missing. If the
-        observer returns an awaitable, nothing is sent to the client until it is done, because resources that the
-        client has may not have arrived at this server yet."""
+        """Called when the client of a stream requests the clusters `names` for held calls (`types.is_held`), or when it
+        has resources in `had` from an earlier stream: clusters, or listeners `0.0.0.0_PORT`. The observer may add the
+        clusters `names` to the group; those that do not exist are never reported to the client as missing. Returns None
+        or an awaitable. With an awaitable, nothing is sent to the client until the awaitable is done, because resources
+        that the client has may not have arrived at this server yet."""
 
     def on_nack(self, resource: NackedResource) -> None:
         """Called when a client's NACK was traced to one resource. This version of the resource is not sent to the
@@ -151,8 +151,8 @@ class XdsServer:
         await asyncio.gather(*(self.stop(address, grace) for address in tuple(self._servers)))
 
     def restart(self, stream_id: int, why: str) -> None:
-        """End a stream so that its client reconnects. The client then sends the versions it has, and gets only what
-        differs."""
+        """End a stream, with the reason `why`, so that its client reconnects. The client then sends the versions it
+        has, and gets only what differs."""
         session = self._sessions.get(stream_id)
         if session is not None:
             session.restart(why)

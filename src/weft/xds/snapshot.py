@@ -142,7 +142,8 @@ class Snapshots:
 
     def reject(self, group: Hashable, type_url: str, name: str, version: str, detail: str) -> bool:
         """Quarantine a version: it is not sent to any proxy of the group again, until an update brings another version.
-        Returns whether it was the current version and no other proxy had accepted it."""
+        Returns whether it was the current version and no other proxy had accepted it. `detail`: the error message of
+        the proxy."""
         state = self._groups.get(group)
         if state is None or type_url not in state.tables:
             return False
@@ -209,7 +210,8 @@ class Snapshots:
         return self._groups.setdefault(group, GroupTables(group))
 
     def _rest(self, state: GroupTables, layer: Layer, revision: int) -> list[str]:
-        """Set or replace the layer of a group. Returns the types whose resources changed because of that."""
+        """Set or replace the layer of the group with the tables `state`. Returns the types whose resources changed
+        because of that."""
         if state.layer is None and state.tables:
             raise ValueError("a group must have a layer from its first update on, or never")
         is_first = state.layer is None

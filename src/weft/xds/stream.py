@@ -55,9 +55,11 @@ class Nacked(msgspec.Struct, frozen=True):
 
 
 class _Round(msgspec.Struct, frozen=True):
-    """The state of the group at one moment. A client must have this state before its held calls continue; changes
-    after that moment wait for the next round. The reason for rounds: new calls may arrive all the time, and if
-    held calls also waited for later changes, none would ever continue."""
+    """The state of the group at one moment. A client must have this state before its held calls continue; changes after
+    that moment wait for the next round. The reason for rounds: new calls may arrive all the time, and if held calls
+    also waited for later changes, none would ever continue. `names`: the clusters whose held calls continue after this
+    round. `since`: when the round began. `endpoints`: the revision of the endpoints at that time. `routes`: the routes
+    that existed at that time and that the client has not requested."""
 
     names: frozenset[str]  # the clusters whose held calls continue after this round
     since: float
@@ -132,7 +134,7 @@ class XdsStream:
         return sent
 
     def restart(self, why: str) -> None:
-        """Make the next `turn` raise Behind with this reason, so that the client reconnects."""
+        """Make the next `turn` raise Behind with the reason `why`, so that the client reconnects."""
         self._ended = why
         self.wake()
 
@@ -260,11 +262,12 @@ class XdsStream:
         return now < subscription.held_since + HOLD_SECONDS
 
     def _answers_wait(self, step: PushStep, subscription: Subscription, due: _Round, now: float) -> bool:
-        """Whether the release of held calls must wait. It waits for listeners without a time limit, however slow the
-        client is: a call that continued before its listeners exist would bypass them and leave the pod
-        unprotected (without mTLS). It waits for clusters that are not warm, and for routes that were not
-        requested yet, at most HOLD_SECONDS: without a warm cluster the call only gets an error response, and some
-        routes are never requested."""
+        """Whether the release of the held calls of the round `due` must wait. `step`: the step of PUSH_ORDER that sends
+        their clusters; `subscription`: that of the clusters. It waits for listeners without a time limit, however slow
+        the client is: a call that continued before its listeners exist would bypass them and leave the pod unprotected
+        (without mTLS). It waits for clusters that are not warm, and for routes that were not requested yet, at most
+        HOLD_SECONDS: without a warm cluster the call only gets an error response, and some routes are never
+        requested."""
         if any(self._is_behind(url, due) for url in step.after) or any(
             not is_held(step.type_url, name) for name in subscription.owed
         ):
@@ -287,8 +290,8 @@ class XdsStream:
         return bool(other.flight or other.owed)
 
     def _unasked(self, due: _Round) -> dict[str, str]:
-        """Return the routes of the round that no listener has requested yet, as name → version. A new listener requests
-        its routes, and Envoy uses the listener once it has them."""
+        """Return the routes of the round `due` that no listener has requested yet, as name → version. A new listener
+        requests its routes, and Envoy uses the listener once it has them."""
         routes, live = self.subscriptions.get(ROUTE), self._table(ROUTE).live
         requested = routes.names if routes is not None else frozenset()
         return {name: live[name].version for name in due.routes - requested if name in live}
@@ -334,9 +337,9 @@ class XdsStream:
         return response
 
     def _everything(self, subscription: Subscription, table: ResourceTable, news: set[str]) -> list[Resource]:
-        """Return everything that a state-of-the-world response must contain so that the client does not delete it. A
-        resource whose removal or change is still owed and not part of this response is included in its previous
-        version."""
+        """Return everything that a state-of-the-world response must contain so that the client does not delete it.
+        `news`: the owed names that are part of this response. A resource whose removal or change is still owed and not
+        part of this response is included in its previous version."""
         later = subscription.owed.keys() - news
         wildcard = subscription.wildcard
         names = filter(subscription.watches, table.live) if wildcard else sorted(subscription.names & table.live.keys())
@@ -350,7 +353,8 @@ class XdsStream:
         return resources + [resource for resource in removed_later if resource is not None]
 
     def _warm(self, sent: tuple[str, ...], removed: tuple[str, ...]) -> None:
-        """Record which sent clusters are warming: Envoy uses a new or changed cluster only once it has endpoints."""
+        """Record which of the `sent` clusters are warming, and that the `removed` ones are not: Envoy uses a new or
+        changed cluster only once it has endpoints."""
         live = self._table(ENDPOINT).live
         self._warming.difference_update(removed)
         self._warming.update(name for name in sent if name in live)
@@ -390,9 +394,10 @@ class XdsStream:
         return Acked(subscription.type_url, response.nonce)
 
     def _refused(self, subscription: Subscription, flight: Flight, error: str) -> NackedResource | None:
-        """Handle a NACK. If the rejected response had several resources, owe them again in smaller responses and return
-        None. If it had one, that resource is at fault: quarantine its version, unless another proxy has accepted it,
-        and return the resource. It is no longer owed, and nothing waits for it."""
+        """Handle a NACK with the message `error`. If the rejected response (`flight`) had several resources, owe them
+        again in smaller responses and return None. If it had one, that resource is at fault: quarantine its version,
+        unless another proxy has accepted it, and return the resource. It is no longer owed, and nothing waits for
+        it."""
         subscription.error = error
         if subscription.type_url == CLUSTER:
             self._warming.difference_update(flight.upserts)

@@ -23,7 +23,8 @@ _names: WeakKeyDictionary[frozenset[str], ref[frozenset[str]]] = WeakKeyDictiona
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """A response that the client has not acknowledged yet, and the names that it was sent for."""
+    """A response that the client has not acknowledged yet. `upserts`: the names of the resources in it. `removals`: the
+    names of the resources that it removes."""
 
     response: Response
     upserts: tuple[str, ...]
@@ -133,9 +134,9 @@ class Subscription:
             self._see(table)
 
     def pin(self, table: ResourceTable, *, every: bool) -> None:
-        """Add changes to what is owed, even if a response is unacknowledged, and store the owed resources in
-        `pinned`. These versions are sent, whatever changes in the table later, until `pinned` is emptied.
-        `every`: also store all live resources that are not owed."""
+        """Owe what changed since the last call, even if a response is unacknowledged, and store the owed resources in
+        `pinned`. These versions are sent, whatever changes in the table later, until `pinned` is emptied. `every`: also
+        store all live resources that are not owed."""
         self._see(table)
         out = self.flight.upserts if self.flight is not None else ()  # owed again if the response is rejected
         self.pinned = {name: table.live.get(name) for name in (*self.owed, *out, *(table.live if every else ()))}

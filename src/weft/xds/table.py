@@ -42,7 +42,8 @@ class Watcher(Protocol):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A quarantined version: a proxy rejected it, and it is not sent to any proxy again."""
+    """A quarantined version: a proxy rejected it, and it is not sent to any proxy again. `detail`: the proxy's error
+    message. `resource`: kept because another proxy may still report that it has accepted this version."""
 
     version: str
     detail: str

@@ -9,9 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weft.cli.run.background import _is_over
+from cli.statuses import mesh as mesh_of
+from cli.statuses import pod, workload
+from weft.cli.run import background
+from weft.cli.run.background import _is_over, _what_is_wrong
 from weft.local.run_directory import has_ended
-from weft.local.status import MeshStatus
+from weft.local.status import MeshStatus, PodPhase
 
 pytestmark = pytest.mark.root
 
@@ -81,6 +84,39 @@ def test_waiting_for_the_pods_has_a_limit(weft, tmp_path):
         assert not log.exists()
     finally:
         weft("down", name)
+
+
+def test_at_most_five_pods_that_are_not_ready_are_named():
+    pods = [pod("deaf", PodPhase.RUNNING, index=index) for index in range(300)]
+    (wrong,) = _what_is_wrong(mesh_of(workload("deaf", *pods), objects=1), 60)
+    assert wrong.startswith("after 60 s not ready: deaf-0 (Running)") and wrong.endswith("and 295 more")
+    assert wrong.count("deaf-") == 5
+
+
+def test_each_pod_that_becomes_ready_extends_the_wait(monkeypatch, capsys):
+    """With a patience of 10 s, a pod becomes ready every 9 s: all of them take longer than the patience."""
+    now = [0.0]
+
+    def status(_name):
+        ready = int(now[0] // 9)
+        phases = [PodPhase.READY if index < ready else PodPhase.RUNNING for index in range(4)]
+        pods = [pod("web", phase, index=index) for index, phase in enumerate(phases)]
+        return mesh_of(workload("web", *pods), objects=1, is_checked=True, is_told=True)
+
+    class Clock:
+        monotonic = staticmethod(lambda: now[0])
+        sleep = staticmethod(lambda seconds: now.__setitem__(0, now[0] + seconds))
+
+    class Process:
+        poll = staticmethod(lambda: None)
+
+    monkeypatch.setattr(background, "fetch_status", status)
+    monkeypatch.setattr(background, "time", Clock)
+    assert _is_over(background._wait(Process(), "shop", 10.0, None))
+    assert 36 <= now[0] < 37
+    now[0] = 0.0
+    assert not _is_over(background._wait(Process(), "shop", 8.0, None))
+    assert 8 <= now[0] < 9
 
 
 def find_pid(weft, name):

@@ -61,7 +61,13 @@ async def exchange(reader, writer):
         await wanted.wait()
     body, trailers = await content(reader, headers)
     if path == "/upgrade":
-        writer.write(f"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: {headers['upgrade']}\r\n\r\n".encode())
+        switching = (
+            "HTTP/1.1 101 Switching",
+            "connection: upgrade",
+            f"upgrade: {headers['upgrade']}",
+            f"x-method: {method}",
+        )
+        writer.write("\r\n".join((*switching, "", "")).encode())
         while data := await reader.read(65536):
             writer.write(data[::-1])
         return False

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from envoy.admin.v3 import config_dump_shared_pb2
-from google.protobuf.json_format import MessageToDict
 
 from control.proxy import Client, serving
 from control.test_plane import ORDERS
 from eventually import eventually
 from model.builders import group
+from weft.envoy.messages import as_dict
 from weft.inspect.debug import config_dump
 from weft.xds.types import CLUSTER, LISTENER
 
@@ -27,7 +27,7 @@ async def test_json_and_messages_have_the_same_content(tmp_path):
             if kind is None:
                 continue
             body = {key: value for key, value in section.items() if key != "@type"}
-            assert body == MessageToDict(kind.FromString(message.value), preserving_proto_field_name=True)
+            assert body == as_dict(kind.FromString(message.value))
         names = [each["cluster"]["name"] for each in written["configs"][1]["dynamic_active_clusters"]]
         assert names == sorted(plane.diagnosis.resources(group("web"), CLUSTER))
         (listeners,) = (each for each in written["configs"] if each["@type"].endswith("ListenersConfigDump"))

@@ -171,6 +171,11 @@ data:
     assert cluster(mesh, name="PassthroughCluster") == (written, ("unknown-hosts", "outbound-policy-of-mesh"))
 
 
+def test_a_service_with_a_traffic_distribution_is_named_for_its_localities():
+    mesh = mesh_of(service=SERVICE.replace("spec: {", "spec: {trafficDistribution: PreferSameZone, "))
+    assert cluster(mesh, "common_lb_config")[1] == ("locality-by-service",)
+
+
 def test_an_inbound_cluster_is_of_the_service_that_names_its_port():
     mesh = mesh_of(rule=rule(f"host: payments\ntrafficPolicy: {{{POOL}}}"))
     found = told(mesh, "inbound|8080||", "payments-0.shop", "cluster")

@@ -28,6 +28,19 @@ def test_without_a_virtual_service_everything_is_a_default():
     assert told(mesh, "80", kind="route") == ((), ("routes-per-port",))
 
 
+def test_retries_of_the_mesh_config_are_named_where_they_decide():
+    config = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system}
+data: {mesh: "defaultHttpRetryPolicy: {attempts: 3}"}
+"""
+    mesh = mesh_of(mesh=config, routes=virtual_service(ROUTES))
+    written = ("ConfigMap istio-system/istio (mesh.yaml:2)",)
+    assert route(mesh, "charge", "retry_policy") == (written, ("retries-of-mesh",))
+    assert route(mesh, "rest", "retry_policy") == (("VirtualService shop/payments (routes.yaml:8)",), ())
+
+
 def test_each_field_of_a_route_names_its_line_or_a_default():
     mesh = mesh_of(routes=virtual_service(ROUTES))
     charge, rest = (f"VirtualService shop/payments (routes.yaml:{line})" for line in (7, 8))

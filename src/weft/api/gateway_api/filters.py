@@ -226,8 +226,8 @@ def _cors(fields: Fields) -> CorsPolicy:
 
 
 def _origin(written: str) -> StringMatch:
-    """Return the match for an allowed CORS origin. `*` alone matches every origin; in `https://*.example.com`, it
-    matches any labels."""
+    """Return the match for the allowed CORS origin `written`. `*` alone matches every origin; in
+    `https://*.example.com`, it matches any labels."""
     if "*" not in written:
         return StringMatch(MatchKind.EXACT, written)
     return StringMatch(MatchKind.REGEX, ".*".join(map(re.escape, written.split("*"))))

@@ -56,8 +56,8 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
 
 
 def _infrastructure(spec: Fields) -> tuple[Labels, Labels]:
-    """Return the labels and annotations for the objects that weft creates for a Gateway. Names that control the
-    injector or weft itself are rejected: with them, any author of a Gateway could run any image."""
+    """Return (labels, annotations) for the objects that weft creates for a Gateway. Names that control the injector or
+    weft itself are rejected: with them, any author of a Gateway could run any image."""
     fields = spec.fields("infrastructure")
     if fields is None:
         return (), ()
@@ -105,8 +105,8 @@ def _check(fields: Fields, meta: Meta, port: int) -> CallersCheck:
 
 
 def _address(item: Fields) -> tuple[str, str]:
-    """Return the type and the value of an entry of `addresses`. As in Istio, an address is the host of a Service in
-    front of existing proxies. Without a value, weft assigns the address."""
+    """Return (type, value) of `item`, an entry of `addresses`; the value is "" if it is not set. As in Istio, an
+    address is the host of a Service in front of existing proxies. Without a value, weft assigns the address."""
     kind, value = item.text("type", default="IPAddress", most=253), item.text("value", most=253)
     if not value and kind in ("IPAddress", "Hostname"):
         return kind, ""

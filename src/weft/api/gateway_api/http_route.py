@@ -30,7 +30,8 @@ def read_http_route(root: Fields, meta: Meta) -> tuple[StandardRoute, ...]:
 def read_requests(
     root: Fields, meta: Meta, kind: RouteKind, read_rule: Callable[[Fields, Meta, int], RouteRule]
 ) -> tuple[StandardRoute, ...]:
-    """Read an HTTPRoute or GRPCRoute; `read_rule` reads one rule. A route without rules matches every request."""
+    """Read an HTTPRoute or GRPCRoute; `read_rule` reads one rule, given its fields, the metadata of the route and the
+    position of the rule. A route without rules matches every request."""
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
@@ -164,7 +165,8 @@ def _check_redirect(item: Fields, filters: Filters, backends: tuple[Backend, ...
 
 
 def _timeouts(item: Fields) -> tuple[timedelta | None, timedelta | None]:
-    """Return the timeout of the whole request and that of each try; None for a timeout that is not set, or is 0s."""
+    """Return (request, try): the timeout of the whole request, and that of each try; None for a timeout that is not
+    set, or is 0s."""
     fields = item.fields("timeouts")
     if fields is None:
         return None, None

@@ -162,8 +162,8 @@ def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tu
 
 
 def _sum_up(name: str, difference: Found, *, records: bool) -> None:
-    """Print a summary of the difference. `name` names the mesh or the moments that were compared. `records`: whether
-    it is a running mesh, which could have recorded recent traffic; if none was recorded, a note is printed."""
+    """Print a summary of the difference. `name` names the mesh or the moments that were compared. `records`: whether a
+    running mesh was compared, which could have recorded recent traffic. If it has recorded none, a note is printed."""
     from weft.cli.read.recent_traffic import NOT_RECORDED
 
     say(

@@ -101,8 +101,8 @@ def _quietly(ask: Callable[[], list[str]]) -> list[str]:
 
 
 def _names_from(context: click.Context, question: Callable[[MeshReach], list[str]]) -> list[str]:
-    """Return the names that `question` reads from a mesh: the one that the flags typed so far name. Return an empty
-    list if the mesh cannot be queried."""
+    """Return the names that `question` reads from the mesh that the flags typed so far select. Return an empty list if
+    the mesh cannot be queried."""
 
     def ask() -> list[str]:
         from weft.cli.reach.connect import reach

@@ -57,9 +57,9 @@ def asked(
     at: str = "",
     source: str = "",
 ) -> dict[str, Any]:
-    """Return the `Question` about a request (`weft.inspect.ask.question`), as JSON data for the control plane. `at`:
-    the moment of the history to ask about; empty: now. `source`: the client's IP address, for a request from
-    outside the mesh."""
+    """Return the `Question` about a request (`weft.inspect.ask.question`), as JSON data for the control plane.
+    `caller`, `to`, `method`, `header` and `jwt`: the values of FROM, --to, -X, -H and --jwt. `at`: the moment of the
+    history to ask about; empty: now. `source`: the client's IP address, for a request from outside the mesh."""
     return {
         "caller": caller,
         "to": to,

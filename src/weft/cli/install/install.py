@@ -83,7 +83,8 @@ def install(
 
 
 async def put(cluster: Client, values: Values, *, dry_run: bool) -> None:
-    """Apply the objects of a revision, and remove objects that the revision no longer has."""
+    """Apply the objects of a revision, and remove objects that the revision no longer has. `dry_run`: write nothing,
+    and only show what would change."""
     from collections import Counter
 
     from weft.cli.print.progress import progress

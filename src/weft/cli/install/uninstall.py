@@ -186,8 +186,8 @@ async def _disclaim(cluster: Client, removed: list[Revision]) -> None:
 
 
 async def _purge(cluster: Client, namespaces: set[str]) -> None:
-    """Remove what remains after all revisions are removed: CRDs, leases, the CA's root, and its copies in every
-    namespace."""
+    """Remove what remains after all revisions, which were installed in `namespaces`, are removed: CRDs, leases, the
+    CA's root, and its copies in every namespace."""
     from weft.install.crds import crds
     from weft.install.names import OWNED_BY, ROOT_SECRET
     from weft.kube.error import ApiError

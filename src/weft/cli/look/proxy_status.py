@@ -113,8 +113,8 @@ def _one(reached: MeshReach, word: str, namespace: str, output: str, file: str |
 
 
 def _proxies(reached: MeshReach, namespace: str) -> list[ProxySync]:
-    """Return the proxies of every replica. A proxy that has just reconnected from one replica to another is listed
-    once, with its newest connection."""
+    """Return the proxies in `namespace` (empty: in all namespaces) that are connected to any replica. A proxy that has
+    just reconnected from one replica to another is listed once, with its newest connection."""
     import msgspec
 
     from weft.control.sync_status import ProxySync

@@ -68,8 +68,8 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 def install(app: click.Command) -> None:
-    """Write the completion script of the shell that started this command to the file that the shell loads, and print
-    its path."""
+    """Write the completion script for `app` (the command `weft`) of the shell that started this command to the file
+    that the shell loads, and print its path."""
     from weft.cli.print.output import fail
 
     shell = _shell()
@@ -208,8 +208,8 @@ def _register() -> None:
 
 
 def _words(items: list[CompletionItem]) -> list[CompletionItem]:
-    """Return the candidates without file names: if there are no other candidates, the shell completes file names
-    itself."""
+    """Return the candidates `items` without file names: if there are no other candidates, the shell completes file
+    names itself."""
     return [item for item in items if item.type == "plain"]
 
 

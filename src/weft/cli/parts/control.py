@@ -184,7 +184,8 @@ def _ca(
     directory: Path, address: str, trust_domain: str, tokens: tuple[Path | None, str, str], skew: timedelta
 ) -> _Ca | None:
     """Return the CA to serve. `tokens` are the file with the keys that verify tokens, the tokens' issuer, and their
-    audience. Return None if no file is given: a CA that cannot authenticate its clients must not sign."""
+    audience. Return None if no file is given: a CA that cannot authenticate its clients must not sign. `skew`: how much
+    clocks may differ."""
     from weft.base.secrecy import keep_memory_private
     from weft.ca.authority import Authority, Terms
     from weft.ca.signed_tokens import SignedTokens
@@ -205,7 +206,8 @@ def _ca(
 
 
 async def _serve(plane: ControlPlane, config: Path, listen: str, ca: _Ca | None, debug: str) -> None:
-    """Serve xDS, the CA and the debug pages until SIGINT or SIGTERM."""
+    """Serve xDS at the address `listen`, the CA (None: no CA) and the debug pages until SIGINT or SIGTERM. `config`:
+    the directory of YAML. `debug`: as `given` of `_serve_debug`."""
     import asyncio
     import signal
     from contextlib import AsyncExitStack
@@ -266,7 +268,7 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
     """Serve the debug pages and, for istioctl, xDS on two sockets that only their owner can open. `given` is the
     directory of `--debug`; empty: the default directory. If the sockets cannot be created in the default directory,
     proxies are still served, and a message states that the control plane cannot be queried. If they cannot be created
-    in a given directory, the command fails."""
+    in a given directory, the command fails. `stack` closes the sockets at the end."""
     import os
 
     from weft.base.private_directory import NotPrivate, make_private

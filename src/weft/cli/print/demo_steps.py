@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def is_one_place(first: TextIO, second: TextIO) -> bool:
-    """Return whether two streams write to the same terminal, pipe or file."""
+    """Return whether the streams `first` and `second` write to the same terminal, pipe or file."""
     try:
         return os.path.samestat(os.fstat(first.fileno()), os.fstat(second.fileno()))
     except OSError:

@@ -254,7 +254,7 @@ def _busiest(edges: Sequence[EdgeStatus], most: int) -> Sequence[EdgeStatus]:
 
 
 def _worst(workloads: Sequence[WorkloadStatus], most: int) -> Sequence[WorkloadStatus]:
-    """Return at most `most` workloads, in their original order. If there are more, those in the worst phases are
+    """Return at most `most` of `workloads`, in their original order. If there are more, those in the worst phases are
     chosen."""
 
     def rank(workload: WorkloadStatus) -> int:

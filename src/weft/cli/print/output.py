@@ -65,7 +65,7 @@ def print_line(line: str) -> None:
 
 def fail(what: str, hint: str, *, code: int = 1) -> NoReturn:
     """Print an error and a hint, and end the command. `hint` states what to do next; it is empty only if there is
-    nothing to do."""
+    nothing to do. `code`: the exit code."""
     say(f"error: {_cut(what)}")
     for line in hint.splitlines():
         say(f"hint: {line}")

@@ -44,8 +44,8 @@ def choose_mesh(name: str | None, *, or_cluster: bool = False, or_files: str = "
 
 
 def one_name(argument: str | None, option: str | None) -> str | None:
-    """Return the mesh's name, which may be given as the argument `NAME` or as `--mesh NAME`. If the two differ, the
-    command ends."""
+    """Return the name of the mesh, which may be given as the argument `NAME` (`argument`) or as `--mesh NAME`
+    (`option`); None if neither is given. If the two differ, the command ends."""
     if argument is not None and option is not None and argument != option:
         fail(f"two meshes are named: {argument} and {option}", f"give only one of these names: --mesh {option}", code=2)
     return argument if argument is not None else option
@@ -67,7 +67,8 @@ def running_meshes() -> list[str]:
 
 
 def choose_pod(status: MeshStatus, word: str, namespace: str = "") -> PodStatus:
-    """Return the pod that `word` names, or one pod of the workload that it names, preferably a ready one."""
+    """Return the pod of the mesh `status` that `word` names, or one pod of the workload that it names, preferably a
+    ready one."""
     pods = choose_pods(status, word, namespace)
     return next((pod for pod in pods if pod.phase is PodPhase.READY), pods[0])
 

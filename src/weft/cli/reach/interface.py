@@ -19,8 +19,8 @@ class PodProxy:
 
 class MeshReach(Protocol):
     def find(self, word: str, namespace: str = "") -> PodProxy:
-        """Return the proxy of `POD`, `POD.NAMESPACE`, `deploy/NAME` or the name of a workload. For a workload, the
-        proxy of one of its pods, preferably a ready one."""
+        """Return the proxy that `word` names: `POD`, `POD.NAMESPACE`, `deploy/NAME` or the name of a workload. For a
+        workload, the proxy of one of its pods, preferably a ready one."""
 
     def find_all(self, word: str, namespace: str = "") -> list[PodProxy]:
         """Return the proxies of all pods that `word` names. `word` has the forms that `find` takes."""

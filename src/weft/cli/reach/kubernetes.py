@@ -128,7 +128,8 @@ class ClusterReach:
         return self._runner.run(request)
 
     async def _pods(self, word: str, namespace: str) -> list[dict[str, Any]]:
-        """Return the running pods with a proxy that `word` names. If there is none, the command ends."""
+        """Return the running pods with a proxy that `word` names. If there is none, the command ends. `word` and
+        `namespace`: as for `find`."""
         kind, name, given = split(word, namespace)
         within = given or self._client.connection.namespace
         pods = await (self._of(kind, name, within) if kind not in ("", "pod") else self._named(kind, name, within))

@@ -39,7 +39,8 @@ def problem_of(workload: Workload, document: Document) -> Problem | None:
 
 
 def _against(workload: Workload, directory: Path) -> tuple[str, str]:
-    """Return what is wrong with the workload's program, and a hint; both are empty if nothing is wrong."""
+    """Return (problem, hint): what is wrong with the workload's program, which is started in `directory`, and what to
+    do; both are empty if nothing is wrong."""
     name = workload.command[0]
     if "/" in name:
         program = Path(os.path.normpath(directory / name))

@@ -29,8 +29,10 @@ class GivenFiles(NamedTuple):
 
 
 class Base(NamedTuple):
-    """The mesh before a change: a name for messages, its objects, its RequestTests, and recent requests. `runs`:
-    whether it is a running mesh, which uses the last valid version of an object with an error."""
+    """The mesh before a change: a name for messages, its objects, its RequestTests, and requests of recent traffic
+    (`recent`). `running`: the pods and EndpointSlices of a cluster; None for a mesh on this machine or in files.
+    `problems`: those of its files, and of objects that were replaced by their last valid version. `runs`: whether it is
+    a running mesh, which uses the last valid version of an object with an error."""
 
     name: str
     documents: list[Document]
@@ -96,8 +98,8 @@ def warn_of_base(name: str, problems: Iterable[Problem], *, runs: bool) -> None:
 
 
 def stage_of(documents: list[Document], read: Reading | None = None) -> Stage:
-    """Return the mesh that the documents declare, as a `Stage` on which requests can be tried. Prints a warning for
-    the rejected documents."""
+    """Return the mesh that the documents declare, as a `Stage` on which requests can be tried. Prints a warning for the
+    rejected documents. `read`: a parse cache, for documents that are parsed more than once."""
     stage, refused = staged(documents, read)
     warn(refused)
     return stage

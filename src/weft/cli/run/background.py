@@ -24,14 +24,16 @@ from weft.local.identities import Trust
 from weft.local.run_directory import base_directory, find, output_file
 from weft.local.status import MeshStatus, PodPhase, PodStatus
 
+_MOST_NAMED = 5  # pods that are not ready; the line counts the others
 _WELL = (PodPhase.READY, PodPhase.COMPLETED)
 
 
 def run_background(
     directory: Path, *, name: str, patience: float, trust: Trust | None = None, history: Path | None = None
 ) -> None:
-    """Start the mesh and return once all pods are ready. After `patience` seconds, fail. The mesh continues to run in
-    both cases."""
+    """Start the mesh and return once all pods are ready. Fail if no further pod becomes ready for `patience` seconds.
+    The mesh continues to run in both cases. `trust`: the CA and the lifetime of certificates. `history`: the directory
+    for the history."""
     record = find(name)
     if record is not None and record.running:
         fail(f"a mesh named `{name}` is running already", f"end it with: weft down {name}\nor give another --name")
@@ -78,9 +80,9 @@ def _open_log(name: str) -> FileIO:
 
 
 def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: FileIO) -> MeshStatus | None:
-    """Wait until the mesh has settled (`_is_over`), but at most `patience` seconds, and print what happens
-    meanwhile. If `process`, which runs the mesh, ends, the command fails with its output from `log`. Return the
-    last status; None if the mesh has never responded."""
+    """Wait until the mesh has settled (`_is_over`), or no further pod has become ready for `patience` seconds, and
+    print what happens meanwhile. If `process`, which runs the mesh, ends, the command fails with its output from
+    `log`. Return the last status; None if the mesh has never responded."""
     status: MeshStatus | None = None
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
@@ -100,6 +102,8 @@ def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: Fil
             continue
         for line in changes(before, status):
             say(line)
+        if before is None or _settled(status) > _settled(before):
+            deadline = time.monotonic() + patience
         if _is_over(status):
             return status
         time.sleep(0.2)
@@ -115,7 +119,7 @@ def _is_over(status: MeshStatus) -> bool:
 
 def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
     """Return what is wrong, one line each: failed pods, files not read, missing pods, and in one line all pods that are
-    not ready yet."""
+    not ready yet. `patience`: the seconds that were waited, for the text."""
     failed = [pod for pod in status.pods if pod.phase is PodPhase.FAILED]
     wrong = [f"{pod.name} failed: {pod.message}" for pod in failed]
     if status.objects is None:
@@ -124,8 +128,14 @@ def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
     wrong += [f"{each.name} has {len(each.pods)} of {each.replicas} pods" for each in lacking]
     unready = _unready(status)
     if unready:
-        wrong.append(f"after {patience:g} s not ready: {', '.join(_state(pod) for pod in unready)}")
+        named = ", ".join(_state(pod) for pod in unready[:_MOST_NAMED])
+        more = f" and {len(unready) - _MOST_NAMED} more" if len(unready) > _MOST_NAMED else ""
+        wrong.append(f"after {patience:g} s not ready: {named}{more}")
     return wrong
+
+
+def _settled(status: MeshStatus) -> int:
+    return sum(pod.phase in (*_WELL, PodPhase.FAILED) for pod in status.pods)
 
 
 def _unready(status: MeshStatus) -> list[PodStatus]:

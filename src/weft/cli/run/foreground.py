@@ -111,7 +111,8 @@ async def _run(engine: Engine, show: Show, tips: Tips | None) -> None:
 
 
 def _say_if_heard(words: str) -> None:
-    """Print a message. If the pipe or terminal is closed, ignore that: it must not keep the mesh from ending."""
+    """Print the message `words`. If the pipe or terminal is closed, do nothing: that must not keep the mesh from
+    ending."""
     with contextlib.suppress(OSError):
         say(words)
         return
@@ -129,7 +130,8 @@ def _ended_by_signal() -> asyncio.Event:
 
 
 async def _draw(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None:
-    """Redraw the whole view in place on a terminal, until `ended` is set."""
+    """Redraw the whole view in place on a terminal, until `ended` is set. `tips`: returns things for the user to try,
+    which are shown below the view; None: none."""
     console = Console(highlight=False)
     # Log lines are printed above the view, because Live replaces standard error.
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
@@ -153,7 +155,7 @@ async def _draw(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None
 
 
 async def _print(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None:
-    """Print one line per change, where there is no terminal, until `ended` is set."""
+    """Print one line per change, where there is no terminal, until `ended` is set. `tips`: as for `_draw`."""
     before: MeshStatus | None = None
     tips_shown = False
     while not await _passes(ended, LOOK):

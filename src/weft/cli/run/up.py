@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 @click.option("--name", help="The mesh's name; default: the directory's name.")
 @click.option("--detach", "-d", is_flag=True, help="Continue in the background once all pods are ready.")
 @click.option(
-    "--patience", type=float, default=60.0, show_default=True, help="With --detach: seconds to wait for all pods."
+    "--patience",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="With --detach: seconds to wait for the next pod to become ready.",
 )
 @shared.no_live
 @click.option(

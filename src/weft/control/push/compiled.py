@@ -48,9 +48,9 @@ class RouteConfigurations:
 
 class Compiled:
     def __init__(self, outlook: Outlook, configure: Configure, under: Compiled | None = None) -> None:
-        """`outlook`: what joining depends on, besides contributions. `configure`: builds a route configuration.
-        `under`: the config that a group shares with the other groups of its viewpoint; None for a viewpoint. Each
-        host contributes either to `under` or to this config."""
+        """`outlook`: the settings, outbound policy and on-demand state on which joining depends, besides contributions.
+        `configure`: builds a route configuration. `under`: the config that a group shares with the other groups of its
+        viewpoint; None for a viewpoint. Each host contributes either to `under` or to this config."""
         self._outlook = outlook
         self._under = under
         self._configure = configure
@@ -191,7 +191,7 @@ class Compiled:
         return self._changed(update)
 
     def _hosts_of(self, route: str) -> dict[str, VirtualHost]:
-        """Return the virtual hosts of a route configuration, in their order there."""
+        """Return the virtual hosts of a route configuration, by host, in their order there."""
         own = self._all_routes(route)
         everywhere = self._all_routes(EVERY_ROUTE) if route.isdigit() else {}
         return {host: hosts[host] for hosts in (own, everywhere) for host in sorted(hosts)}
@@ -267,8 +267,9 @@ class Compiled:
         return {route for route, _ in (*old.hosts, *new.hosts)}
 
     def _join_listener(self, name: str, update: Update) -> None:
-        """Join a listener. If several services claim one address, the first by name gets it, regardless of the order in
-        which they were added. A port's HTTP services, and those without an address, share the listener of the port."""
+        """Join the listener `name`, and add it to `update`. If several services claim one address, the first by name
+        gets it, regardless of the order in which they were added. A port's HTTP services, and those without an address,
+        share the listener of the port."""
         address, _, port = name.rpartition("_")
         if address == _EVERY_ADDRESS and self._join_shared(int(port), update):
             return

@@ -40,8 +40,8 @@ _AssignmentKey = tuple[Service, DestinationRule | None, ProxyKind, Whereabouts |
 
 
 class Pieces(msgspec.Struct, frozen=True, eq=False):
-    """What hosts contribute to the config of one viewer. A host that the viewer no longer sees has the contribution
-    `NOTHING` and no load assignments."""
+    """What hosts contribute to the config of one viewer, by host. `touched`: the hosts that may have changed for this
+    viewer. A host that the viewer no longer sees has the contribution `NOTHING` and no load assignments."""
 
     viewer: Viewer
     touched: frozenset[str]
@@ -75,7 +75,8 @@ class ContributeStep:
         return [self._pieces(of_viewer) for of_viewer in views]
 
     def translate_groups(self, views: Mapping[Group, GroupView], failed: Failed) -> dict[Group, OwnPiece]:
-        """Translate the changed views of groups to the groups' own contributions. Groups in `failed` are left out."""
+        """Translate those of `views` that have changed, and return what each group contributes to its own config.
+        Groups in `failed` are left out, and a group that cannot be translated is added to it."""
         changed: dict[Group, OwnPiece] = {}
         for group, view in views.items():
             if group not in failed and view != self._translated.group_view(group):

@@ -170,8 +170,8 @@ class Demand:
             self._fresh.setdefault(group, set()).update(fresh)
 
     def show_called(self, group: Group, viewpoint: Viewpoint, hosts: frozenset[str]) -> frozenset[str]:
-        """Compute which hosts a group sees because it calls them, after `hosts` may have changed. Returns those of
-        `hosts` that it sees for this reason, and the hosts that it newly or no longer sees."""
+        """Compute which hosts a group of `viewpoint` sees because it calls them, after `hosts` may have changed.
+        Returns those of `hosts` that it sees for this reason, and the hosts that it newly or no longer sees."""
         before, moved = self.called_by(group), self._move_roots(group, hosts)
         fresh, known = self._fresh.pop(group, set()), frozenset[str]()
         turn, scope = self._shown[viewpoint].turn, viewpoint.key.scope
@@ -222,8 +222,9 @@ class Demand:
 
 
 def reached(roots: Iterable[str], targets: Callable[[str], Iterable[str]], known: Set[str] = frozenset()) -> set[str]:
-    """Return `roots` and every host that their routes lead to, because a routed call needs its destination. The routes
-    of `known` hosts are not followed again."""
+    """Return `roots` and every host that their routes lead to, directly or through other hosts (`targets` returns the
+    hosts to which the routes of one host lead), because a routed call needs its destination. Hosts in `known` are left
+    out, and their routes are not followed."""
     hosts: set[str] = set()
     ahead = list(roots)
     while ahead:

@@ -43,8 +43,8 @@ class DueStep:
         self._mesh, self._viewpoints, self._demand, self._translated = mesh, viewpoints, demand, translated
 
     def change(self, touched: Touched, retold: Set[Group] = frozenset()) -> Due:
-        """Return which groups and hosts a change concerns. For the groups in `retold`, it is decided again whether
-        they are on demand, even if the change does not concern them."""
+        """Return which groups and hosts a change concerns that has `touched` parts of the mesh. For the groups in
+        `retold`, it is decided again whether they are on demand, even if the change does not concern them."""
         hosts = self._changed_hosts(touched.hosts)
         viewpoints = [viewpoint for viewpoint in self._viewpoints.all() if viewpoint.groups]
         retold |= {group for point in viewpoints if self._demand.is_due(point, hosts) for group in point.groups}
@@ -79,8 +79,8 @@ class DueStep:
         return Due(calling={group: viewpoint} if viewpoint is not None else {}, held={group: _held(addresses)})
 
     def _changed_hosts(self, touched: frozenset[str]) -> frozenset[str]:
-        """Return all hosts that may have changed: a wildcard is replaced by every host that it covers, and hosts whose
-        routes name a changed host are added."""
+        """Return all hosts that may have changed, given the `touched` hosts: a wildcard is replaced by every host that
+        it covers, and hosts whose routes name a changed host are added."""
         if wildcards := [host for host in touched if host.startswith("*")]:
             touched |= {host for host in self._all_hosts() for wide in wildcards if host_covers(wide, host)}
         return touched | self._translated.readers(touched)

@@ -54,9 +54,9 @@ class JoinStep:
     def groups(
         self, common: Mapping[Viewpoint, ViewpointUpdate], pieces: GroupPieces, failed: Failed
     ) -> dict[Group, Update]:
-        """Join the config of groups and return, by group, the resources that differ from before. `common`: the
-        changes in the config of viewpoints, which lies under that of their groups. A group that fails is added to
-        `failed`."""
+        """Join the config of groups from `pieces` and return, by group, the resources that differ from before.
+        `common`: the changes in the config of viewpoints, which lies under that of their groups. A group that fails is
+        added to `failed`."""
         below = {group: update for viewpoint, update in common.items() for group in viewpoint.groups}
         hosts = {of_viewer.viewer: of_viewer for of_viewer in pieces.hosts if isinstance(of_viewer.viewer, Group)}
         updates: dict[Group, Update] = {}

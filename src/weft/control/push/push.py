@@ -92,8 +92,8 @@ class Push:
         self._push_endpoints((gathered.endpoints | gathered.touched.endpoints) - due.hosts)
 
     def _push(self, due: Due) -> Failed:
-        """Run steps 3 to 6: first for what the groups of a viewpoint see alike, then for what is specific to a group.
-        Returns the viewers that keep their config because of a defect."""
+        """Run steps 3 to 6 for what is due: first for what the groups of a viewpoint see alike, then for what is
+        specific to a group. Returns the viewers that keep their config because of a defect."""
         failed = due.failed
         self._contribute.outdate(due.hosts)
         views = self._view.from_viewpoints(due.looks, failed)
@@ -284,8 +284,8 @@ class Push:
         return self._join.is_suspended(group, route, host)
 
     def suspects(self, group: Group, refused: Built) -> Lineup | None:
-        """Return the objects that may be at fault for a rejected listener or cluster; None if they cannot be tried one
-        by one."""
+        """Return the objects that may be at fault for a rejected listener or cluster (`refused`); None if they cannot
+        be tried one by one."""
         view = self._translated.group_view(group)
         if view is None:
             return None
@@ -297,8 +297,8 @@ class Push:
         return of_cluster(seen.view, refused, seen.settings) if seen is not None else None
 
     def suspect_routes(self, group: Group, host: str, refused: VirtualHost) -> Lineup | None:
-        """Return the objects that may be at fault for the rejected routes of a host; None if they cannot be tried one
-        by one."""
+        """Return the objects that may be at fault for the rejected routes of a host (`refused`: its virtual host); None
+        if they cannot be tried one by one."""
         seen = self._seen(group, host)
         port = refused.name.rpartition(":")[2]
         return of_routes(seen.view, int(port)) if seen is not None and port.isdecimal() else None

@@ -68,7 +68,8 @@ class TranslatedHosts:
         return viewers.get(group) or (viewers.get(viewpoint) if viewpoint is not None else None)
 
     def group_view(self, group: Group) -> GroupView | None:
-        """Return the view from which the group's own listeners were translated."""
+        """Return the view from which the group's own listeners were translated; None if the group has not been
+        translated yet."""
         return self._group_views.get(group)
 
     def readers(self, hosts: Iterable[str]) -> set[str]:

@@ -36,8 +36,8 @@ class Rereading:
         self._unread: dict[tuple[Group, str], _Unread] = {}
 
     def refused(self, group: Group, name: str, version: str) -> bool:
-        """Schedule a retry of a rejected secret, if Envoy reads the secret from files. Returns whether a retry is
-        scheduled."""
+        """Schedule a retry of the secret `name`, which was rejected in this `version`, if Envoy reads the secret from
+        files. Returns whether a retry is scheduled."""
         resource = self._resource(group, name)
         if resource is None or not _is_in_files(resource):
             return False

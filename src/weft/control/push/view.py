@@ -40,7 +40,7 @@ class ViewStep:
         self._mesh, self._demand, self._translated = mesh, demand, translated
 
     def from_viewpoints(self, looks: Iterable[Look], failed: Failed) -> list[Views]:
-        """Return, for each look, the views of its hosts that all groups of the look's viewpoint have in common. A
+        """Return, for each of `looks`, the views of its hosts that all groups of the look's viewpoint have in common. A
         viewpoint that fails is added to `failed`."""
         views: list[Views] = []
         for look in looks:
@@ -57,10 +57,11 @@ class ViewStep:
         moved: Mapping[Group, Viewpoint],
         failed: Failed,
     ) -> list[Views]:
-        """Return the views that groups have separately from their viewpoint: of hosts that are translated for each
-        group, and of hosts that an on-demand group calls. A group in `moved` (with its new viewpoint) gets the
-        views of all these hosts. Any other group gets only the views of hosts that `touched` lists for its
-        viewpoint, and of hosts that it newly or no longer calls."""
+        """Return the views that groups have separately from their viewpoint, after a push has found what is due
+        (`due`): of hosts that are translated for each group, and of hosts that an on-demand group calls. A group in
+        `moved` (with its new viewpoint) gets the views of all these hosts. Any other group gets only the views of hosts
+        that `touched` lists for its viewpoint, and of hosts that it newly or no longer calls. A group that fails is
+        added to `failed`."""
         looks: dict[Group, tuple[Viewpoint, Set[str], frozenset[str]]] = {}
         for group, viewpoint in due.calling.items():
             looks[group] = viewpoint, frozenset(), frozenset()

@@ -25,7 +25,8 @@ from weft.translate.view import GroupView
 
 
 class ViewpointKey(msgspec.Struct, frozen=True, cache_hash=True):
-    """Everything apart from the mesh that the shared config of a viewpoint depends on."""
+    """Everything apart from the mesh that the shared config of a viewpoint depends on. `telling`: the on-demand
+    state."""
 
     kind: ProxyKind
     scope: Scope
@@ -112,7 +113,7 @@ class Viewpoints:
         return Moves(frozenset(rekeyed), {group: self.at(key) for group, key in leaving.items()})
 
     def put(self, moved: Mapping[Group, Viewpoint]) -> list[Viewpoint]:
-        """Move groups to these viewpoints. Returns the viewpoints that they left."""
+        """Move each group in `moved` to its new viewpoint. Returns the viewpoints that they left."""
         left: list[Viewpoint] = []
         for group, viewpoint in moved.items():
             left += self.remove(group)

@@ -97,7 +97,8 @@ def _caller(stage: Stage, request: Request) -> Instance | None:
 
 
 def _called(stage: Stage, request: Request, caller: Instance) -> Service | None:
-    """The service that the request calls, found by the request's host or its address; None if there is none."""
+    """The service that the request of `caller` calls, found by the request's host or its address; None if there is
+    none."""
     if (named := stage.service(request.host, caller.namespace)) is not None or not request.address:
         return named
     return next(iter(stage.mesh.services_at(request.address)), None)
@@ -181,7 +182,7 @@ def _hint_for_unknown_host(stage: Stage, host: str, namespace: str) -> str:
 
 
 def _services(stage: Stage, explanation: Explanation, called: Service | None) -> list[Service]:
-    """The service that was called, and the service that the request was routed to."""
+    """The service that was called (`called`, if known), and the service that the request was routed to."""
     parts = explanation.verdict.cluster.split("|")
     routed = next((each for each in stage.services() if len(parts) == 4 and each.host == parts[3]), None)
     return [*dict.fromkeys(each for each in (called, routed) if each is not None)]

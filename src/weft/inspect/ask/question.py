@@ -73,8 +73,8 @@ def request_in(stage: Stage, question: Question, now: datetime) -> Request:
 
 
 def moment(history: History, when: str, now: Callable[[], datetime]) -> int:
-    """Return the number of the moment that `when` names by number, digest or time. A time may also start with `@`.
-    Raises BadTime, or Forgotten."""
+    """Return the number of the moment of the history that `when` names by number, digest or time. A time may also start
+    with `@`. Raises BadTime, or Forgotten."""
     numbered, digest = _MOMENT.fullmatch(when), _DIGEST.fullmatch(when)
     if digest and (not numbered or len(digest[1]) == DIGITS):
         return history.number_of(digest[1])

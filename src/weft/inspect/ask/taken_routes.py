@@ -27,8 +27,8 @@ class TakenRoutes(msgspec.Struct, frozen=True):
 
 
 def taken_routes(mesh: Mesh, explanation: Explanation) -> dict[str, TakenRoutes]:
-    """Return the routes that the request takes, by the name of their VirtualService as in `Problem.where`. A
-    VirtualService is left out if none of its routes is known to be taken."""
+    """Return the routes that the request of `explanation` takes, by the name of their VirtualService as in
+    `Problem.where`. A VirtualService is left out if none of its routes is known to be taken."""
     lines: dict[ObjectKey, set[int]] = {}
     for source in {each for outcome in explanation.outcomes for step in outcome.steps for each in step.sources}:
         lines.setdefault(ObjectKey(source.kind, source.namespace, source.name), set()).add(source.line)
@@ -42,8 +42,9 @@ def taken_routes(mesh: Mesh, explanation: Explanation) -> dict[str, TakenRoutes]
 
 
 def is_of_another(problem: Problem, taken: Mapping[str, TakenRoutes]) -> bool:
-    """Whether the problem is about a route that the request does not take. False for problems that explain why the
-    request does not take it: an earlier match that no request meets, or a route that a taken route shadows."""
+    """Whether the problem is about a route that the request does not take. `taken`: the routes that it takes, as
+    `taken_routes` returns them. False for problems that may explain why the request does not take the route: a match
+    above the taken route that no request meets, or a route that a taken route shadows."""
     routes = taken.get(problem.where.object)
     about = _about(problem.where, routes.routing) if routes is not None else None
     if routes is None or about is None:

@@ -18,7 +18,7 @@ from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
 from weft.explain.decision import sources_of
 from weft.inspect.reasons import clusters, endpoints, gateways, listeners, routes, rules
-from weft.inspect.reasons.part import Ground, Part, placed
+from weft.inspect.reasons.part import Ground, Part, placed, sources
 from weft.inspect.reasons.rules import DecisionRule
 from weft.inspect.stage import Stage
 from weft.mesh.mesh import Mesh
@@ -183,6 +183,10 @@ class _ProxyResources:
                 yield from gateways.route_parts(self._ground, message)
             case Secret() if self._at_edge and not name.startswith("outbound|"):
                 yield gateways.secret_part(self._ground, name)
+            case Secret() if name.startswith(("file-cert:", "file-root:")):
+                sidecar = self._ground.sidecar
+                objects = sources(sidecar.origin, part="ingress") if sidecar is not None else ()
+                yield Part("", "", objects, (rules.FILES_OF_SERVER,))
             case Listener():
                 yield from listeners.parts(self._ground, message)
             case RouteConfiguration():
@@ -210,7 +214,8 @@ class _ProxyResources:
             yield Part(path, path, (), (rule,))
 
     def _below(self, parts: list[Part], type_url: str, name: str, below: str) -> list[Part]:
-        """The parts at the path `below` and inside it; if there are none, the nearest part that contains the path."""
+        """Those of `parts` (all parts of the resource `name`) that are at the path `below` or inside it; if there are
+        none, the nearest part that contains the path. Raises NoSuchPart."""
         selected = [each for each in parts if each.path.startswith(below) or each.at.startswith(below)]
         if selected:
             return selected

@@ -90,8 +90,8 @@ def policies(problems: Iterable[Problem]) -> Section:
 
 
 def plaintext(facts: Facts, namespace: str = "") -> Section:
-    """The section on workloads that accept callers without mutual TLS, each with the PeerAuthentication that allows
-    it, if there is one."""
+    """The section on workloads that accept callers without mutual TLS, each with the PeerAuthentication that allows it,
+    if there is one. With `namespace`, only workloads of that namespace."""
     accepting: dict[tuple[str, TlsMode, str], list[str]] = defaultdict(list)
     deciding: dict[str, PeerAuthentication] = {}
     at_ports: list[Problem] = []
@@ -202,8 +202,8 @@ def _workload(runner: Runner) -> str:
 
 
 def _levels(facts: Facts, place: str, runner: Runner) -> Iterator[PeerAuthentication]:
-    """The PeerAuthentications that apply to the workload: the mesh's first, then the namespace's, then the
-    workload's own."""
+    """The PeerAuthentications that apply to the workload `runner` in the namespace `place`: the mesh's first, then the
+    namespace's, then the workload's own."""
     policies: Mapping[str, tuple[PeerAuthentication, ...]] = facts.peer_authentications
     for key in facts.modes(place, runner.labels).sources:
         for each in policies.get(key.namespace, ()):

@@ -44,8 +44,8 @@ def changed_object(edit: Edit) -> ChangedObject:
 
 
 def edits(before: Mesh, after: Mesh) -> tuple[Edit, ...]:
-    """The objects that differ between two meshes. Pods and endpoints are left out, since `weft diff` shows them per
-    proxy."""
+    """The objects that differ between the meshes `before` and `after`. Pods and endpoints are left out, since `weft
+    diff` shows them per proxy."""
     old, new = dict(before.values()), dict(after.values())
     changed = (
         Edit(key, old.get(key, ()), new.get(key, ()))
@@ -63,7 +63,7 @@ class Attribution:
         self._alone: dict[ObjectKey, Stage] = {}
 
     def of(self, case: RequestCase | Question, was: JudgedRequest, becomes: JudgedRequest) -> str:
-        """The object that changed the outcome of the request from `was` to `becomes`, with its file and line, as
+        """The object that changed the outcome of the request `case` from `was` to `becomes`, with its file and line, as
         text; "" if no single object is responsible."""
         if was.explanation is None or becomes.explanation is None:
             return self._of_caller(case)
@@ -80,8 +80,8 @@ class Attribution:
         return ""
 
     def _of_caller(self, case: RequestCase | Question) -> str:
-        """The object of the request's caller, if the change added or removed it; else "". Used for a request that
-        cannot be resolved before or after the change."""
+        """The object that declares the caller of the request `case`, if the change added or removed it; else "". Used
+        for a request that cannot be resolved before or after the change."""
         word = case.caller.removeprefix("deploy/").removeprefix("deployment/").removeprefix("pod/")
         try:
             pod = self._before.instance(case.caller, "" if "." in word or "/" in word else case.namespace)
@@ -109,8 +109,8 @@ class Attribution:
 
 
 def turned_by(before: Stage, after: Stage, case: RequestCase | Question, now: datetime) -> str:
-    """The object that changed the outcome of a request, if several objects changed at once. "" if no single object
-    is responsible, or if only one object changed."""
+    """The object that changed the outcome of the request `case` between the stages `before` and `after`, if several
+    objects changed at once. "" if no single object is responsible, or if only one object changed."""
     changes = edits(before.mesh, after.mesh)
     if len(changes) == 1:
         return ""

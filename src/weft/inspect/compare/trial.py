@@ -69,8 +69,9 @@ def try_case(stage: Stage, case: RequestCase, now: datetime) -> Tried:
 
 
 class JudgedRequest(msgspec.Struct, frozen=True):
-    """The predicted outcome of a request. `ways`: a line per possible outcome, as the caller sees it. `explanation`:
-    None if the request could not be resolved."""
+    """The predicted outcome of a request. `ways`: a line per possible outcome, as the caller sees it. `met`: the stage
+    on which the request was tried, and the groups whose proxies it passed. `explanation`: None if the request could not
+    be resolved."""
 
     ways: tuple[str, ...]
     met: Met
@@ -124,16 +125,17 @@ class Culprit(msgspec.Struct, frozen=True):
 
 class Always(msgspec.Struct, frozen=True):
     """The result of `culprit` if no recorded change has changed the outcome of the request. `moment`: when the
-    workloads that the request needs were added; None if they existed from the start."""
+    workloads that the request needs were added; None if they existed from the start. `after`: the current outcomes, a
+    line each."""
 
     moment: Moment | None
     after: tuple[str, ...]
 
 
 def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
-    """Find the last change that changed the outcome of the request. Pods that are added while the mesh starts do not
-    count, nor does the time before the caller existed. Raises an exception with a `problem` if the request cannot
-    be resolved now."""
+    """Find the last change in `past` that changed the outcome of the request. Pods that are added while the mesh starts
+    do not count, nor does the time before the caller existed. Raises an exception with a `problem` if the request
+    cannot be resolved now."""
     after = _ways(_walked(Met(Stage(mesh_of(past.objects, past.settings))), question, now))
     start = _start(past.moments, max(past.restored, 0))
     came: Moment | None = None
@@ -217,7 +219,8 @@ def _question(case: RequestCase) -> Question:
 
 
 def _ways(explained: Explanation | Problem, shown: Callable[[str], str] = str) -> tuple[str, ...]:
-    """The possible outcomes as a caller sees them, one line each, the likeliest first. Pods of one workload are not
+    """The possible outcomes of a request as a caller sees them, one line each, the likeliest first; if the request
+    could not be resolved (a Problem), only the reason. `shown`: formats each path. Pods of one workload are not
     distinguished."""
     if isinstance(explained, Problem):
         return (explained.what,)

@@ -37,7 +37,7 @@ class Unmoved:
         return self.all_of({*self._before.groups(), *self._after.groups()})
 
     def all_of(self, met: Iterable[Group]) -> bool:
-        """Whether the change cannot affect the outcome of a request that passes only proxies of these groups."""
+        """Whether the change cannot affect the outcome of a request that passes only proxies of the groups `met`."""
         return self._world and all(map(self.is_sent_the_same, met))
 
     def is_sent_the_same(self, group: Group) -> bool:
@@ -65,8 +65,8 @@ def _without_key(body: bytes) -> bytes:
 
 
 def _others(before: Mesh, after: Mesh) -> set[str]:
-    """The kinds of objects in which the two meshes differ: at least one object of the kind was added, removed or
-    changed."""
+    """The kinds of objects in which the meshes `before` and `after` differ: at least one object of the kind was added,
+    removed or changed."""
     old, new = dict(before.values()), dict(after.values())
     return {
         key.kind

@@ -52,7 +52,7 @@ class RecentTraffic(msgspec.Struct, frozen=True):
 
 class Retold(msgspec.Struct, frozen=True):
     """Groups of proxies that a change switches to on-demand CDS (`on_demand`), or away from it. In both cases, running
-    proxies keep the resources that they have."""
+    proxies keep the resources that they have. `why`: the reason, as text."""
 
     groups: tuple[str, ...]
     on_demand: bool
@@ -166,8 +166,8 @@ class _Both:
 
 
 def _agrees(was: JudgedRequest, status: int) -> bool:
-    """Whether the outcome that is predicted from the URL alone agrees with the recorded status. It does not agree
-    if, for example, the request was allowed because of its token, which the log does not contain."""
+    """Whether the outcome that is predicted from the URL alone (`was`) agrees with the recorded status. It does not
+    agree if, for example, the request was allowed because of its token, which the log does not contain."""
     if was.explanation is None:
         return False
     verdicts = [outcome.verdict for outcome in was.explanation.outcomes]
@@ -175,7 +175,7 @@ def _agrees(was: JudgedRequest, status: int) -> bool:
 
 
 def _title(group: Group, every: Iterable[Group]) -> str:
-    """The group's name, with the labels or account that distinguish it from groups of the same name."""
+    """The group's name, with the labels or account that distinguish it from groups of the same name in `every`."""
     alike = [each for each in every if str(each) == str(group)]
     if len(alike) == 1:
         return str(group)
@@ -187,7 +187,8 @@ def _title(group: Group, every: Iterable[Group]) -> str:
 
 
 def _is_moved(before: Stage, after: Stage, group: Group, type_url: str, name: str) -> bool:
-    """Whether a route configuration differs only in the files and lines of its objects."""
+    """Whether the route configuration `name` of a group differs between the stages `before` and `after` only in the
+    files and lines of its objects."""
     if type_url != ROUTE:
         return False
     bodies = [stage.resources(group)[ROUTE].get(name) for stage in (before, after)]

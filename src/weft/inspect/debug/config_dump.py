@@ -17,10 +17,10 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from weft.control.connected_proxies import Diagnosis
+from weft.envoy.messages import as_dict
 from weft.model.group import Group
 from weft.xds.table import Resource
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -36,16 +36,15 @@ _MESSAGES: dict[str, type[Message]] = {
 
 
 async def as_json(diagnosis: Diagnosis, group: Group, *, include_eds: bool) -> dict[str, Any]:
-    """Return the dump as JSON, with endpoints if `include_eds`. The key `refused` lists the resources that proxies
-    rejected, which are not sent again until they change."""
+    """Return the dump of the config of a group as JSON, with endpoints if `include_eds`. The key `refused` lists the
+    resources that proxies rejected, which are not sent again until they change."""
 
     async def written(type_url: str) -> list[tuple[Resource, dict[str, Any]]]:
         bodies = []
         for number, resource in enumerate(_ordered(diagnosis.resources(group, type_url))):
             message = _MESSAGES[type_url]()
             message.ParseFromString(resource.body)
-            body = MessageToDict(message, preserving_proto_field_name=True)
-            bodies.append((resource, {"@type": type_url, **body}))
+            bodies.append((resource, {"@type": type_url, **as_dict(message)}))
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
         return bodies
@@ -75,8 +74,8 @@ async def as_json(diagnosis: Diagnosis, group: Group, *, include_eds: bool) -> d
 
 
 def as_messages(diagnosis: Diagnosis, group: Group) -> list[AnyMessage]:
-    """Return the sections of the dump as messages for an xDS stream, without endpoints, as Istio does. The resources
-    are copied as bytes, not parsed."""
+    """Return the sections of the dump of a group's config as messages for an xDS stream, without endpoints, as Istio
+    does. The resources are copied as bytes, not parsed."""
     clusters = config_dump_shared_pb2.ClustersConfigDump()
     for resource in _ordered(diagnosis.resources(group, CLUSTER)):
         _fill(clusters.dynamic_active_clusters.add(version_info=resource.version).cluster, CLUSTER, resource)

@@ -16,7 +16,13 @@ from weft.model.service import Protocol, Resolution, Service, ServicePort
 CLUSTER = "Kubernetes"
 
 _AT_ONCE = 100
-_RESOLUTION = {Resolution.STATIC: 0, Resolution.DNS: 1, Resolution.NONE: 2, Resolution.DNS_ROUND_ROBIN: 3}
+_RESOLUTION = {
+    Resolution.STATIC: 0,
+    Resolution.DNS: 1,
+    Resolution.NONE: 2,
+    Resolution.DNS_ROUND_ROBIN: 3,
+    Resolution.DYNAMIC_DNS: 5,
+}
 _PROTOCOL = {
     Protocol.GRPC_WEB: "GRPC-Web",
     Protocol.MONGO: "Mongo",

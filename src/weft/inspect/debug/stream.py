@@ -94,8 +94,8 @@ def _status(sync: TypeSync) -> csds_pb2.ConfigStatus:
 
 
 def _last_updated(sync: TypeSync) -> datetime | None:
-    """The time from which istioctl computes the age that it shows: when the type was last pushed or, if it is STALE,
-    when it became stale."""
+    """The time from which istioctl computes the age that it shows for a resource type (`sync`): when the type was last
+    pushed or, if it is STALE, when it became stale. None if nothing was pushed."""
     if sync.state == STALE:
         return datetime.now(UTC) - timedelta(seconds=sync.stale_seconds or 0.0)
     return datetime.fromisoformat(sync.sent_time) if sync.sent_time else None

@@ -174,9 +174,9 @@ def _spoken_tls(tls: ServerTls) -> Iterator[str]:
 
 
 def _asked(mesh: Mesh, bound: BoundServer, namespace: str) -> str:
-    """The source of the CA certificates with which a server verifies client certificates, as text: a file, ConfigMaps
-    or a Secret, in this order of precedence. If none of them has CA certificates, the text begins with "an unknown CA".
-    "" if the server has no TLS."""
+    """The source of the CA certificates with which a server (`bound`) verifies client certificates, as text: a file,
+    ConfigMaps or a Secret, in this order of precedence. If none of them has CA certificates, the text begins with "an
+    unknown CA". "" if the server has no TLS."""
     tls = bound.server.tls
     if tls is None:
         return ""
@@ -236,7 +236,7 @@ def _routings(mesh: Mesh, bound: BoundServer, namespace: str) -> list[VirtualSer
 
 
 def _spoken(bound: BoundServer, routing: VirtualService) -> bool:
-    """Whether the VirtualService has routes for the server's protocol."""
+    """Whether the VirtualService has routes for the protocol of the server `bound`."""
     server = bound.server
     if server.is_http:
         return bool(routing.http)

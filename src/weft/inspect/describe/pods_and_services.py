@@ -96,7 +96,8 @@ class Calling(msgspec.Struct, frozen=True):
     """The services for which a proxy has clusters (`hosts`), and the number of services that it could call (`of`). The
     two differ because of on-demand CDS. `why`: why services are sent on demand or not. `every`: the proxy is sent all
     services, called or not. `too_many`: it is sent all of them because it has called too many. `before`: services were
-    sent on demand, and no longer are. `kept`: the number of `hosts` that were sent before on-demand CDS began."""
+    sent to this proxy on demand, and are now sent all at once. `kept`: the number of `hosts` that were sent before
+    on-demand CDS began."""
 
     hosts: tuple[str, ...]
     of: int
@@ -129,7 +130,8 @@ class PodFacts(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A pod that a service selects. `subsets`: the subsets of the service's DestinationRules that contain the pod."""
+    """A pod that a service selects. `proxy`: whether it has a proxy. `modes`: its mTLS modes at the ports of the
+    service. `subsets`: the subsets of the service's DestinationRules that contain the pod."""
 
     name: str
     ready: bool
@@ -323,8 +325,8 @@ def decided(mesh: Mesh, pod: Instance, port: int = 0) -> Where | None:
 
 
 def why_injected(written: Workload) -> str:
-    """Why a Workload has a proxy or none, as text: its inject label or annotation decides. Without either, it has a
-    proxy."""
+    """Why the Workload `written` has a proxy or none, as text: its inject label or annotation decides. Without either,
+    it has a proxy."""
     for place, values in (("label", written.labels), ("annotation", written.annotations)):
         if INJECT_LABEL in dict(values):
             return f"its {place} {INJECT_LABEL} is {dict(values)[INJECT_LABEL]}"
@@ -360,7 +362,7 @@ def _guard(policy: AuthorizationPolicy | RequestAuthentication) -> Guard:
     if policy.refused:
         return Guard(named(policy), "rejected: it denies every request")
     if isinstance(policy, RequestAuthentication):
-        issuers = ", ".join(rule.issuer for rule in policy.rules)
+        issuers = ", ".join(rule.issuer or "any issuer" for rule in policy.rules)
         return Guard(named(policy), f"accepts tokens of {issuers}" if issuers else "accepts no token")
     count = len(policy.rules)
     counted = {0: "no rule: it matches nothing", 1: "1 rule"}.get(count, f"{count} rules")
@@ -403,7 +405,8 @@ def _objects(facts: ServiceFacts) -> Iterator[str]:
 
 
 def _claiming(mesh: Mesh, service: Service, refused: Refused) -> Iterator[str]:
-    """The names of the objects that declare the service's host, and of rejected objects that name this host."""
+    """The names of the objects that declare the service's host, and of rejected objects (`refused`) that name this
+    host."""
     for each in mesh.services():
         if each.host == service.host and each.origin is not None:
             yield str(each.origin.key)

@@ -28,6 +28,7 @@ from weft.model.virtual_service import (
     StringMatch,
     VirtualService,
     WeightedDestination,
+    claim_path,
 )
 
 T = TypeVar("T")
@@ -86,8 +87,9 @@ def named(value: _Named, *, line: int = 0) -> Where:
 
 
 def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> Iterator[RuleFacts]:
-    """Describe every DestinationRule that covers the service's host. `viewer`: the group of proxies for which the
-    rule in force is determined. That rule comes first, or, if it was merged from several rules, all of these."""
+    """Describe every DestinationRule that covers the service's host. `viewer`: the group of proxies for which the rule
+    in force is determined. `pods`: the pods of the service. The rule in force comes first, or, if it was merged from
+    several rules, all of these."""
     chosen = mesh.destination_rule(service.host, service, viewer)
     covering = [each for each in _all(mesh, DestinationRule) if host_covers(each.host, service.host)]
 
@@ -105,8 +107,9 @@ def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> 
 
 
 def routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> tuple[Routing, ...]:
-    """Describe the VirtualServices for the service's host, and those for other hosts that route to the service.
-    Objects of the Gateway API become one VirtualService per listener and hostname; equal ones are merged here."""
+    """Describe the VirtualServices for the service's host, and those for other hosts that route to the service. Objects
+    of the Gateway API become one VirtualService per listener and hostname; equal ones are merged here. `viewer`: as for
+    `rules`. `pods`: the pods of the service."""
     merged: dict[tuple[Where, bool, str, tuple[RouteFacts, ...]], Routing] = {}
     for each in _routings(mesh, service, viewer, pods):
         first = merged.setdefault((each.where, each.in_force, each.callers, each.routes), each)
@@ -155,8 +158,8 @@ def _routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance])
 
 
 def _by_object(routing: VirtualService, listed: list[RouteFacts]) -> Iterator[tuple[Where, tuple[RouteFacts, ...]]]:
-    """Group the routes of a VirtualService by the object that declares them: yields the place of each object and its
-    routes. A VirtualService that is derived from the Gateway API may come from several objects; any other
+    """Group the routes of a VirtualService (`listed`) by the object that declares them: yields the place of each object
+    and its routes. A VirtualService that is derived from the Gateway API may come from several objects; any other
     VirtualService is one object."""
     if not routing.attached or not routing.http:
         yield named(routing), tuple(listed)
@@ -232,8 +235,8 @@ def _condition(match: HttpMatch | L4Match) -> str:
             ("scheme", match.scheme),
         ):
             parts += [f"{word} {_text(wanted)}"] if wanted is not None else []
-        parts += [f"header {name} {_text(wanted)}" for name, wanted in match.headers]
-        parts += [f"not header {name} {_text(wanted)}" for name, wanted in match.without_headers]
+        parts += [f"{_subject(name)} {_text(wanted)}" for name, wanted in match.headers]
+        parts += [f"not {_subject(name)} {_text(wanted)}" for name, wanted in match.without_headers]
         parts += [f"query {name} {_text(wanted)}" for name, wanted in match.query_params]
     else:
         parts += [f"server name {', '.join(match.sni_hosts)}"] if match.sni_hosts else []
@@ -271,3 +274,8 @@ def _all(mesh: Mesh, kind: type[T]) -> Iterator[T]:
     objects."""
     yield from (value for _, values in mesh.values() for value in values if isinstance(value, kind))
     yield from (value for derived in mesh.derived() for value in derived.values if isinstance(value, kind))
+
+
+def _subject(name: str) -> str:
+    claim = claim_path(name)
+    return f"claim {'.'.join(claim)}" if claim else f"header {name}"

@@ -26,8 +26,8 @@ from weft.model.destination_rule import (
 )
 from weft.model.gateway import CredentialRef
 from weft.model.inbound_port import InboundPort
-from weft.model.locality import fails_over
-from weft.model.service import Resolution, ServicePort
+from weft.model.locality import fails_over, without_rule
+from weft.model.service import Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy
 from weft.translate.clusters import UpstreamHttp, inbound_upstream, together, upstream
@@ -65,9 +65,9 @@ def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
 
 
 def level_rules(level: PolicyLevel | None, passed: PolicyLevel | None) -> tuple[DecisionRule, ...]:
-    """The rules by which the setting of a field at `level` replaces the setting at the wider level `passed`. `level` is
-    None if port-level settings without the field replace the wider ones as a whole. () if `passed` is None: no wider
-    level sets the field."""
+    """The rules by which the setting of a field at `level` replaces the setting at the wider level `passed`. () if
+    `passed` is None: no wider level sets the field. If `level` is None, no level sets the field: port-level settings,
+    which lack the field, replace all settings of wider levels."""
     if passed is None:
         return ()
     if level in (PolicyLevel.HOST_PORT, PolicyLevel.SUBSET_PORT) or level is None or passed is PolicyLevel.SUBSET:
@@ -110,8 +110,8 @@ class Policy:
 
 
 def secret(ground: Ground, name: str, asked_by: tuple[ObjectSource, ...]) -> Part:
-    """The reasons for a secret that a cluster uses for TLS origination. `name`: the secret's name, which contains
-    that of the cluster. `asked_by`: the DestinationRules of the cluster."""
+    """The reasons for a secret that a cluster uses for TLS origination. `name`: the secret's name, which contains that
+    of the cluster. `asked_by`: the DestinationRules of the cluster. `ground`: the views of the proxies' group."""
     number, subset_name, host = name.rpartition("/")[0].split("|")[1:]
     view = ground.service(host)
     rule = view.rule if view is not None else None
@@ -140,7 +140,7 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
         return
     found = Policy(rule, number, subset)
     scoped, by_scope = ground.scope()
-    made_by = sources(view.service.origin)
+    made_by = sources(*view.service.origins)
     if subset is not None and rule is not None:
         made_by = (*sources(rule.origin_of(subset), line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
     if rule is not None:
@@ -160,7 +160,7 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     balancer = found.chosen.load_balancer
     simple = balancer is None or (balancer.simple is None and balancer.consistent_hash is None)
     yield _part("lb_policy", objects, *levels, *((rules.LEAST_REQUEST,) if simple else ()))
-    yield from _near(ground, cluster, found)
+    yield from _near(ground, view, cluster, found)
     objects, levels = found.of(_OUTLIER)
     yield _part("outlier_detection", objects, *levels, *_ejected(ground, view, found))
     yield from _spoken(view, port, found, cluster)
@@ -196,7 +196,8 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
 
 def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
     """The objects that declare an inbound port of the workload, and the rules that apply. The objects are Services;
-    without a Service for the port, the Sidecar with its ingress; without that, the workload's own object."""
+    without a Service for the port, the Sidecar with its ingress; without that, the workload's own object. `ground`: the
+    views of the proxies' group."""
     if port.services:
         return sources(*(service.origin for service in port.services)), ()
     if ground.sidecar is not None and ground.sidecar.ingress:
@@ -205,7 +206,7 @@ def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[ObjectSource, ...
 
 
 def workloads(ground: Ground) -> tuple[ObjectSource, ...]:
-    """The objects that declare the pods of the group, such as a Workload."""
+    """The objects that declare the pods of the group, such as a Workload. `ground`: the views of the proxies' group."""
     group = ground.group
     alike = [each for each in ground.mesh.instances(group.namespace) if each.labels == group.labels and each.meshed]
     return sources(*(each.origin for each in alike[:1]))
@@ -225,6 +226,8 @@ def _located(view: ServiceView, found: Policy, by_policy: tuple[ObjectSource, ..
         return _part("type", objects, *by, rules.ENDPOINTS_AS_CALLED)
     if service.resolution is Resolution.STATIC:
         return _part("type", owner, rules.ENDPOINTS_BY_EDS)
+    if service.resolution is Resolution.DYNAMIC_DNS:
+        return _part("cluster_type", owner, rules.ENDPOINT_BY_CALLED_NAME)
     return _part("cluster_type", owner, rules.ENDPOINTS_BY_DNS)
 
 
@@ -246,29 +249,35 @@ def _of_pool(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
         yield _part("upstream_connection_options", objects, *levels)
 
 
-def _near(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
-    """The reason for the cluster's locality settings; nothing if the cluster has no locality-weighted load
-    balancing."""
+def _near(ground: Ground, view: ServiceView, cluster: Cluster, found: Policy) -> Iterator[Part]:
+    """The reason for the locality settings of a cluster with the traffic policy `found`; nothing if the cluster has no
+    locality-weighted load balancing. `ground`: the views of the proxies' group."""
     if cluster.common_lb_config.HasField("locality_weighted_lb_config"):
-        yield _part("common_lb_config", *locality(ground, found))
+        yield _part("common_lb_config", *locality(ground, view.service, found))
 
 
 def _ejected(ground: Ground, view: ServiceView, found: Policy) -> Iterator[DecisionRule]:
-    """The rules for what an outlierDetection leaves unset: how many endpoints may be ejected."""
+    """The rule that decides how many endpoints may be ejected, if the traffic policy `found` does not set this number:
+    none without outlierDetection, else all or a tenth. `ground`: the views of the proxies' group."""
     detection = found.chosen.outlier_detection
     if detection is None:
         yield rules.NO_EJECTION
     elif detection.max_ejection_percent is None:
-        moves = fails_over(found.chosen, ground.mesh.settings.locality, view.caller.whereabouts)
+        default = without_rule(view.service, ground.mesh.settings.locality)
+        moves = fails_over(found.chosen, default, view.caller.whereabouts)
         yield rules.ALL_EJECTABLE if moves else rules.TENTH_EJECTABLE
 
 
-def locality(ground: Ground, found: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
-    """The object that decides which localities are preferred, and the rule that applies: a DestinationRule or the
-    mesh settings with a localityLbSetting, or else the DestinationRule whose outlierDetection enables failover."""
+def locality(ground: Ground, service: Service | None, found: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
+    """Return (objects, rule): the object that decides which localities a call with the traffic policy `found` prefers,
+    and the rule that applies: a DestinationRule with a localityLbSetting, the service with a trafficDistribution, or
+    the mesh settings, or else the DestinationRule whose outlierDetection enables failover. `ground`: the views of the
+    proxies' group."""
     balancer = found.chosen.load_balancer
     if balancer is not None and balancer.locality is not None:
         return found.of(_BALANCER)[0], rules.LOCALITY_BY_RULE
+    if service is not None and service.distribution is not None:
+        return sources(service.origin), rules.LOCALITY_BY_SERVICE
     if ground.mesh.settings.locality != _DEFAULT.locality:
         return sources(ground.mesh.settings.origin), rules.LOCALITY_BY_MESH
     return found.of(_OUTLIER)[0], rules.LOCALITY_FAILOVER

@@ -15,7 +15,7 @@ from weft.inspect.reasons.part import Ground, Part, sources
 from weft.inspect.reasons.rules import DecisionRule
 from weft.model.endpoint import Endpoint
 from weft.model.instance import Instance
-from weft.model.locality import setting_for
+from weft.model.locality import setting_for, without_rule
 from weft.model.names import ObjectKey, Origin
 from weft.model.proxy import CERTIFICATE
 from weft.model.service import Service
@@ -23,8 +23,8 @@ from weft.translate.tls import ENDPOINT_METADATA
 
 
 def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
-    """The reasons for an assignment: the Service and the rules that select endpoints, then for each endpoint its pod
-    or WorkloadEntry."""
+    """The reasons for an assignment: the Service and the rules that select endpoints, then for each endpoint its pod or
+    WorkloadEntry. `ground`: the views of the proxies' group."""
     _, number, subset_name, host = (*assignment.cluster_name.split("|"), "", "", "", "")[:4]
     view = ground.service(host)
     service = view.service if view is not None else None
@@ -34,16 +34,16 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
         return
     rule = view.rule
     subset = next((each for each in rule.subsets if each.name == subset_name), None) if rule else None
-    made_by = sources(service.origin)
+    made_by = sources(*service.origins)
     instances = {(each.namespace, each.name): each for each in ground.mesh.instances(service.namespace)}
     by = _selected(service, by_slice=any(each.by_slice for each in instances.values()))
     if subset is not None and rule is not None:
         made_by = (*sources(rule.origin_of(subset), line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
         by += (rules.SUBSET_BY_LABELS,)
     policy = Policy(rule, port.number, subset)
-    near = setting_for(policy.chosen, ground.mesh.settings.locality)
+    near = setting_for(policy.chosen, without_rule(service, ground.mesh.settings.locality))
     if near is not None and view.caller.whereabouts is not None:
-        objects, decided = locality(ground, policy)
+        objects, decided = locality(ground, service, policy)
         made_by, by = tuple(dict.fromkeys((*made_by, *objects))), (*by, decided)
     yield Part("", "", made_by, by)
     known = {(each.address, each.port): each for each in ground.mesh.endpoints(service, port)}
@@ -59,7 +59,8 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
 
 
 def secret(ground: Ground, name: str) -> Part:
-    """The reason for a secret from the node's agent: the proxy's own certificate, or the roots that it trusts."""
+    """The reason for a secret from the node's agent: the proxy's own certificate, or the roots that it trusts.
+    `ground`: the views of the proxies' group."""
     if name != CERTIFICATE:
         return Part("", "", (), (rules.MESH_ROOTS,))
     key = ObjectKey("ServiceAccount", ground.group.namespace, ground.group.service_account)

@@ -40,8 +40,8 @@ def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | 
 
 
 def tls_by_policy(ground: Ground, host: str, port: int, chosen: ClientTls | None) -> tuple[ObjectSource, ...]:
-    """The BackendTLSPolicy from which the TLS settings `chosen` for a host and port come; () if they come from
-    another object."""
+    """The BackendTLSPolicy from which the TLS settings `chosen` for a host and port come; () if they come from another
+    object. `ground`: the views of the proxies' group."""
     for derived in ground.mesh.derived() if chosen is not None else ():
         for rule in derived.rules:
             if rule.host == host and effective(rule, port).tls == chosen:
@@ -54,7 +54,8 @@ def closed_or_called(chosen: ClientTls) -> DecisionRule:
 
 
 def roots_of_policy(ground: Ground, policy: tuple[ObjectSource, ...]) -> Part:
-    """The reasons for the secret with which a cluster verifies its server: the ConfigMaps of a BackendTLSPolicy."""
+    """The reasons for the secret with which a cluster verifies its server: the ConfigMaps of a BackendTLSPolicy.
+    `ground`: the views of the proxies' group."""
     named: list[tuple[str, str]] = []
     for each in policy:
         for value in ground.mesh.get(ObjectKey(each.kind, each.namespace, each.name)):
@@ -64,8 +65,8 @@ def roots_of_policy(ground: Ground, policy: tuple[ObjectSource, ...]) -> Part:
 
 
 def roots_of_gateway(ground: Ground, name: str) -> Part:
-    """The reasons for the secret with which a gateway's listener verifies client certificates: the ConfigMaps and
-    the Gateway."""
+    """The reasons for the secret with which a gateway's listener verifies client certificates: the ConfigMaps and the
+    Gateway. `ground`: the views of the proxies' group."""
     asking = [
         each.bound.origin
         for each in ground.view.servers
@@ -80,7 +81,8 @@ def roots_of_gateway(ground: Ground, name: str) -> Part:
 
 
 def grants(ground: Ground, namespace: str, secret: str) -> tuple[ObjectSource, ...]:
-    """The ReferenceGrants that let the group's Gateway use the Secret `secret` of another namespace."""
+    """The ReferenceGrants that let the group's Gateway use the Secret `secret` of another namespace. `ground`: the
+    views of the proxies' group."""
     source = GrantSource(GROUP, "Gateway", ground.group.namespace)
     target = GrantTarget("", "Secret", secret)
     candidates = (value for _, values in ground.mesh.values() for value in values if isinstance(value, ReferenceGrant))

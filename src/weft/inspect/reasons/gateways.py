@@ -49,7 +49,7 @@ def route_parts(ground: Ground, configuration: RouteConfiguration) -> Iterator[P
         yield Part(where, at, sources_of(host.metadata), _host_rules(door))
         if view is not None and door is not None and not door.misdirected:
             number = int(port) if port.isdecimal() else 0
-            yield from routes_of(through(view, door), host, number, (where, at))
+            yield from routes_of(ground, through(view, door), host, number, (where, at))
 
 
 def secret_part(ground: Ground, name: str) -> Part:
@@ -98,8 +98,8 @@ def _door(view: ServiceView | None, route_name: str) -> ServedName | None:
 
 
 def _secret(ground: Ground, namespace: str, name: str) -> tuple[ObjectSource, ...]:
-    """The Secret that contains the credential `name`. A credential NAME-cacert may be a separate Secret, or part of
-    the Secret NAME."""
+    """The Secret that contains the credential `name`. A credential NAME-cacert may be a separate Secret, or part of the
+    Secret NAME. `ground`: the views of the proxies' group."""
     for secret in dict.fromkeys((name, name.removesuffix(AUTHORITIES))):
         key = ObjectKey("Secret", namespace, secret)
         if values := ground.mesh.get(key):

@@ -34,7 +34,7 @@ def parts(ground: Ground, configuration: RouteConfiguration) -> Iterator[Part]:
         name, _, port = host.name.rpartition(":")
         view = ground.service(name)
         yield Part(where, at, sources_of(host.metadata), _host_rules(view, name))
-        yield from routes_of(view, host, int(port) if port.isdecimal() else 0, (where, at))
+        yield from routes_of(ground, view, host, int(port) if port.isdecimal() else 0, (where, at))
 
 
 def _host_rules(view: ServiceView | None, host: str) -> tuple[DecisionRule, ...]:
@@ -49,7 +49,9 @@ def _host_rules(view: ServiceView | None, host: str) -> tuple[DecisionRule, ...]
     return by
 
 
-def routes_of(view: ServiceView | None, host: EnvoyVirtualHost, port: int, place: tuple[str, str]) -> Iterator[Part]:
+def routes_of(
+    ground: Ground, view: ServiceView | None, host: EnvoyVirtualHost, port: int, place: tuple[str, str]
+) -> Iterator[Part]:
     """The reasons for each route of a virtual host, and for the settings of the route. `place`: the path of the
     virtual host, with names and with positions."""
     written = chosen(view, port) if view is not None else []
@@ -62,7 +64,7 @@ def routes_of(view: ServiceView | None, host: EnvoyVirtualHost, port: int, place
         made_by = sources_of(route.metadata)
         yield Part(where, at, made_by, _route_rules(view, resolved, agree=agree))
         if agree and view is not None and route.HasField("route"):
-            yield from _action(view, route, resolved, made_by, (f"{where}.route", f"{at}.route"))
+            yield from _action(ground, view, route, resolved, made_by, (f"{where}.route", f"{at}.route"))
 
 
 def _route_rules(view: ServiceView | None, resolved: DelegatedRoute | None, *, agree: bool) -> tuple[DecisionRule, ...]:
@@ -76,6 +78,7 @@ def _route_rules(view: ServiceView | None, resolved: DelegatedRoute | None, *, a
 
 
 def _action(
+    ground: Ground,
     view: ServiceView,
     route: Route,
     resolved: DelegatedRoute | None,
@@ -94,6 +97,8 @@ def _action(
         yield part("timeout", (), rules.NO_TIMEOUT)
     if written is not None and written.retries is not None:
         yield part("retry_policy", made_by, *joined)
+    elif view.caller.retries is not None:
+        yield part("retry_policy", sources(ground.mesh.settings.origin), rules.RETRIES_OF_MESH)
     else:
         yield part("retry_policy", (), rules.RETRIES)
     specifier = route.route.WhichOneof("cluster_specifier") or "cluster"

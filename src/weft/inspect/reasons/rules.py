@@ -251,6 +251,11 @@ RETRIES = DecisionRule(
     "A request that fails before a server has read it is retried twice, unless the route sets retries.",
     _RESOURCES,
 )
+RETRIES_OF_MESH = DecisionRule(
+    "retries-of-mesh",
+    "The route sets no retries, so the MeshConfig's `defaultHttpRetryPolicy` decides.",
+    _RESOURCES,
+)
 RETRIES_TO_WORKLOAD = DecisionRule(
     "retries-to-workload",
     "A request that was sent to the workload on a reused connection is sent again, at most twice, if the workload had "
@@ -360,6 +365,12 @@ LOCALITY_BY_RULE = DecisionRule(
     "The DestinationRule's localityLbSetting decides which localities are preferred, and the share of each.",
     _BALANCING,
 )
+LOCALITY_BY_SERVICE = DecisionRule(
+    "locality-by-service",
+    "The service's trafficDistribution prefers endpoints in the caller's zone, then in its region, where no "
+    "DestinationRule has a localityLbSetting.",
+    _BALANCING,
+)
 LOCALITY_BY_MESH = DecisionRule(
     "locality-by-mesh",
     "The mesh's localityLbSetting decides which localities are preferred, where no DestinationRule has one.",
@@ -378,6 +389,9 @@ ENDPOINTS_BY_EDS = DecisionRule(
 )
 ENDPOINTS_BY_DNS = DecisionRule(
     "endpoints-by-dns", "The proxy itself resolves the host names of the endpoints.", _RESOURCES
+)
+ENDPOINT_BY_CALLED_NAME = DecisionRule(
+    "endpoint-by-called-name", "The proxy itself resolves the host that the request or its SNI names.", _RESOURCES
 )
 ENDPOINTS_AS_CALLED = DecisionRule(
     "as-called", "The call goes to exactly the address that the caller used (original destination).", _RESOURCES

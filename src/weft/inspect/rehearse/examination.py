@@ -29,8 +29,8 @@ SUPPRESSING = ("weft.dev/analyze-suppress", "galley.istio.io/analyze-suppress")
 
 
 class Running(msgspec.Struct, frozen=True):
-    """The state of a cluster beyond its written objects: running pods, and the installed control planes and
-    injectors."""
+    """The state of a cluster beyond its written objects: running pods and EndpointSlices (`values`), the installed
+    control planes, and the settings of each revision's injector (`injectors`). `problems`: what could not be read."""
 
     values: tuple[Values, ...] = ()  # pods and EndpointSlices
     installed: Installed = Installed()
@@ -87,8 +87,8 @@ def _is_read(document: Document) -> bool:
 
 
 def _present(running: Running | None, fresh: Mapping[ObjectKey, Document]) -> Iterator[Values]:
-    """The pods and EndpointSlices of the cluster. Left out are objects that a file replaces (`fresh`), and the pods
-    of workloads that a file replaces."""
+    """The pods and EndpointSlices of the cluster (`running`; None: no cluster, so nothing). Left out are objects that a
+    file replaces (`fresh`), and the pods of workloads that a file replaces."""
     for key, values in running.values if running else ():
         if key not in fresh and not any(_is_of(value, fresh) for value in values):
             yield key, values
@@ -100,8 +100,9 @@ def _made_of(
     fresh: Mapping[ObjectKey, Document],
     injection: AssumedInjection,
 ) -> Iterator[Values]:
-    """The pods that Kubernetes would create for the workloads in files: for all `templates`, or, if there is a
-    running cluster, only for templates in files that replace objects of the cluster (`fresh`)."""
+    """The pods that Kubernetes would create for the workloads in files: for all `templates`, or, if there is a running
+    cluster, only for templates in files that replace objects of the cluster (`fresh`). `injection`: decides which of
+    these pods get a proxy."""
     written = (each for each in templates if running is None or each.document.key in fresh)
     return ((key, (pod,)) for key, pod in would_be(written, injection))
 
@@ -140,7 +141,7 @@ def _of_annotations(templates: Iterable[PodTemplate], injection: AssumedInjectio
 
 
 def _unsuppressed(problems: Iterable[Problem], written: Mapping[ObjectKey, Document]) -> Iterator[Problem]:
-    """The problems, without those that an annotation of their object suppresses."""
+    """The problems, without those that an annotation of their object suppresses. `written`: the objects."""
     silenced: dict[str, set[str]] = {}
     for key, document in written.items():
         metadata = document.body.get("metadata")

@@ -299,10 +299,10 @@ def _of_service(
     host: str,
     service: Service | None,
 ) -> Derived:
-    """Derive the routes of a Service, or of one host of a ServiceEntry, for calls between workloads. Producer routes,
-    in the namespace of the parent, apply to all callers. Consumer routes, in another namespace, apply only to callers
-    in that namespace, and replace the producer routes at their ports. `service` is None if the parent does not
-    exist."""
+    """Derive the routes of `parent`, a Service or one host of a ServiceEntry, for calls between workloads. `routes`:
+    the Gateway API routes that name it as a parent. `resolved_routes`: their rules, by route. Producer routes, in the
+    namespace of the parent, apply to all callers. Consumer routes, in another namespace, apply only to callers in that
+    namespace, and replace the producer routes at their ports. `service` is None if the parent does not exist."""
     namespace = parent[1]
     named = [(route, each) for route in routes for each in route.parents if each.place == parent]
     every = frozenset(port.number for port in service.ports) if service is not None else frozenset()
@@ -389,7 +389,8 @@ def _at_service(
 
 
 def ordered(http: Iterable[tuple[Precedence, HttpRoute]]) -> tuple[HttpRoute, ...]:
-    """The routes sorted by precedence, which is the order in which they are matched."""
+    """The routes in `http`, which yields pairs of a precedence and a route, sorted by precedence, which is the order in
+    which they are matched."""
     return tuple(route for _, route in sorted(http, key=lambda pair: pair[0]))
 
 

@@ -53,9 +53,9 @@ _NOBODY = HttpRoute(direct_response=DirectResponse(status=404))
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """The objects that a Gateway depends on besides its routes. `labels`: returns the labels of a namespace.
-    `credential`: returns the content of a Secret; None if it does not exist. `bundles`: the ConfigMaps with CA
-    certificates, by namespace and name."""
+    """The objects that a Gateway depends on besides its routes. `grants`: the ReferenceGrants of all namespaces.
+    `labels`: returns the labels of a namespace. `credential`: returns the content of a Secret; None if it does not
+    exist. `bundles`: the ConfigMaps with CA certificates, by namespace and name."""
 
     grants: tuple[ReferenceGrant, ...]
     labels: Callable[[str], Labels]
@@ -166,7 +166,8 @@ def fitting(listener: Listener) -> tuple[RouteKind, ...]:
 
 
 def _references(gateway: StandardGateway, listener: Listener, around: Surroundings) -> tuple[StatusCondition, bool]:
-    """The ResolvedRefs condition of a listener, and whether the listener may use every object that it references."""
+    """Return (condition, permitted): the ResolvedRefs condition of a listener, and whether the listener may use every
+    object that it references. `around`: the objects that the Gateway depends on besides its routes."""
     wrong = [*listener.other_kinds, *(kind for kind in listener.kinds if kind not in fitting(listener))]
     condition = RESOLVED
     if wrong:
@@ -190,8 +191,9 @@ def _references(gateway: StandardGateway, listener: Listener, around: Surroundin
 def _authorities(
     gateway: StandardGateway, listener: Listener, around: Surroundings
 ) -> tuple[StatusCondition | None, str]:
-    """Return None and the CA certificates, as PEM, with which a listener verifies client certificates. If these
-    cannot be used, return the condition with the reason, and "" instead of certificates."""
+    """Return None and the CA certificates, as PEM, with which a listener verifies client certificates. If these cannot
+    be used, return the condition with the reason, and "" instead of certificates. `around`: the objects that the
+    Gateway depends on besides its routes."""
     check = gateway.check_of(listener)
     bundles = []
     for each in check.authorities if check is not None else ():
@@ -225,8 +227,9 @@ def _permitted(gateway: StandardGateway, reference: CertificateRef, grants: Iter
 def _attach(
     route: StandardRoute, reference: ParentRef, gateway: StandardGateway, places: list[_Place], around: Surroundings
 ) -> StatusCondition:
-    """Attach a route to each listener that the parentRef names and that allows the route. Returns the Accepted
-    condition: it holds if at least one listener allows the route."""
+    """Attach a route to each listener (in `places`) that the parentRef `reference` names and that allows the route.
+    Returns the Accepted condition: it holds if at least one listener allows the route. `around`: the objects that the
+    Gateway depends on besides its routes."""
     meant = [
         place
         for place in places

@@ -170,7 +170,8 @@ class _Permission(msgspec.Struct, frozen=True):
 
 
 def _flaw(backend: Backend, services: Services, permitted: _Permission) -> tuple[str, str] | None:
-    """The reason and message why a backend cannot be used; None if it can."""
+    """Return (reason, message) of the ResolvedRefs condition if a backend cannot be used; None if it can. `services`:
+    returns the service for a host and a namespace. `permitted`: decides which namespaces the route may reference."""
     if (backend.group, backend.kind) != ("", "Service") and not backend.is_host:
         named = f"{backend.kind}.{backend.group}" if backend.group else backend.kind
         return "InvalidKind", f"a backend cannot be a {named}, only a Service or a Hostname.{ISTIO_GROUP}"

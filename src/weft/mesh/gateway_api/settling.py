@@ -42,7 +42,8 @@ class Settling:
         self, services: Services, credential: Callable[[CredentialRef], Credential | None]
     ) -> Iterator[tuple[list[Made], list[Made]]]:
         """Derive the objects of the marked parents again. Yields, for each parent, two lists: the values that are no
-        longer derived, and those that are new."""
+        longer derived, and those that are new. `services`: returns the service for a host and a namespace.
+        `credential`: returns the content of a Secret; None if it does not exist."""
         if self._held:
             return
         parents, self._unsettled = sorted(self._unsettled), set()

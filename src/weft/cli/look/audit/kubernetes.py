@@ -106,8 +106,9 @@ async def injecting(client: Client) -> list[InjectingWebhook]:
 def without_proxy(
     pods: Iterable[PodTemplate], webhooks: list[InjectingWebhook], problems: list[Problem]
 ) -> audit.Section:
-    """Return the section about pods that should have a proxy and have none. For each of these pods, it has the
-    likely reason, and the command that creates the pod again."""
+    """Return the section about pods that should have a proxy and have none. For each of these pods, it has the likely
+    reason, and the command that creates the pod again. `webhooks`: the webhooks that inject proxies. `problems`: all
+    findings about the cluster."""
     by_name = {str(pod.document.key): pod for pod in pods}
     ignoring = sorted({each.configuration for each in webhooks if each.failure_policy == "Ignore"})
     silent = {each.where.object for each in problems if each.code == "WFT0815"}
@@ -128,8 +129,9 @@ def without_proxy(
 
 def memory_of(pod: PodTemplate, readings: ProxyReadings | None) -> audit_memory.PodMemory:
     """Return the memory of a pod's proxy and of its application. The proxy's memory is the value that Envoy reports.
-    Without such a value, it is the memory request of the proxy's container, else its limit. The application's
-    memory is the memory limit of its containers, else their request."""
+    Without such a value, it is the memory request of the proxy's container, else its limit. The application's memory is
+    the memory limit of its containers, else their request. `readings`: what the pod's Envoy reports; None if it cannot
+    be reached."""
     spec = pod.body().get("spec") or {}
     stay = [*(spec.get("containers") or ()), *(each for each in spec.get("initContainers") or () if _stays(each))]
     proxies = [each for each in stay if each.get("name") == _PROXY]
@@ -265,8 +267,8 @@ async def _readings(client: Client, pod: PodTemplate) -> ProxyReadings:
 
 
 def _envoys_memory(answer: bytes) -> int | None:
-    """Return the bytes of memory that Envoy's allocator holds from the kernel, read from the response of Envoy's
-    /memory; None if the response does not contain them."""
+    """Return the bytes of memory that Envoy's allocator holds from the kernel, read from `answer`, the response of
+    Envoy's /memory; None if the response does not contain them."""
     figures = msgspec.json.decode(answer, type=dict[str, str])
     size = figures.get("total_physical_bytes") or figures.get("heap_size") or ""
     return int(size) if size.isdigit() else None

@@ -141,7 +141,8 @@ def _of_machine(bundle: ReportArchive, shown: Progress) -> None:
 
 
 def _of_mesh(reached: MeshReach, bundle: ReportArchive, shown: Progress, namespace: str) -> None:
-    """Add what every kind of mesh has: the control plane's debug pages, and the config of each proxy."""
+    """Add what every kind of mesh has: the control plane's debug pages, and the config of each proxy. `shown`: prints
+    the progress. `namespace`: only proxies of this namespace; "" for all."""
     import msgspec
 
     from weft.cli.reach.interface import PodProxy
@@ -184,9 +185,9 @@ def _of_place(
     namespace: str,
     cluster: tuple[Path | None, str | None, str],
 ) -> None:
-    """Add what differs between the kinds of meshes: for a mesh on this machine, its status and the logs of its
-    proxies; for a cluster, the list of pods and the logs; for a `weft control`, nothing. `cluster`: kubeconfig, context
-    and the control plane's namespace."""
+    """Add what differs between the kinds of meshes: for a mesh on this machine, its status and the logs of its proxies;
+    for a cluster, the list of pods and the logs; for a `weft control`, nothing. `cluster`: kubeconfig, context and the
+    control plane's namespace. `shown` and `namespace`: as for `_of_mesh`."""
     from weft.cli.reach.control import ControlReach
     from weft.cli.reach.local import LocalReach
 
@@ -223,7 +224,8 @@ def _of_cluster(
     bundle: ReportArchive, shown: Progress, namespace: str, kubeconfig: Path | None, context: str | None, system: str
 ) -> None:
     """Add the list of pods with their state, and the logs of control planes and proxies. The pods' specs are not added:
-    they may contain secrets."""
+    they may contain secrets. `shown` and `namespace`: as for `_of_mesh`. `system`: the namespace of the control
+    plane."""
     import asyncio
 
     from weft.cli.reach.cluster import client

@@ -118,9 +118,9 @@ def _without_url_secrets(data: bytes) -> bytes:
 
 
 def _of_name(name: str, value: Any, depth: int) -> Any:
-    """Return `value` without secrets; `name` is the name of its field. If the name is that of a secret, a string or
-    a list of strings is redacted. If the value is an object, such as `tokenParams` or a reference to a Secret,
-    the names of its own fields decide."""
+    """Return `value` without secrets; `name` is the name of its field, `depth` its level in the whole document. If the
+    name is that of a secret, a string or a list of strings is redacted. If the value is an object, such as
+    `tokenParams` or a reference to a Secret, the names of its own fields decide."""
     if name in ("regex", "safe_regex") and isinstance(value, str):
         return value  # in a regular expression, `?` does not begin a query
     if is_secret(name):

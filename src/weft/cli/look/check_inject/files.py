@@ -73,9 +73,9 @@ def read(paths: Sequence[Path], namespace: str) -> WrittenPods:
 
 
 def verdicts(written: WrittenPods, settings: InjectionSettings) -> list[FileVerdict]:
-    """Return for each template whether its pods would get a proxy in an installation with these settings: first the
-    selectors of the installation's webhooks decide, then the injector. For a Workload of `weft up`, its own label or
-    annotation decides."""
+    """Return for each template in `written` whether its pods would get a proxy in an installation with these settings:
+    first the selectors of the installation's webhooks decide, then the injector. For a Workload of `weft up`, its own
+    label or annotation decides."""
     revision = settings.revision or DEFAULT_REVISION
     result = []
     for each in written.templates:
