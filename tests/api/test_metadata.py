@@ -74,3 +74,9 @@ def test_gateways_are_named_in_full():
     assert told(istio("VirtualService", spec.replace("edge,", "edge.ns.svc.cluster.local,", 1))) == [
         "6 warning: `edge.ns.svc.cluster.local` is a deprecated way to name a gateway (write ns/edge)"
     ]
+
+
+def test_a_gateway_name_in_upper_case_is_an_error():
+    for name in ("Edge", "edge."):
+        spec = f"{{hosts: [a], gateways: ['{name}'], http: [{{route: [{{destination: {{host: a}}}}]}}]}}"
+        assert f"`{name}` is not a reference to a gateway" in told(istio("VirtualService", spec))[0]

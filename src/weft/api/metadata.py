@@ -118,7 +118,7 @@ def gateway_names(fields: Fields, meta: Meta) -> tuple[str, ...]:
             names.append(name)
         elif not slash and is_dns_label(name):
             names.append(f"{meta.namespace}/{name}")
-        elif not slash and is_host(name):
+        elif not slash and "." in name.removesuffix(".") and is_host(name):
             short, namespace = name.split(".")[:2]
             names.append(f"{namespace}/{short}")
             fields.warning(
