@@ -168,7 +168,7 @@ def test_explain_diff_and_history_work_as_with_a_mesh(running):
     route.write_text(ROUTE)
     foretold = running.weft("diff", "-f", route)
     assert foretold.returncode == 1, foretold.stderr
-    assert foretold.stdout.startswith(f"added VirtualService shop/bank ({route}:2)\n")
+    assert foretold.stdout.startswith("added VirtualService shop/bank (route.yaml:2)\n")
     assert "recent traffic is not compared" in foretold.stderr
     route.rename(running.mesh / "route.yaml")
     for _ in range(200):
