@@ -45,8 +45,8 @@ _AUTHORITY = frozenset({"host", ":authority"})
 
 
 def act(route: Route, written: HttpRoute, view: ServiceView, port: int) -> None:
-    """Set the action of an Envoy route (forward, redirect or direct response) and its header changes, as the configured
-    route `written` declares."""
+    """Set the action of the Envoy route `route` (forward, redirect or direct response) and its header changes, as the
+    configured route `written` declares. `view`: the called host. `port`: the called port."""
     change_headers(route, written.headers)
     if written.redirect is not None:
         route.redirect.CopyFrom(_redirect(written.redirect, port, route.match, encrypted=view.caller.encrypted))

@@ -52,8 +52,8 @@ class _Decision(msgspec.Struct, frozen=True):
 
 
 def http_filters(view: GroupView, *, published: int = 0) -> tuple[HttpFilter, ...]:
-    """Return the HTTP filters that enforce the policies of a group. `published`: the port of a gateway if the filters
-    are for the Unix socket on which that port is published, see `rbac.py`; else 0."""
+    """Return the HTTP filters that enforce the policies of a group. `published`: the port, if the filters are for the
+    Unix socket of a gateway's published port (see `rbac.rbac_policy`); else 0."""
     policies = _in_force(view)
     result: list[HttpFilter] = []
     if disguises := _disguises(policies):

@@ -1,6 +1,6 @@
 """Translates services to clusters: one cluster per port of a service and per subset of its DestinationRule, one per
 inbound port, and three that need no service. Between two proxies of the mesh, HTTP is sent as HTTP/2, which costs a
-third less CPU than HTTP/1.1; the receiving proxy uses the protocol that the port declares towards its application."""
+third less CPU than HTTP/1.1. To its application, the receiving proxy sends the protocol that the port declares."""
 
 from __future__ import annotations
 

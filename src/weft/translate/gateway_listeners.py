@@ -60,8 +60,8 @@ def listeners(view: GroupView) -> tuple[Built, ...]:
 
 
 def _published(port: int) -> Listener:
-    """Return the listener on the Unix socket behind the machine's published port. Only this listener trusts the client
-    address in a PROXY header."""
+    """Return the listener on the Unix socket of a published port: the machine's own port forwards connections there,
+    each with a PROXY header. Only this listener trusts the client address in that header."""
     result = Listener(name=names.listener("published", port))
     result.address.pipe.path = published_socket(port)
     result.listener_filters.append(

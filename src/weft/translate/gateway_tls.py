@@ -47,8 +47,10 @@ class CertificateText(msgspec.Struct, frozen=True):
 
 
 class _Shown(msgspec.Struct, frozen=True):
-    """The certificates, the trusted CA and the revocation list of one server. `pairs` and `roots` contain the name of
-    the SDS secret and its content; `revoked` is the path of a file."""
+    """The certificates, the trusted CA and the revocation list of one server. `pairs`: for each certificate with its
+    key, the name of the SDS secret and where its content is: a Secret or files. `roots`: the same for the CA that
+    verifies clients: a Secret, text in the object itself, or the path of a file; None if clients need no certificate.
+    `revoked`: the path of a file with a revocation list; "" for none."""
 
     pairs: tuple[tuple[str, Credential | CertificateFiles], ...] = ()
     roots: tuple[str, Credential | CertificateText | str] | None = None  # CA: a Secret's, inline, or a file

@@ -68,8 +68,9 @@ class _Entrance(msgspec.Struct, frozen=True):
 
     @property
     def tls(self) -> ServerTls | None:
-        """The TLS of the workload's own clients that the proxy terminates. As in Istio, only where mutual TLS is
-        disabled."""
+        """The TLS that the proxy terminates for the workload on this port, instead of the mesh's mutual TLS (a
+        Sidecar's `ingress.tls`). As in Istio, it applies only where mutual TLS is disabled; None where it does not
+        apply."""
         return self.port.tls if self.port is not None and self.mode is TlsMode.DISABLE else None
 
 
@@ -164,7 +165,9 @@ def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[Fi
 
 
 def _terminated(entrance: _Entrance, written: ServerTls, ends: _Ends, view: GroupView) -> Iterator[FilterChain]:
-    """Yield the chain of a port whose own TLS the proxy terminates. Plaintext is not accepted."""
+    """Yield the chain of a port where clients use TLS that is not the mesh's, and the proxy terminates it for the
+    workload, as `written` declares (a Sidecar's `ingress.tls`). Plaintext is not accepted. Nothing is yielded if a
+    certificate is missing: all connections to the port are then closed."""
     http = entrance.carried.http
     socket = gateway_tls.terminating(written, view, http=http)
     if socket is not None:

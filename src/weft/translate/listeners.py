@@ -48,8 +48,9 @@ from weft.translate.view import ServiceView, told_by_name
 
 
 def virtual_outbound(policy: Outbound, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
-    """Return the listener `virtualOutbound`, to which iptables redirects all outbound connections. `ranges`: address
-    ranges in which calls to destinations without config are held (`hold.py`)."""
+    """Return the listener `virtualOutbound`, to which iptables redirects all outbound connections. `policy`: what
+    happens to calls to unknown destinations. `ranges`: address ranges in which calls to destinations without config are
+    held (`hold.py`)."""
     name = names.VIRTUAL_OUTBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
     result.access_log.extend(listener_logs(settings))
@@ -231,7 +232,8 @@ def _unbound(name: str) -> Listener:
 
 
 def rest(policy: Outbound) -> str:
-    """Return the name of the cluster for calls to unknown destinations."""
+    """Return the name of the cluster for calls to unknown destinations: the original destination, an egress proxy or
+    BlackHoleCluster, as the outbound policy declares."""
     if isinstance(policy, Destination):
         return names.outbound_cluster(policy.host, policy.port, policy.subset)
     return names.PASSTHROUGH if policy is OutboundPolicy.ALLOW_ANY else names.BLACK_HOLE

@@ -147,7 +147,8 @@ def claimed(values: tuple[str, ...]) -> ValueMatcher:
 
 
 def in_claim(alternatives: list[ValueMatcher]) -> ValueMatcher:
-    """Match a claim that one of these matches, or a list with an element that one of these matches."""
+    """Return a matcher for a claim whose value one of the `alternatives` matches, or whose value is a list with an
+    element that one of them matches."""
     wanted = either(alternatives)
     listed = ValueMatcher()
     listed.list_match.one_of.CopyFrom(wanted)

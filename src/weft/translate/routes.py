@@ -60,7 +60,9 @@ def virtual_host(view: ServiceView, port: ServicePort, settings: Settings) -> Vi
 
 
 def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHost:
-    """Return the virtual host of a host that only a VirtualService defines, not a service."""
+    """Return the virtual host, at a port, of a host that only a VirtualService defines, not a service. `port`: the
+    called port, with which matches on ports are evaluated; 0 equals no port, so it drops all routes with such a
+    match."""
     return host_of(view, port, domains(view.host, None, view.caller.namespace, settings.domain))
 
 
@@ -86,7 +88,7 @@ def routes(view: ServiceView, port: int) -> list[Route]:
 
 class Chosen(msgspec.Struct, frozen=True, eq=False):
     """A configured route (`resolved`, with delegates expanded) together with one of its matches that applies to the
-    caller. `match` is None for a route without matches; `envoys` is the translated match."""
+    caller. `match`: that match; None for a route without matches. `envoys`: the same match, translated for Envoy."""
 
     resolved: DelegatedRoute
     match: HttpMatch | None
