@@ -231,7 +231,7 @@ class Stage:
         }
 
     def telling(self, group: Group) -> Telling:
-        """How the proxies of the group are sent services: all services, or each service on demand at its first call."""
+        """How the proxies of the group are sent services: all at once, or each service on demand at its first call."""
         self._snapshots(group)
         return self._push.calls.telling(group) or EVERYTHING
 

@@ -49,9 +49,9 @@ class Unmoved:
 
 
 def sent(stage: Stage, group: Group) -> dict[tuple[str, str], str | bytes]:
-    """Return what a proxy of the group is sent, in a form that can be compared: by type and name, the content of
-    each secret and the version of every other resource. Private keys are removed from secrets, because the
-    history does not keep them; a new key comes with a new certificate."""
+    """Return what a proxy of the group is sent, in a form that can be compared: (type, name) -> for a secret its
+    content, for any other resource its version. Private keys are removed from secrets, because the history does not
+    keep them; a new key comes with a new certificate."""
     secrets = stage.resources(group, (SECRET,))[SECRET]
     return {**stage.versions(group), **{(SECRET, name): _without_key(body) for name, body in secrets.items()}}
 

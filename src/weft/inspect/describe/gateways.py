@@ -23,9 +23,9 @@ from weft.model.virtual_service import VirtualService
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """The certificate that a server presents: a Secret, or a file in the gateway's file system. `until`: the day of
-    expiry; "" if unknown. `there`: whether there is a Secret with this name that contains a certificate; always True
-    for a file."""
+    """The certificate that a server presents: a Secret, or a file in the gateway's file system (`name`). `hosts`: the
+    names that the certificate is for. `until`: the day of expiry; "" if unknown. `there`: whether there is a Secret
+    with this name that contains a certificate; always True for a file."""
 
     name: str
     hosts: tuple[str, ...] = ()

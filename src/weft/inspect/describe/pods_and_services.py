@@ -141,8 +141,9 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class ServicePicture(msgspec.Struct, frozen=True):
-    """The description of a service: its facts, its pods (`members`), the addresses of endpoints that are not pods
-    (`written`), and the problems of its objects and pods."""
+    """The description of a service: its facts (`service`), its virtual `addresses`, its pods (`members`), the addresses
+    of endpoints that are not pods (`written`), and the problems of its objects and pods. `external`: it is a host
+    outside the mesh."""
 
     service: ServiceFacts
     name: str
