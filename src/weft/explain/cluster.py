@@ -1,8 +1,7 @@
-"""Selects the endpoint to which a cluster would send a request, from the cluster's type and its endpoints. Where
-Envoy selects at random, this module calls `Walk.choose`, so that each candidate becomes an outcome of the
-explanation.
+"""Selects the endpoint to which a cluster would send a request, from the cluster's type and its endpoints. Where Envoy
+selects at random, this module calls `Walk.choose`, so that each candidate becomes an outcome of the explanation.
 
-Endpoints that no later stage can distinguish are one choice: a thousand replicas of a workload do not make a
+Endpoints that no later decision can distinguish are one choice: a thousand replicas of a workload do not make a
 thousand outcomes.
 """
 
@@ -54,7 +53,11 @@ def find(
     world: World,
     host: str = "",
 ) -> ChosenEndpoint | NoTarget:
-    """`host`: the authority of an HTTP request."""
+    """Returns the endpoint to which the cluster `name` sends a request or connection, with its workload; a NoTarget
+    with the reason and Envoy's response flags if there is no such cluster, or no endpoint that can be called.
+    `resources`: those of the caller's proxy. `connection`: the connection that the proxy forwards; its destination
+    counts for a cluster that forwards to the original destination. `host`: the authority of an HTTP request, "" for
+    TCP; it counts for a cluster that resolves the called name."""
     cluster = resources.clusters.get(name)
     walk.cluster = name
     if cluster is None:

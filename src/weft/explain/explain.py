@@ -1,5 +1,6 @@
-"""`explain(request, world)` follows one hypothetical request from the caller's connection to the workload that
-receives it, or to the decision that stops it. Each stage has its own module, which this module calls in order."""
+"""`explain(request, world)` follows one hypothetical request from the caller's connection to the workload that receives
+it, or to the decision that stops it. Each kind of decision (listener, route, cluster, TLS, policy) has its own module;
+this module calls these modules in order."""
 
 from __future__ import annotations
 

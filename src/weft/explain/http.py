@@ -147,7 +147,8 @@ def _turned_away(walk: Walk, why: str, status: int, detail: str) -> Verdict:
 
 
 def _filters(manager: HttpConnectionManager, upgrade: str) -> tuple[HttpFilter, ...]:
-    """The HTTP filters for a request; an upgrade may have a chain of its own."""
+    """The HTTP filters that the connection manager runs for a request. `upgrade`: the protocol to which the request
+    asks to upgrade, "" for none; such a request may have a list of filters of its own."""
     for each in manager.upgrade_configs:
         if each.filters and each.upgrade_type.lower() == upgrade:
             return tuple(each.filters)
@@ -298,7 +299,8 @@ def _filter(
 
 
 def _keep_method(headers: RequestHeaders, *, restore: bool) -> None:
-    """The sending proxy puts the method of an upgrade into a header, and the receiving proxy removes that header."""
+    """Changes the headers of an upgrade (such as to WebSocket) as the proxies do: the sending proxy puts the method
+    into a header, the receiving proxy (`restore`) removes that header."""
     if restore:
         headers.remove(UPGRADE_METHOD)
     else:

@@ -83,8 +83,9 @@ def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
 def _decrypted(
     walk: Walk, server: ExplainedWorkload, filter_chain: FilterChain, arrival: Arrival, request: Request
 ) -> Arrival:
-    """The request inside the caller's own TLS, which the proxy terminates for its workload. It is taken for HTTP if the
-    filter chain expects HTTP."""
+    """The request inside the TLS that the caller itself uses (not the mesh's mutual TLS), and that the server's proxy
+    terminates for its workload. `arrival`: the TLS connection. `request`: what the caller sends in it. The result has
+    HTTP headers if the filter chain expects HTTP; else it is `arrival` unchanged."""
     resources = server.resources
     sources = _sources(resources, filter_chain) if resources is not None else ()
     walk.tell(DecisionStage.TLS, f"{server.name} terminates the caller's TLS", sources)
