@@ -69,7 +69,8 @@ class Demand:
         return telling is not None
 
     def is_due(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> bool:
-        """Whether the on-demand state of a viewpoint's groups must be decided again after these hosts have changed."""
+        """Whether it must be decided again, after these `hosts` have changed, if and how the groups of a viewpoint are
+        on demand. Never for gateways, gRPC clients and groups that have called too many hosts."""
         key = viewpoint.key
         if key.kind is not ProxyKind.SIDECAR or key.telling.too_many:
             return False
@@ -78,9 +79,10 @@ class Demand:
         return not key.telling.every and (self._has_other_ranges(key) or bool(self.keeps(viewpoint, hosts)))
 
     def keeps(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> frozenset[str]:
-        """Return the hosts whose config the groups of a viewpoint have and must keep, although they have not called
-        them. A new group would not get these hosts, because calls to them can be held now. `hosts`: the hosts
-        that have changed."""
+        """Return the hosts whose config the groups of a viewpoint have and must keep when their on-demand state is
+        decided again, although they may not have called them. These are all hosts that the groups have, if they get
+        every service so far, or if the address ranges in which calls are held have changed. Otherwise these are those
+        of the changed `hosts` that the viewpoint showed before they were called."""
         key = viewpoint.key
         if key.telling.every or self._has_other_ranges(key):
             return self._translated.all_hosts(viewpoint)
@@ -170,8 +172,10 @@ class Demand:
             self._fresh.setdefault(group, set()).update(fresh)
 
     def show_called(self, group: Group, viewpoint: Viewpoint, hosts: frozenset[str]) -> frozenset[str]:
-        """Compute which hosts a group of `viewpoint` sees because it calls them, after `hosts` may have changed.
-        Returns those of `hosts` that it sees for this reason, and the hosts that it newly or no longer sees."""
+        """Compute which hosts a group of `viewpoint` sees because it calls them, after `hosts` may have changed. Hosts
+        that the viewpoint shows to all of its groups do not count. Returns the hosts whose views must be computed for
+        the group: those of `hosts` that it sees because it calls them, and all hosts that it newly sees, or no longer
+        sees, for this reason."""
         before, moved = self.called_by(group), self._move_roots(group, hosts)
         fresh, known = self._fresh.pop(group, set()), frozenset[str]()
         turn, scope = self._shown[viewpoint].turn, viewpoint.key.scope

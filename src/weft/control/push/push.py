@@ -201,9 +201,10 @@ class Push:
         return self._demand.is_on(group)
 
     def want(self, group: Group, resources: Iterable[str], *, with_hosts: bool, soon: bool = True) -> None:
-        """Record the names of resources that proxies of a group wait for or have: clusters that held calls wait for,
-        and clusters and listeners `0.0.0.0_PORT` that the proxies have from an earlier stream. `with_hosts`:
-        whether the hosts of the clusters that the proxies have count as called. `soon`: as in `call`."""
+        """Record the names of resources that proxies of a group wait for or have: on-demand clusters for which held
+        calls wait, and clusters and listeners `0.0.0.0_PORT` that the proxies have from an earlier stream.
+        `with_hosts`: whether the hosts of the clusters that the proxies have count as called, so that the group keeps
+        their config. `soon`: as in `call`."""
         resources = tuple(resources)
         hosts = {host for name in resources if (host := names.called_host(name))} if with_hosts else set()
         clusters = (name for name in resources if is_held(CLUSTER, name))
