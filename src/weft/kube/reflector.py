@@ -219,7 +219,9 @@ class _Reflection(Generic[T]):
                     raise failure
 
     def _take(self, line: bytes, batch: dict[Key, Event[T]], snapshot: _Snapshot[T] | None) -> bool:
-        """Add one line of a watch to the batch or the snapshot. Returns whether this line completes the snapshot."""
+        """Process one line of a watch. While the first objects still arrive (WatchList), `snapshot` is set and the
+        object is added to it; later `snapshot` is None and the change is added to `batch`. Returns whether the line is
+        the bookmark that ends the first objects. Raises the server's error if the line contains one."""
         if not line:
             return False
         message = _decoded(_LINE, line)
