@@ -86,7 +86,7 @@ class Facts(msgspec.Struct, frozen=True):
         return bool(self.runners)
 
     def selected(self, namespace: str, labels: Labels) -> tuple[Runner, ...]:
-        """The runners of a namespace that have all of these labels."""
+        """The runners (workloads or pods) of a namespace that have all of these labels."""
         candidates = (self.by_label.get((namespace, pair), ()) for pair in labels)
         fewest = min(candidates, key=len, default=self.runners.get(namespace, ()))
         return tuple(runner for runner in fewest if selects(labels, runner.labels))
@@ -104,7 +104,8 @@ class Facts(msgspec.Struct, frozen=True):
         return [(place, runner) for place in places for runner in self.selected(place, labels)]
 
     def modes(self, namespace: str, labels: Labels) -> PeerModes:
-        """The mutual TLS modes of the workloads with these labels."""
+        """The mutual TLS modes of a workload with these labels in this namespace, by the PeerAuthentications that apply
+        to it."""
         root = self.settings.root_namespace
         places = dict.fromkeys((root, namespace))
         there = (each for place in places for each in self.peer_authentications.get(place, ()))

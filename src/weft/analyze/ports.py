@@ -70,8 +70,8 @@ class Ports:
         return min(meant, default=0)
 
     def declared(self, chosen: Iterable[tuple[str, Runner]]) -> tuple[int, ...]:
-        """All ports that the runners in `chosen` (each with its namespace) declare; empty if one of these runners
-        declares no ports."""
+        """All ports of the runners in `chosen`, each given with its namespace: the ports that they declare, and those
+        to which Services lead. Empty (unknown) if one of these runners declares no ports."""
         numbers: set[int] = set()
         for namespace, runner in chosen:
             if not runner.ports:

@@ -131,8 +131,8 @@ def _met(protocol: Protocol, oldest: Protocol, other: str) -> str:
 
 
 def _spoken(protocol: Protocol) -> str:
-    """Text for a message: the effect on calls through a port that declares this version of HTTP, although the
-    workload gets the other version (HTTP/1.1 or HTTP/2)."""
+    """Text for a message about a Service port that declares the HTTP version `protocol`, although the proxy sends the
+    other version (HTTP/1.1 or HTTP/2) to the workload: the effect on calls."""
     if not protocol.is_http2:
         return "the workload gets HTTP/2, and must support it"
     if protocol is Protocol.HTTP2:
