@@ -211,7 +211,7 @@ class _Reader:
         match = _PROPERTY.match(self._text, self._at)
         if match is None or (match["letter"] or match["name"]) not in _PROPERTY_NAMES:
             shown = _shown(match[0] if match else self._text[self._at : self._at + 4])
-            raise _Flaw(f"RE2 has no `{shown}` (for example \\pL, \\p{{Lu}} or \\p{{Greek}})")
+            raise _Flaw(f"RE2 has no `{shown}`; valid are, for example, \\pL, \\p{{Lu}} and \\p{{Greek}}")
         self._at = match.end()
         return True
 

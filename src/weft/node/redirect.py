@@ -156,12 +156,14 @@ def _network_of(connection: socket.socket, pod: KubeletPod, doorway: Doorway) ->
         try:
             network = os.open(f"/proc/{visitor.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise _CallerRejected(f"the caller's network cannot be opened: {error.strerror}") from error
+            raise _CallerRejected(
+                f"the network of the requesting process cannot be opened: {error.strerror}"
+            ) from error
         try:
             _reject_other_networks(visitor.pid, network, pod)
             # The PID may have been reused before the namespace was opened, but not if the caller still runs now.
             if select.select([process], [], [], 0)[0]:
-                raise _CallerRejected("the caller has ended")
+                raise _CallerRejected("the requesting process has ended")
             yield NetworkNamespace(f"/proc/self/fd/{network}")  # an absolute path is taken as it is
         finally:
             os.close(network)
@@ -175,11 +177,11 @@ def _process_of(connection: socket.socket, pid: int) -> int:
         return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
         if error.errno != errno.ENOPROTOOPT:
-            raise _CallerRejected("the caller has ended") from error
+            raise _CallerRejected("the requesting process has ended") from error
     try:
         return os.pidfd_open(pid)
     except OSError as error:
-        raise _CallerRejected("the caller has ended") from error
+        raise _CallerRejected("the requesting process has ended") from error
 
 
 def _reject_other_networks(pid: int, network: int, pod: KubeletPod) -> None:
@@ -190,12 +192,13 @@ def _reject_other_networks(pid: int, network: int, pod: KubeletPod) -> None:
         with contextlib.suppress(OSError):
             if os.path.samestat(theirs, Path(machines).stat()):
                 raise _CallerRejected(
-                    "the caller is on the node's own network: the redirect would intercept the node's traffic"
+                    "the requesting process is on the node's own network: the redirect would intercept the node's "
+                    "traffic"
                 )
     try:
         groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise _CallerRejected(f"the caller's cgroup cannot be read: {error.strerror}") from error
+        raise _CallerRejected(f"the cgroup of the requesting process cannot be read: {error.strerror}") from error
     named = {uid.replace("_", "-").lower() for uid in _POD_IN_CGROUP.findall(groups)}
     if named and pod.uid.lower() not in named:
-        raise _CallerRejected(f"the caller is a process of another pod, {min(named)}")
+        raise _CallerRejected(f"the requesting process belongs to another pod, {min(named)}")

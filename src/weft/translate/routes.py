@@ -80,10 +80,20 @@ def host_of(view: ServiceView, port: int, claimed: tuple[str, ...], *, connects:
 
 def routes(view: ServiceView, port: int) -> list[Route]:
     """Return the routes of a host at a port, in matching order, up to the first one that matches everything."""
-    result = [route for each in chosen(view, port) for route in _replayed(_route(each, view, port), each, view, port)]
+    return [route for route, _ in routes_with_reasons(view, port)]
+
+
+def routes_with_reasons(view: ServiceView, port: int) -> list[tuple[Route, Chosen | None]]:
+    """Return the routes of a host at a port, as `routes` does, each with the configured route that it is made from;
+    None for the route to the service itself. One configured route may become two routes (`with_replays`)."""
+    result: list[tuple[Route, Chosen | None]] = [
+        (route, each) for each in chosen(view, port) for route in _replayed(_route(each, view, port), each, view, port)
+    ]
     # If no configured route applies to this caller and port, the service is called as without a VirtualService.
     unrouted = view.service is not None and view.caller.kind is not ProxyKind.GATEWAY
-    return result or (_replayed(_default(view, port), None, view, port) if unrouted else [])
+    if result or not unrouted:
+        return result
+    return [(route, None) for route in _replayed(_default(view, port), None, view, port)]
 
 
 class Chosen(msgspec.Struct, frozen=True, eq=False):

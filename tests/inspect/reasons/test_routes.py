@@ -95,3 +95,21 @@ def test_unknown_hosts_name_the_outbound_policy():
         ("Sidecar shop/default (sidecar.yaml:1)",),
         ("outbound-policy-of-sidecar", "nearest-sidecar"),
     )
+
+
+def test_routes_to_a_server_without_a_proxy_which_are_doubled_for_replays_name_their_own_lines():
+    entry = rule(
+        "hosts: [partner.test]\nresolution: DNS\nports: [{number: 80, name: http, protocol: HTTP}]",
+        "partner",
+        kind="ServiceEntry",
+    )
+    routes = """
+hosts: [partner.test]
+http:
+- {name: first, match: [{uri: {prefix: /a}}], timeout: 3s, route: [{destination: {host: partner.test}}]}
+- {name: second, timeout: 4s, route: [{destination: {host: partner.test}}]}
+"""
+    mesh = mesh_of(entry=entry, routes=virtual_service(routes, "partner"))
+    for position, line in enumerate((7, 7, 8, 8)):
+        found, _ = told(mesh, f"80.virtual_hosts[partner.test:80].routes[{position}].route.timeout", kind="route")
+        assert found == (f"VirtualService shop/partner (routes.yaml:{line})",)

@@ -15,7 +15,7 @@ from weft.inspect.reasons import rules
 from weft.inspect.reasons.part import Ground, Part, sources
 from weft.inspect.reasons.rules import DecisionRule
 from weft.translate.delegates import DelegatedRoute
-from weft.translate.routes import chosen, routes
+from weft.translate.routes import routes_with_reasons
 from weft.translate.view import ServiceView, deciding
 
 UNCLAIMED = ("allow_any", "block_all")  # names of the virtual host for unknown hosts
@@ -56,13 +56,14 @@ def routes_of(
     view from which the host was translated; None if unknown. `place`: the path of the virtual host in its resource,
     twice, as in `Part`: with names (`virtual_hosts[NAME]`) and with positions (`virtual_hosts[0]`). `ground`: the views
     of the proxies' group."""
-    written = chosen(view, port) if view is not None else []
+    written = routes_with_reasons(view, port) if view is not None else []
     # The served config may be older than the mesh. Where they differ, only the metadata in the config is used.
-    agree = view is not None and list(host.routes) == routes(view, port)
+    agree = view is not None and list(host.routes) == [route for route, _ in written]
     labels = _labels(host)
     for position, route in enumerate(host.routes):
         where, at = f"{place[0]}.routes[{labels[position]}]", f"{place[1]}.routes[{position}]"
-        resolved = written[position].resolved if agree and written else None
+        configured = written[position][1] if agree else None
+        resolved = configured.resolved if configured is not None else None
         made_by = sources_of(route.metadata)
         yield Part(where, at, made_by, _route_rules(view, resolved, agree=agree))
         if agree and view is not None and route.HasField("route"):
