@@ -231,9 +231,9 @@ def chain(name: str, *filters: Filter) -> FilterChain:
 
 
 def going_round(name: str, port: int, settings: Settings) -> FilterChain:
-    """Return a filter chain that closes connections to the listener's own port. A listener that forwards to the
-    original destination would send such connections to itself for ever. `name`: the name of the listener; the chain is
-    called `NAME-blackhole`."""
+    """Return a filter chain that closes connections to the listener's own port (`port`): a listener that forwards to
+    the original destination would send such connections to itself for ever. `name`: the name of the listener; the chain
+    is called `NAME-blackhole`."""
     result = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     result.filter_chain_match.destination_port.value = port
     return result

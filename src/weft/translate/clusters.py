@@ -49,10 +49,10 @@ class UpstreamHttp(Enum):
 
 
 def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
-    """Return the cluster of a service port and one for each subset, with the SDS secrets that they name. If routes of
-    other hosts lead to a headless service, the caller has not chosen a pod: for these routes there is a second set
-    of clusters, as if the service were not headless. The protocol is that of the service, whatever a Sidecar
-    declares for callers."""
+    """Return the cluster of a service port and one for each subset, with the SDS secrets that they name. A headless
+    service is called at the pod that the caller chose. But if routes of other hosts lead to it, no pod was chosen: for
+    these routes there is a second set of clusters, as if the service were not headless. The protocol is the one that
+    the service declares for the port, even if a Sidecar declares another for its workloads."""
     if view.service is None:
         return ()
     port = view.service.port(port.number) or port

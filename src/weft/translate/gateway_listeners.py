@@ -96,9 +96,11 @@ def _chains(name: str, servers: list[ServerView], view: GroupView, guards: Guard
 
 def _apart(candidates: list[FilterChain]) -> Iterator[FilterChain]:
     """Yield filter chains of which no two match the same address range and server name, because Envoy rejects a
-    listener with such chains. If two candidates match the same, the first one is kept. Envoy matches the address
-    before the server name and does not try a wider range afterwards. So each range gets all chains that can match
-    an address inside it."""
+    listener with such chains. If two candidates match the same, the first one is kept.
+
+    Envoy chooses the narrowest range that contains the address, then the server name among the chains of that range
+    only; it does not try a wider range afterwards. So a chain of a wider range, or of all addresses, is repeated for
+    each narrower range inside it."""
     ranges = dict.fromkeys(
         _network(each) for candidate in candidates for each in candidate.filter_chain_match.prefix_ranges
     )

@@ -164,11 +164,10 @@ def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
 
 
 def _roots_name(written: ServerTls, trusted: Credential, view: GroupView) -> str:
-    """Return the name of the SDS secret with the CA certificates that verify clients. If `caCertCredentialName`
-    names a Secret for them, it is that Secret's name with `~authorities`. Otherwise it is Istio's `NAME-cacert`,
-    where NAME is the server's first credential, whether the Secret NAME-cacert or NAME itself contains the CA.
-    The suffixes differ because a Secret X may be named in `caCertCredentialName` while `X-cacert` is a different
-    CA, which other servers trust."""
+    """Return the name of the SDS secret with the CA certificates that verify clients. If `caCertCredentialName` names a
+    Secret for them, it is that Secret's name with `~authorities`. Otherwise it is Istio's `NAME-cacert`, where NAME is
+    the server's first credential, whether the CA is in the Secret NAME-cacert or in NAME itself. The suffixes differ so
+    that the CA in a Secret X, named in `caCertCredentialName`, and the CA in X-cacert have different names."""
     if written.authorities_credential is not None:
         return f"{credential_name(trusted.reference, view.namespace)}~authorities"
     return f"{credential_name(written.credentials[0], view.namespace)}{AUTHORITIES}"

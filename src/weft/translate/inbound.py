@@ -145,9 +145,9 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
 
 
 def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[FilterChain]:
-    """Yield the chains of a port (`entrance`) for mutual TLS, whose ALPN declares the protocol inside. In STRICT mode,
-    TLS without such an ALPN is handled by the first service's chain, so that a second service on the port does not
-    change the chains of the first. `ends`: builds the filters of the chains."""
+    """Yield the chains of a port (`entrance`) for mutual TLS. Its ALPN declares the protocol inside and so selects the
+    chain. In STRICT mode, TLS without such an ALPN goes to the chain for the protocol of the first service, so that a
+    second service with another protocol does not change how it is handled. `ends`: builds the filters of the chains."""
     carried, strict = entrance.carried, entrance.mode is TlsMode.STRICT
     of_http: tuple[str, ...] = () if strict else tls.OF_THE_MESH
     of_bytes = of_http
@@ -186,7 +186,8 @@ def _plain(entrance: _Entrance, ends: _Ends) -> Iterator[FilterChain]:
 
 
 class _Ends(msgspec.Struct, frozen=True):
-    """Builds the filters of a port's chains: the guards, then the terminal filter."""
+    """Builds the filters of the chains of one port (`entrance`): the guards, then the terminal filter. `http` builds
+    them for HTTP, `bytes` for other protocols."""
 
     entrance: _Entrance
     settings: Settings

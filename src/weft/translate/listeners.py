@@ -118,7 +118,9 @@ def shared_port(
 
 def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
     """Return a listener on each address that belongs only to this service: its virtual addresses, or the pods of a
-    headless service. An HTTP service has such listeners only where calls to unknown addresses on its port are held."""
+    headless service. () for a service that only needs the listener that it shares with others (`shares_port`), such as
+    an HTTP service; but with on-demand config (`view.held`), such a service has listeners on its virtual addresses,
+    too."""
     if view.service is None or (shares_port(view, port) and (view.service.headless or not view.held)):
         return ()
     routes = (own_stream(view, port),) if shares_port(view, port) else streams(view, port)

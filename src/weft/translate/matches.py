@@ -15,7 +15,8 @@ from weft.translate.view import CallerView
 
 
 def applies(match: HttpMatch | L4Match, caller: CallerView, port: int) -> bool:
-    """Whether the match can ever be true for this caller on this port."""
+    """Whether the match can ever be true for this caller on this port: its port, source namespace, source labels and
+    gateways fit. Conditions on the request itself are not checked."""
     return (
         match.port in (0, port)
         and match.source_namespace in ("", caller.namespace)

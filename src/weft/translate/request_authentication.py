@@ -185,8 +185,9 @@ def _provider_name(position: int) -> str:
 
 
 def _sharing_places(rules: tuple[JwtRule, ...]) -> list[tuple[int, ...]]:
-    """Return the positions of the rules in groups: rules that look for a token in the same place, directly or through
-    other rules, are in one group."""
+    """Return the positions of the rules in groups. Two rules are in one group if they look for a token in the same
+    place, or if other rules connect them: if the first and second rule share a header, and the second and third share a
+    parameter, all three are in one group."""
     groups: list[tuple[set[tuple[str, str]], list[int]]] = []
     for position, rule in enumerate(rules):
         places, members = set(_places(rule)), [position]

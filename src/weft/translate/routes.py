@@ -40,9 +40,9 @@ LARGEST_DIRECT_RESPONSE = 1 << 20
 
 
 def stands_alone(view: ServiceView, port: ServicePort) -> bool:
-    """Whether a port that may be HTTP has listeners on the service's own addresses, which already identify the host.
-    That is so for an undeclared port, and for a port with a number that the proxy itself uses, if the service has
-    addresses."""
+    """Whether requests to a port arrive at listeners on the service's own addresses, and not at the listener that
+    services on the port number share. That is so if the port's protocol is undeclared, or if the proxy itself uses the
+    port number, and the service has addresses or is headless. The port then has a route configuration of its own."""
     alone = port.protocol is Protocol.UNDECLARED or port.number in TAKEN_PORTS
     return alone and view.service is not None and bool(view.service.addresses or view.service.headless)
 

@@ -157,8 +157,9 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 def service_view(mesh: Mesh, group: Group, scope: Scope, host: str, *, held: bool = False) -> ServiceView | None:
-    """Return the view of a host for a group; None if the host is not visible to the group. `held`: whether the group's
-    proxies hold, or have held, calls to addresses without config (on-demand CDS); see `model.on_demand.Telling`."""
+    """Return the view of a host for a group; None if the host is not visible to the group. `scope`: the services that
+    the group may see. `held`: whether the group's proxies hold, or have held, calls to addresses without config
+    (on-demand CDS); see `model.on_demand.Telling`."""
     if group.kind is ProxyKind.GATEWAY:
         edge = mesh.edge(scope)
         doors = edge.doors.get(host, ())
