@@ -37,7 +37,8 @@ class Unmoved:
         return self.all_of({*self._before.groups(), *self._after.groups()})
 
     def all_of(self, met: Iterable[Group]) -> bool:
-        """Whether the change cannot affect the outcome of a request that passes only proxies of the groups `met`."""
+        """Whether a request that passes only proxies of the groups `met` has the same outcome before and after the
+        change: no workload or address has changed, and all these proxies are sent the same."""
         return self._world and all(map(self.is_sent_the_same, met))
 
     def is_sent_the_same(self, group: Group) -> bool:
