@@ -42,10 +42,11 @@ Tcp = Callable[[TcpProxy], str]
 
 
 class Send(Protocol):
-    """Predicts what happens to a connection or request that a gateway forwards to a cluster (`to`: the name of the
-    cluster, or the request with its cluster and route). `headers`: None if the gateway forwards the connection as TCP.
-    `inner`: the request after the gateway has terminated TLS. `sealed`: set if the connection carries the TLS of a
-    caller's proxy, which the gateway does not terminate."""
+    """A function that predicts what happens to a connection or request that a gateway forwards to a cluster, and
+    returns the verdict. `connection`: the one that arrived at the gateway. `to`: the name of the cluster, or the
+    request with its cluster and route. `headers`: None if the gateway forwards the connection as TCP. `inner`: the
+    request after the gateway has terminated TLS. `sealed`: set if the connection carries the TLS of a caller's proxy,
+    which the gateway does not terminate."""
 
     def __call__(
         self,
@@ -200,8 +201,8 @@ def _listening(resources: EnvoyResources, port: int) -> Listener | None:
 
 
 def _closed(gateway: ExplainedWorkload, port: int, names: tuple[str, ...] = ()) -> Closed | None:
-    """The server of the gateway on `port` that accepts no connections; None if there is none. If `names` are given,
-    only a server with a host that covers one of the names counts."""
+    """The first server of the gateway on `port` that is configured but accepts no connections; None if there is none.
+    If `names` are given, only a server with a host that covers one of the names counts."""
     for each in gateway.closed:
         if each.port == port and (not names or any(host_covers(host, name) for host in each.hosts for name in names)):
             return each

@@ -210,7 +210,8 @@ def _route(walk: Walk, resources: EnvoyResources, configuration: RouteConfigurat
 
 
 def _chooses_again(resources: EnvoyResources, each: HttpFilter, seen: GuardInput) -> bool:
-    """Whether the filter has accepted a token and then makes Envoy choose the route again, by the token's claims."""
+    """Whether the filter `each` is a JWT filter after which Envoy chooses the route again, because routes may match the
+    claims of a token, and a token was accepted."""
     check = resources.opened(each.typed_config, JwtAuthentication) if jwt.FILTER in seen.metadata else None
     return check is not None and any(provider.clear_route_cache for provider in check.providers.values())
 
