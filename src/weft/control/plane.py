@@ -359,8 +359,8 @@ class ControlPlane:
         )
 
     def expect(self, group: Group, addresses: Iterable[str]) -> None:
-        """Send a group the services at these addresses. It is called when workloads of the group have resolved the
-        addresses by DNS, and so are about to call them. It does nothing for a group that is not on demand."""
+        """Send a group the config of the services at these addresses before they are called. It is called when
+        workloads of the group have resolved the addresses by DNS. It does nothing for a group that is not on demand."""
         if self._push.is_on_demand(group):
             services = (service for address in addresses for service in self.mesh.services_at(address))
             self._push.call(group, hosts={service.host for service in services}, why=CallReason.LOOKED_UP)

@@ -59,9 +59,9 @@ class Demand:
         return group.kind is ProxyKind.SIDECAR and self._mesh.on_demand(self._mesh.scope(group)).on
 
     def bring(self, group: Group, brought: Brought) -> bool:
-        """Record `brought`: what the subscriptions of reconnecting proxies reveal about the config that another
-        replica, or this one before a restart, has sent them. Returns whether the group's on-demand state must be
-        decided again."""
+        """Record what is known about the config that reconnecting proxies of the group have, from another replica or
+        from this one before a restart (`brought`; it is concluded from their subscriptions). Returns whether the
+        group's on-demand state must be decided again, because that config does not fit it."""
         telling = self.calls.telling(group)
         if telling is not None and with_brought(telling, brought, ()) is telling:
             return False
@@ -125,8 +125,9 @@ class Demand:
         return shown.told if shown is not None else frozenset()
 
     def show(self, look: Look) -> frozenset[str]:
-        """Compute which hosts a viewpoint shows to all of its groups, after the hosts of `look` may have changed.
-        Returns the hosts that are newly shown or no longer shown; none if the viewpoint is not on demand."""
+        """Compute which hosts an on-demand viewpoint shows to all of its groups, called or not, after the hosts of
+        `look` may have changed. Returns the hosts that are newly shown or no longer shown; none if the viewpoint is not
+        on demand."""
         key = look.viewpoint.key
         if key.telling.every:
             if self._shown.pop(look.viewpoint, None) is not None:

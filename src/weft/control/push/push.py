@@ -242,9 +242,9 @@ class Push:
             self._answer_calls(group, addresses)
 
     def _bring_listeners(self, group: Group, listeners: frozenset[str]) -> None:
-        """Record that reconnecting proxies of the group have these listeners, and may have connections on them. A
-        listener that the group's config lacks was sent by another replica; then it is decided again how the group
-        gets services."""
+        """Record that reconnecting proxies of the group have these listeners `0.0.0.0_PORT`, and may have connections
+        on them. If the group's config lacks one of them, another replica has sent it; then it is decided again whether
+        the group is on demand, so that the proxies keep the listeners."""
         if self._viewpoints.of(group) is None:
             self.calls.bring_listeners(group, listeners)
         elif any(self._join.resource(group, LISTENER, name) is None for name in listeners) and self._demand.bring(
