@@ -175,8 +175,8 @@ class Relay:
 
 
 async def _wait_for_event(waiting: dict[str, list[asyncio.Event]], about: str) -> None:
-    """Wait until an event of `about`, the UID of a pod or the name of a group, is set, but no longer than
-    `_LOOK_SECONDS`. The event is listed in `waiting` during the wait."""
+    """Wait until there is news about `about`, the UID of a pod or the name of a group, but no longer than
+    `_LOOK_SECONDS`. During the wait, `waiting[about]` contains an event, which the code that has the news sets."""
     news = asyncio.Event()
     waiting[about].append(news)
     try:
