@@ -78,8 +78,9 @@ def _of_repeats(route: HttpRoute) -> Iterator[_Flaw]:
 
 
 def _may_repeat(match: HttpMatch) -> bool:
-    """Whether the match selects only requests that may safely be sent twice: those with an idempotent method. A
-    method that is matched by a prefix or regular expression is not analyzed and counts as safe."""
+    """Whether the match selects only requests that may safely be sent twice: those with an idempotent method. A match
+    without a method selects others, too. A method that is matched by a prefix or regular expression is not analyzed and
+    counts as safe."""
     method = match.method
     return method is not None and (method.kind is not MatchKind.EXACT or method.value in _IDEMPOTENT)
 

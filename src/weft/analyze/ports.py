@@ -58,8 +58,9 @@ class Ports:
                 self._disguising[place].add(number)
 
     def meant(self, number: int, chosen: Iterable[tuple[str, Runner]]) -> int:
-        """The workload's own port to which the Service port `number` leads. `chosen`: the workloads, each with its
-        namespace. 0 if `number` may itself be a port of one of these workloads, or if no Service has this port."""
+        """The workload's own port to which the Service port `number` leads, for a policy that names the Service port by
+        mistake. `chosen`: the runners that the policy selects, each with its namespace. 0 if `number` may itself be a
+        port of one of these runners, or if no Service has this port."""
         meant: set[int] = set()
         for namespace, runner in chosen:
             targets = self._targets.get((namespace, runner.name), ())

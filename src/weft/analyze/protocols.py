@@ -120,9 +120,9 @@ def _owner(saying: _Saying, service: Service) -> str:
 
 
 def _met(protocol: Protocol, oldest: Protocol, other: str) -> str:
-    """Text for a message: the effect on calls if two Services declare different protocols for a workload port, one
-    of them HTTP. `protocol`: what this Service declares. `oldest`: what the oldest Service declares. `other`: the
-    name of the other Service or port."""
+    """Text for a message: the effect on calls if two Services declare different protocols for a workload port, one of
+    them HTTP. `protocol`: what the Service declares that the message is about. `oldest`: what the oldest of the
+    Services declares. `other`: the name of the other Service or port."""
     if not protocol.is_http:
         return "policies do not see the path or method of calls through this port"
     if oldest is Protocol.UNDECLARED:
