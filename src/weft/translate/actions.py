@@ -67,8 +67,8 @@ def plain(view: ServiceView, port: int) -> RouteAction:
 
 
 def _retry(action: RouteAction, written: Retries | None, view: ServiceView) -> None:
-    """Set the retries of an action: those of its route, else those of the MeshConfig, else weft's default. With 0
-    attempts there is no retry policy."""
+    """Set the retries of an action: those of its route (`written`; None if it sets none), else those of the MeshConfig,
+    else weft's default. With 0 attempts there is no retry policy."""
     configured = written or view.caller.retries
     if configured is None:
         action.retry_policy.CopyFrom(retries.by_default())

@@ -150,7 +150,8 @@ def _question(
 ) -> _Decision:
     """Return the shadow rules that mark in the metadata which requests an external authorizer must decide. The mark
     names the authorizer and the rule, because the response of an authorizer that denies names neither. `http`: whether
-    the rules are for an HTTP filter. `published`: as for `http_filters`."""
+    the rules are for an HTTP filter. `published`: as for `http_filters`. `policies`: the CUSTOM policies of the
+    authorizer `provider`. `prefix`: that of the metadata keys of the mark."""
     rules = _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]")
     return _Decision(shadow=rules, prefix=prefix)
 
@@ -160,7 +161,8 @@ def _unanswered(
 ) -> _Decision:
     """Return rules that deny all requests about which the external authorizer `provider` would have to decide. They are
     used if there is no such authorizer, or if it can decide only about HTTP requests and this is a TCP connection.
-    `http`: whether the rules are for an HTTP filter. `published`: as for `http_filters`."""
+    `http`: whether the rules are for an HTTP filter. `published`: as for `http_filters`. `policies`: the CUSTOM
+    policies of this authorizer."""
     return _Decision(
         _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]-not-available")
     )

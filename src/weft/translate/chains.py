@@ -80,9 +80,9 @@ def http_at_gateway(
     from_proxies: bool = False,
     grpc_web: bool = False,
 ) -> Filter:
-    """Return the connection manager of a gateway: its guards, then the router; the control plane sends its routes
-    (RDS). `from_proxies`: only proxies of the mesh can connect. `prefix`, `noted`: as for `manager`. `grpc_web`:
-    convert gRPC-Web to gRPC on all routes."""
+    """Return the connection manager of a gateway: its guards, then the router; the control plane sends its routes (RDS)
+    as the route configuration `route_name`. `from_proxies`: only proxies of the mesh can connect. `prefix`, `noted`: as
+    for `manager`. `grpc_web`: convert gRPC-Web to gRPC on all routes."""
     result = manager(prefix, settings, End.GATEWAY, noted)
     limit_resets(result.http2_protocol_options, RESETS_OF_PROXIES if from_proxies else RESETS_OUTSIDE)
     return _routed(result, route_name, guards, grpc_web=grpc_web)
@@ -252,10 +252,10 @@ def original_destination() -> ListenerFilter:
 
 
 def _normalize_paths(manager: HttpConnectionManager, wanted: PathNormalization) -> None:
-    """Configure path normalization. Outbound and inbound proxies normalize alike, so that the caller's routes see the
-    same path as the workload's policies; the application gets the normalized path. Merging and decoding slashes is
-    not the default, because paths that differ in slashes are different resources to some applications. Policies do
-    not depend on the setting: `rbac_matchers` matches all these spellings."""
+    """Configure the path normalization `wanted`, a setting of the mesh. Outbound and inbound proxies normalize alike,
+    so that the caller's routes see the same path as the workload's policies; the application gets the normalized path.
+    Merging and decoding slashes is not the default, because paths that differ in slashes are different resources to
+    some applications. Policies do not depend on the setting: `rbac_matchers` matches all these spellings."""
     manager.normalize_path.value = wanted is not PathNormalization.NONE
     if wanted in (PathNormalization.MERGE_SLASHES, PathNormalization.DECODE_AND_MERGE_SLASHES):
         manager.merge_slashes = True

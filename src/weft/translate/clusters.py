@@ -69,9 +69,9 @@ def together(view: ServiceView) -> ServiceView:
 
 
 def inbound(port: InboundPort, settings: Settings) -> tuple[Built, ...]:
-    """Return the clusters from a proxy to its own workload, for one port. The workload sees 127.0.0.6 as the caller
-    instead of its own address. If services declare an HTTP version for the port, requests are sent in that
-    version. If services declare none, requests keep the HTTP version of the caller. If services of both kinds
+    """Return the clusters from a proxy to its own workload, for one port. Their connections come from 127.0.0.6, so
+    that interception does not redirect them again. If services declare an HTTP version for the port, requests are sent
+    in that version. If services declare none, requests keep the HTTP version of the caller. If services of both kinds
     share the port, there are two clusters."""
     cluster = _inbound(port, settings, names.inbound_cluster(port.number), inbound_upstream(port))
     if not port.carried.both_ways:

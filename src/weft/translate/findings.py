@@ -177,5 +177,5 @@ def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[s
 
 def _warning(code: str, origin: Origin | None, what: str, hint: str, *, line: int = 0, field: str = "") -> Problem:
     """Return a warning about the object `origin`, with the text `what` and a hint. `code` is a WFT code of `weft
-    analyze` and must be in its table."""
+    analyze` and must be in its table. `line` and `field`: the place in the object; by default the whole object."""
     return Problem(where_of(origin, line=line, field=field), what, hint, Severity.WARNING, code)

@@ -192,8 +192,8 @@ def _http(name: str, sharing: list[ServerView], view: GroupView, guards: Guards)
 
 
 def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[FilterChain]:
-    """Yield the filter chains of a server that is not HTTP: by `tls` routes where TLS is passed through, else by `tcp`
-    routes."""
+    """Yield the filter chains of a server that is not HTTP (`served`), one for each match of its routes: of its `tls`
+    routes where TLS is passed through, else of its `tcp` routes. Each begins with `guards`."""
     seen, bound = served.streams, served.bound
     if seen is None:
         return

@@ -66,8 +66,8 @@ def downstream(server: GatewayServer, view: GroupView) -> TransportSocket | None
 
 
 def terminating(written: ServerTls, view: GroupView, *, http: bool) -> TransportSocket | None:
-    """Return a socket that terminates TLS; None if a certificate that it needs is missing. `http`: offer the ALPN of
-    HTTP."""
+    """Return a socket that terminates TLS with the settings `written` of a server; None if a certificate that it needs
+    is missing. `http`: offer the ALPN of HTTP."""
     if written.mode is ServerTlsMode.ISTIO_MUTUAL:
         return tls.downstream(view.settings)
     shown = _shown(written, view)
@@ -134,7 +134,8 @@ def credential_name(reference: CredentialRef, namespace: str) -> str:
 
 
 def roots_name(roots: str) -> str:
-    """Return the name of the SDS secret with the CA of client certificates, for a CA that is inline in the object."""
+    """Return the name of the SDS secret with the CA that verifies client certificates, for a CA whose certificates
+    (`roots`, in PEM) are inline in the object. The name contains their digest."""
     return f"{ROOTS}{sha256(roots.encode()).hexdigest()[:16]}"
 
 
@@ -167,7 +168,8 @@ def _roots_name(written: ServerTls, trusted: Credential, view: GroupView) -> str
     """Return the name of the SDS secret with the CA certificates that verify clients. If `caCertCredentialName` names a
     Secret for them, it is that Secret's name with `~authorities`. Otherwise it is Istio's `NAME-cacert`, where NAME is
     the server's first credential, whether the CA is in the Secret NAME-cacert or in NAME itself. The suffixes differ so
-    that the CA in a Secret X, named in `caCertCredentialName`, and the CA in X-cacert have different names."""
+    that the CA in a Secret X, named in `caCertCredentialName`, and the CA in X-cacert have different names. `trusted`:
+    the Secret with the CA."""
     if written.authorities_credential is not None:
         return f"{credential_name(trusted.reference, view.namespace)}~authorities"
     return f"{credential_name(written.credentials[0], view.namespace)}{AUTHORITIES}"

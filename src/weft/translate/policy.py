@@ -95,8 +95,9 @@ def limits_retries(policy: TrafficPolicy) -> bool:
 
 
 def limit(cluster: Cluster, pool: ConnectionPool | None, budget: RetryBudget | None = None) -> None:
-    """Set the circuit breakers, the connect timeout and TCP keepalive of a cluster. `clusters.py` sets the HTTP
-    settings of a connection pool."""
+    """Set the circuit breakers, the connect timeout and TCP keepalive of a cluster, as the connection pool `pool`
+    declares, and its limit of retries, also by the retry budget `budget`. `clusters.py` sets the HTTP settings of a
+    connection pool."""
     limits = cluster.circuit_breakers.thresholds.add()
     limits.CopyFrom(_LIMITS)
     limit_retries(limits, budget, pool.max_retries if pool is not None else None)
