@@ -110,8 +110,8 @@ class Met:
 def judged(
     stage: Stage, case: RequestCase | Question, now: datetime, shown: Callable[[str], str] = str
 ) -> JudgedRequest:
-    """Predict the outcome of a request. Never raises: if the request cannot be resolved, `ways` contains only the
-    reason. `shown`: formats each path in the text of `ways`."""
+    """Predict the outcome of the request `case` in this stage. Never raises: if the request cannot be resolved, `ways`
+    contains only the reason. `shown`: formats each path in the text of `ways`."""
     met = Met(stage)
     explained = _explained(met, case, now)
     return JudgedRequest(_ways(explained, shown), met, None if isinstance(explained, Problem) else explained)

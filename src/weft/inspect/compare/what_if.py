@@ -34,7 +34,7 @@ class ChangedResource(msgspec.Struct, frozen=True):
 
 
 class ChangedProxies(msgspec.Struct, frozen=True):
-    """The changed resources of the proxies of one group."""
+    """The changed resources of the proxies of one group. `group`: its name. `pods`: the pods of these proxies."""
 
     group: str
     pods: tuple[str, ...]

@@ -52,7 +52,8 @@ class ServedFacts(msgspec.Struct, frozen=True):
 
 
 class LeftOutFacts(msgspec.Struct, frozen=True):
-    """A server that the pod does not serve, although the server's Gateway selects the pod."""
+    """A server that the pod does not serve, although the server's Gateway selects the pod. `why`: the reason. The other
+    fields are those of the server."""
 
     gateway: Where
     port: int

@@ -72,7 +72,8 @@ class Mode(msgspec.Struct, frozen=True):
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """A policy that applies to a pod. `says` is its summary: `ALLOW, 2 rules`, or the issuers that it accepts."""
+    """A policy that applies to a pod. `where`: the place of its object. `says`: its summary: `ALLOW, 2 rules`, or the
+    issuers that it accepts."""
 
     where: Where
     says: str

@@ -86,8 +86,9 @@ class Policy:
         subset: Subset | None,
         pool: tuple[ConnectionPool, tuple[ObjectSource, ...]] | None = None,
     ) -> None:
-        """`pool`: a Sidecar's connection pool, which replaces the one of the DestinationRule, and the Sidecar as its
-        source; None if no Sidecar sets one."""
+        """The policy of calls to a port and subset by `rule`. `subset`: None for calls without a subset. `pool`: a
+        Sidecar's connection pool, which replaces the one of the DestinationRule, and the Sidecar as its source; None if
+        no Sidecar sets one."""
         self.rule, self._port, self._subset = rule, port, subset
         self.chosen: TrafficPolicy = policy.effective(rule, port, subset)
         self._pool_by: tuple[ObjectSource, ...] = ()
