@@ -102,8 +102,9 @@ def find(
 
 
 def _called(host: str, connection: IncomingConnection, *, secure: bool) -> tuple[str, int]:
-    """The name and the port that a dynamic forward proxy calls: those of the authority, with the default port of the
-    scheme, or the SNI and the called port."""
+    """The name and the port that a dynamic forward proxy calls. For HTTP they are those of the authority (`host`);
+    without a port there, 443 if the cluster uses TLS (`secure`), else 80. For TCP (`host` is empty) they are the SNI
+    and the called port."""
     if not host:
         return connection.server_name, connection.port
     name, colon, port = host.rpartition(":")
@@ -133,8 +134,9 @@ def behind(walk: Walk, world: World, address: str, port: int) -> EndpointShare |
 
 
 def by_weight(walk: Walk, parts: Iterable[Weighted], weight_of: Callable[[Weighted], int]) -> tuple[Weighted, int]:
-    """Chooses one of several weighted clusters (`parts`) at random. Returns the chosen cluster and its weight.
-    Entries that differ only in their weight are one choice, with the sum of their weights."""
+    """Chooses one of several weighted clusters (`parts`) at random. Returns the chosen cluster and its weight. Entries
+    that differ only in their weight are one choice, with the sum of their weights. `weight_of`: returns the weight of
+    an entry."""
     alike: dict[bytes, list[Weighted]] = {}
     for part in parts:
         other = type(part)()
