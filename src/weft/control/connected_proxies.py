@@ -26,8 +26,10 @@ _SENT_AND_ACKED = {"cluster": "CDS", "listener": "LDS", "route": "RDS", "endpoin
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A proxy that is connected to this control plane, directly or through a node agent. `stream`: the id of its xDS
-    stream; 0 for a proxy behind an agent. `sync`: its sync state. `metadata`: that of its xDS node."""
+    """A proxy that is connected to this control plane, directly or through a node agent. `sync`: its sync state.
+    `stream`: the id of its xDS stream; 0 for a proxy behind an agent. `address`: that of its connection; the node for a
+    proxy behind an agent. `labels`: those of its group. `node_id`, `metadata`, `locality`: those of its xDS node; the
+    last two are empty for a proxy behind an agent."""
 
     sync: ProxySync
     node_id: str
