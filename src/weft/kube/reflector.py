@@ -70,12 +70,13 @@ async def reflect(
     on_problem: Callable[[Problem | None], None] | None = None,
     timing: WatchTiming = WatchTiming(),  # noqa: B008 - frozen
 ) -> AsyncGenerator[tuple[Event[T], ...], None]:
-    """Watch a kind forever and yield batches of events. The first batch has all objects; it is empty if the server
-    has no such kind, and the kind is then waited for. Each later batch has what changed: one event per object,
-    with its last state. Close the generator to stop.
+    """Watch a kind forever and yield batches of events. The first batch has all objects; it is empty if the server has
+    no such kind, and the kind is then waited for. Each later batch has what changed: one event per object, with its
+    last state. Close the generator to stop.
 
-    `on_problem` is called with the reason why no events arrive (no answer, not allowed), and with None when they
-    arrive again. An object that does not fit `type_` is logged, and its last valid state is kept.
+    `on_problem` is called with the reason why no events arrive (no answer, not allowed), and with None when they arrive
+    again. An object that does not fit `type_` is logged, and its last valid state is kept. `labels` and `fields`:
+    selectors.
     """
     selection = {"namespace": namespace, "labels": labels, "fields": fields}
     reflection = _Reflection(client, resource, type_, selection, timing)
