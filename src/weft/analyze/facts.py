@@ -92,9 +92,9 @@ class Facts(msgspec.Struct, frozen=True):
         return tuple(runner for runner in fewest if selects(labels, runner.labels))
 
     def chosen(self, namespace: str, labels: Labels, targets: tuple[str, ...] = ()) -> list[tuple[str, Runner]]:
-        """The runners (workloads or pods) to which a policy of this namespace applies, each with its namespace. A
-        policy in the root namespace applies to all namespaces. `targets`: the policy's targetRefs, each as `KIND
-        NAME`; then the policy applies only to the proxies of these Gateways."""
+        """The runners (workloads or pods) to which a policy of this namespace with the selector `labels` applies, each
+        with its namespace. A policy in the root namespace applies to all namespaces. `targets`: the policy's
+        targetRefs, each as `KIND NAME`; if there are any, the policy applies only to the proxies of these Gateways."""
         if targets:
             own = [each for each in self.selected(namespace, labels) if each.instance.gateway]
             return [
@@ -112,7 +112,8 @@ class Facts(msgspec.Struct, frozen=True):
         return peer_modes((each for each in there if selects(each.selector, labels)), root)
 
     def servers(self, namespace: str, runner: Runner) -> tuple[BoundServer, ...]:
-        """The servers of a gateway at the ports where its proxy listens; empty for other workloads."""
+        """The servers of all Gateways that select the gateway `runner` of this namespace, each with the ports at which
+        its proxy listens; empty for a runner that is no gateway."""
         if not runner.instance.gateway:
             return ()
         every = (*self.gateways.values(), *(gateway for derived in self.standard for gateway in derived.gateways))
