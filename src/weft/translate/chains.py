@@ -204,9 +204,9 @@ def bytes_to(
     tunnel: Tunnel | None = None,
 ) -> Filter:
     """Return a TCP proxy filter to one cluster, or to several clusters by weight. `clusters`: names of clusters with
-    their weights. `noted`: as for `manager`. `pool`: sets the idle timeout and the longest duration of connections.
-    `hash_source`: choose the endpoint by a hash of the caller's address. `tunnel`: send the bytes inside an HTTP
-    request, of the HTTP version of the cluster."""
+    their weights. `noted`: as for `manager`. `pool`: sets the idle timeout and the longest duration of connections;
+    None for the defaults. `hash_source`: choose the endpoint by a hash of the caller's address. `tunnel`: send the
+    bytes inside an HTTP request, of the HTTP version of the cluster; None for no tunnel."""
     proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings, noted))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]

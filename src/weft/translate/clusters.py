@@ -366,7 +366,8 @@ def _original_destination(name: str, settings: Settings, idle: timedelta) -> Clu
 
 
 def _idle(timeout: timedelta) -> HttpProtocolOptions:
-    """Return HTTP options with this idle timeout of connections; a DestinationRule overrides it."""
+    """Return HTTP options in which connections are closed after `timeout` without requests. It is a default: a
+    DestinationRule overrides it."""
     result = HttpProtocolOptions()
     result.common_http_protocol_options.idle_timeout.CopyFrom(duration(timeout))
     return result

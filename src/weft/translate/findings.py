@@ -64,8 +64,8 @@ def _is_public(routing: VirtualService, mesh: Mesh) -> bool:
 
 
 def _why_not_handed_over(dropped: Dropped, mesh: Mesh) -> str:
-    """Return why an existing VirtualService cannot be the delegate of a dropped route; "" if there is no such
-    VirtualService."""
+    """Return why the VirtualService to which a dropped route delegates cannot be its delegate, although it exists; ""
+    if it does not exist."""
     delegate = dropped.route.delegate
     values = mesh.get(ObjectKey("VirtualService", delegate.namespace, delegate.name)) if delegate else ()
     if delegate is None or not values:

@@ -142,7 +142,7 @@ def metadata(owner: str, keys: tuple[str, ...], value: ValueMatcher) -> Metadata
 
 
 def claimed(values: tuple[str, ...]) -> ValueMatcher:
-    """Match a claim that is one of these values, or a list that contains one of them."""
+    """Return a matcher for a claim whose value is one of `values`, or a list that contains one of them."""
     return in_claim([ValueMatcher(string_match=text(value)) for value in values])
 
 

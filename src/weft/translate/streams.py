@@ -107,7 +107,7 @@ def matching(server_names: tuple[str, ...], ranges: tuple[str, ...]) -> FilterCh
 
 
 def _within(match: L4Match, wildcard: str) -> L4Match:
-    """Return the match with only those of its SNI hosts that a wildcard covers."""
+    """Return the match with only those of its SNI hosts that the `wildcard` host covers."""
     covered = tuple(name for name in match.sni_hosts if host_covers(wildcard, name))
     return msgspec.structs.replace(match, sni_hosts=covered)
 

@@ -312,10 +312,10 @@ def group_view(mesh: Mesh, group: Group, telling: Telling = EVERYTHING) -> Group
 def _usable(
     mesh: Mesh, rule: DestinationRule | None, group: Group
 ) -> tuple[DestinationRule | None, tuple[Credential, ...]]:
-    """Return the rule in the form in which the group can apply it, and the Secrets of the group's namespace that it
-    uses. If a Secret is missing, the returned rule calls no endpoint. Only gateways use Secrets: otherwise an
-    author of rules could get a gateway's key delivered to their own pod, although Kubernetes does not let them
-    read it."""
+    """Return the rule in the form in which the group can apply it (None if there is no rule), and the Secrets of the
+    group's namespace that it uses. If a Secret is missing, the returned rule calls no endpoint. Only gateways use
+    Secrets: otherwise an author of rules could get a gateway's key delivered to their own pod, although Kubernetes does
+    not let them read it."""
     named = credentials_of(rule)
     if rule is None or not named:
         return rule, ()
@@ -399,7 +399,8 @@ def offering_http(service: Service | None, rule: DestinationRule | None) -> tupl
 
 
 def _is_foreign_at(rule: DestinationRule | None, port: int) -> bool:
-    """Whether the rule originates TLS on the port that is not the mesh's mutual TLS."""
+    """Whether the rule makes callers use TLS other than the mesh's mutual TLS at the port (SIMPLE or MUTUAL), for the
+    whole host or for one of its subsets. False without a rule."""
     settings = (effective(rule, port, subset).tls for subset in (None, *(rule.subsets if rule else ())))
     return any(tls is not None and tls.mode in _FOREIGN for tls in settings)
 
