@@ -142,7 +142,8 @@ def _of_annotations(templates: Iterable[PodTemplate], injection: AssumedInjectio
 
 
 def _unsuppressed(problems: Iterable[Problem], written: Mapping[ObjectKey, Document]) -> Iterator[Problem]:
-    """The problems, without those that an annotation of their object suppresses. `written`: the objects."""
+    """The problems, without those whose code an annotation of their object lists to suppress them. `written`: all
+    objects, with their annotations."""
     silenced: dict[str, set[str]] = {}
     for key, document in written.items():
         metadata = document.body.get("metadata")
