@@ -94,8 +94,8 @@ def _decrypted(
 
 
 def _sources(resources: EnvoyResources, filter_chain: FilterChain) -> tuple[ObjectSource, ...]:
-    """The objects from which the filter chain comes: first those that decide which connections the chain accepts,
-    then the services that share its port."""
+    """The objects from which the filter chain comes: first those that decide which connections the chain accepts, then
+    the services that share the chain's port."""
     cluster = resources.clusters.get(f"inbound|{filter_chain.filter_chain_match.destination_port.value}||")
     named = sources_of(cluster.metadata) if cluster is not None else ()
     return (*sources_of(filter_chain.metadata), *(each for each in named if each.kind != "DestinationRule"))
