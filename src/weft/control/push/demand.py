@@ -52,7 +52,7 @@ class Demand:
         return self.calls.telling(group) or EVERYTHING
 
     def is_on(self, group: Group) -> bool:
-        """Whether the group is sent services on demand; for a group without proxies, whether it would be."""
+        """Whether the group is on demand; for a group that has no proxies yet, whether it would be."""
         telling = self.calls.telling(group)
         if telling is not None:
             return not telling.every

@@ -73,7 +73,7 @@ class TranslatedHosts:
         return self._group_views.get(group)
 
     def readers(self, hosts: Iterable[str]) -> set[str]:
-        """Return the hosts whose routes name any of these hosts."""
+        """Return the hosts whose routes name any of `hosts`."""
         return {reader for host in hosts for reader in self._readers.get(host, ())}
 
     def find(self, view: ServiceView, settings: Settings) -> Translated | None:
