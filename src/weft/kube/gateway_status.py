@@ -170,7 +170,7 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
 
 
 def _leading(mesh: Mesh) -> dict[str, list[ObjectKey]]:
-    """Return, for each host that a Gateway's routes lead to, the keys of all such Gateways."""
+    """Return host -> the keys of all Gateways whose routes lead to the host."""
     gateways: dict[str, list[ObjectKey]] = {}
     for derived in mesh.derived():
         if derived.gateway is not None:

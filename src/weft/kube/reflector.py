@@ -253,8 +253,8 @@ class _Reflection(Generic[T]):
         return False
 
     def _replaced(self, snapshot: _Snapshot[T]) -> _Batch[T]:
-        """Return the events that lead from the objects reported before to those of the snapshot, and continue from the
-        snapshot's version."""
+        """Return the events by which the objects that were reported before become those of the snapshot (additions,
+        changes and deletions), and take over the snapshot's version, from which the watch continues."""
         known, listed = self._known, snapshot.found
         gone = [key for key in known if key not in listed]
         for key in gone:

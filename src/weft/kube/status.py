@@ -98,8 +98,8 @@ class StatusWriter:
                 self.judge(key)
 
     def judge_all(self, problems: Iterable[Problem]) -> None:
-        """Call `judge` for every object that was seen, except objects of the Gateway API, each with those of
-        `problems` that are its own."""
+        """Call `judge` for every object that was seen, except objects of the Gateway API. Each is judged by those of
+        `problems` that are about this object."""
         by_object: dict[str, list[Problem]] = defaultdict(list)
         for problem in problems:
             by_object[problem.where.object].append(problem)
