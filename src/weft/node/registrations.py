@@ -213,8 +213,8 @@ class _Looks:
 
 
 def _without_doubles(present: dict[str, Registration]) -> dict[str, Registration]:
-    """Return the registrations (by file name) without those whose pod or socket is already registered by a file that
-    sorts before theirs."""
+    """Return the registrations, by file name, each pod and each socket only once: if several files register the same
+    pod or socket, the file whose name sorts first counts."""
     pods: set[str] = set()
     sockets: set[str] = set()
     kept = {}
