@@ -94,9 +94,10 @@ class Demand:
         return key.telling.ranges != self._mesh.virtual_ranges
 
     def tell(self, group: Group, scope: Scope, keeps: Callable[[], frozenset[str]] = frozenset) -> Telling:
-        """Decide and record how the group gets services from now on: all at once, or on demand. Only sidecars can be
-        on demand: proxyless gRPC clients subscribe to each service by name, and gateways need exactly what their
-        routes name. `keeps`: returns the hosts that the group keeps even if it has not called them."""
+        """Decide and record how the group gets services from now on: all at once, or on demand. Only sidecars can be on
+        demand: proxyless gRPC clients subscribe to each service by name, and gateways need exactly what their routes
+        name. `keeps`: returns the hosts that the group keeps even if it has not called them. `scope`: the services that
+        the group may see."""
         before = self.calls.telling(group)
         if group.kind is not ProxyKind.SIDECAR:
             telling = EVERYTHING
