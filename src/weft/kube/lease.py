@@ -47,7 +47,8 @@ class Leader:
         *,
         timing: LeaseTiming = LeaseTiming(),  # noqa: B008 - frozen
     ) -> None:
-        """`identity`: unique to this process, such as the pod's name."""
+        """Compete for the Lease `name` in `namespace`. `identity`: unique to this process, such as the pod's name.
+        `timing`: see `LeaseTiming`."""
         if not timing.retry < timing.deadline < timing.duration:
             raise ValueError("a lease needs retry < deadline < duration")
         self._client, self._namespace, self._name, self._identity = client, namespace, name, identity
