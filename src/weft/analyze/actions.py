@@ -78,8 +78,9 @@ def _of_repeats(route: HttpRoute) -> Iterator[_Flaw]:
 
 
 def _may_repeat(match: HttpMatch) -> bool:
-    """Whether the match selects only requests that may safely be sent twice: those with an idempotent method. A
-    method that is matched by a prefix or regular expression is not analyzed and counts as safe."""
+    """Whether the match selects only requests that may safely be sent twice: those with an idempotent method. A match
+    without a method selects others, too. A method that is matched by a prefix or regular expression is not analyzed and
+    counts as safe."""
     method = match.method
     return method is not None and (method.kind is not MatchKind.EXACT or method.value in _IDEMPOTENT)
 
@@ -172,8 +173,8 @@ _Way = tuple[VirtualService, tuple[HttpRoute, ...]]
 
 
 def _handing_over(facts: Facts) -> dict[tuple[str, str], list[_Way]]:
-    """Return, for each delegate (its namespace and name), the pairs of a VirtualService and its route that delegate
-    to it."""
+    """Return, for each delegate (its namespace and name), the pairs of a VirtualService and its route that delegate to
+    it. The route is in a tuple of one."""
     ways: dict[tuple[str, str], list[_Way]] = {}
     for routing in facts.virtual_services:
         for route in routing.http:
@@ -189,11 +190,11 @@ def _ways(route: HttpRoute, routing: VirtualService, handing: dict[tuple[str, st
 
 
 def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Flaw]:
-    """Findings about destinations (`route` and mirrors) that name no port and cannot be called. A destination without a
-    port is called at the only port of its service, or, if the service has several ports, at the port that the caller
-    called. Such a destination is reported if its service has several ports and the called port is none of these.
-    `ways`: how requests reach the route: each VirtualService with hosts, and the routes of it and its delegates that
-    lead here."""
+    """Findings about destinations of a route, or of its mirrors, that name no port and cannot be called. A destination
+    without a port is called at the only port of its service, or, if the service has several ports, at the port that the
+    caller called. So a destination is reported if its service has several ports and the called port is none of these.
+    `ways`: how requests reach the route: each is a VirtualService with hosts, and the routes that a request must match,
+    one after the other: `route` alone, or a delegating route and then `route`."""
     aims = [
         *(
             (f"route[{at}].destination", each.destination, "these requests fail with 503")
@@ -219,9 +220,9 @@ def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Fla
 
 
 def _called(met: tuple[HttpRoute, ...], routing: VirtualService, facts: Facts) -> set[int]:
-    """The ports at which HTTP requests can match all routes in `met`: a route of `routing`, and, if that route
-    delegates, the route of the delegate to which it leads. These are ports of gateways and, if `routing` applies to
-    sidecars, ports of the services with its hosts."""
+    """The ports at which HTTP requests can match all routes in `met`. `met`: one route of `routing`; or, if that route
+    delegates, this route and the route of the delegate. The ports are those of the Gateways that `routing` names and,
+    if it applies to sidecars, those of the services with its hosts."""
     numbers: set[int] = set()
     for name in routing.gateways:
         gateway = facts.gateways.get(name)

@@ -112,8 +112,9 @@ def _called(facts: Facts) -> dict[_Place, set[int]]:
 
 
 def _identified(policies: list[AuthorizationPolicy], facts: Facts) -> set[_Place]:
-    """The runners whose policies deny all callers in plaintext: by a DENY rule that matches callers without an
-    identity, or because every ALLOW rule needs an identity."""
+    """The runners (by namespace and name) whose policies deny all callers in plaintext: one of the policies has a DENY
+    rule that matches callers without an identity, or all ALLOW rules for the runner need an identity. `policies`: those
+    that are enforced."""
     denying: set[_Place] = set()
     strangers: set[_Place] = set()
     allowing: set[_Place] = set()

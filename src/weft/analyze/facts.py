@@ -86,15 +86,15 @@ class Facts(msgspec.Struct, frozen=True):
         return bool(self.runners)
 
     def selected(self, namespace: str, labels: Labels) -> tuple[Runner, ...]:
-        """The runners of a namespace that have all of these labels."""
+        """The runners (workloads or pods) of a namespace that have all of these labels."""
         candidates = (self.by_label.get((namespace, pair), ()) for pair in labels)
         fewest = min(candidates, key=len, default=self.runners.get(namespace, ()))
         return tuple(runner for runner in fewest if selects(labels, runner.labels))
 
     def chosen(self, namespace: str, labels: Labels, targets: tuple[str, ...] = ()) -> list[tuple[str, Runner]]:
-        """The runners (workloads or pods) to which a policy of this namespace applies, each with its namespace. A
-        policy in the root namespace applies to all namespaces. `targets`: the policy's targetRefs, each as `KIND
-        NAME`; then the policy applies only to the proxies of these Gateways."""
+        """The runners (workloads or pods) to which a policy of this namespace with the selector `labels` applies, each
+        with its namespace. A policy in the root namespace applies to all namespaces. `targets`: the policy's
+        targetRefs, each as `KIND NAME`; if there are any, the policy applies only to the proxies of these Gateways."""
         if targets:
             own = [each for each in self.selected(namespace, labels) if each.instance.gateway]
             return [
@@ -104,14 +104,16 @@ class Facts(msgspec.Struct, frozen=True):
         return [(place, runner) for place in places for runner in self.selected(place, labels)]
 
     def modes(self, namespace: str, labels: Labels) -> PeerModes:
-        """The mutual TLS modes of the workloads with these labels."""
+        """The mutual TLS modes of a workload with these labels in this namespace, by the PeerAuthentications that apply
+        to it."""
         root = self.settings.root_namespace
         places = dict.fromkeys((root, namespace))
         there = (each for place in places for each in self.peer_authentications.get(place, ()))
         return peer_modes((each for each in there if selects(each.selector, labels)), root)
 
     def servers(self, namespace: str, runner: Runner) -> tuple[BoundServer, ...]:
-        """The servers of a gateway at the ports where its proxy listens; empty for other workloads."""
+        """The servers of all Gateways that select the gateway `runner` of this namespace, each with the ports at which
+        its proxy listens; empty for a runner that is no gateway."""
         if not runner.instance.gateway:
             return ()
         every = (*self.gateways.values(), *(gateway for derived in self.standard for gateway in derived.gateways))

@@ -54,8 +54,8 @@ def _of_hosts(routing: VirtualService, gateway: Gateway) -> Iterator[Problem]:
 
 
 def _of_kinds(routing: VirtualService, gateways: list[Gateway]) -> Iterator[Problem]:
-    """Findings about http, tls or tcp routes that no server of the Gateways uses: a server routes by HTTP request,
-    by SNI, or by neither."""
+    """Findings about http, tls or tcp routes of a VirtualService that no server of its Gateways uses. A server uses one
+    kind: http routes if it reads requests, tls routes (by SNI) if it passes TLS through, else tcp routes."""
     meeting = [server for each in gateways for server in _meant(routing, each) if meets(routing, each, server)]
     if not meeting:
         return  # the check of its hosts reports this

@@ -64,9 +64,10 @@ def of_gateways(facts: Facts) -> Iterator[Problem]:
 
 
 def _doors(gateway: Gateway, server: GatewayServer, facts: Facts) -> list[_Door]:
-    """The places at which a server listens, each as workload, port and address. Workloads, not selectors, identify
-    the places, since different selectors may select the same workloads. If the Gateway selects no workload, its
-    selector is used instead."""
+    """The places at which a server of a Gateway listens. Each is a workload (NAMESPACE/NAME) that the Gateway selects,
+    the port, and the address to which the server binds. Workloads, not selectors, identify the places, since different
+    selectors may select the same workloads. If the Gateway selects no workload, its selector stands for the
+    workload."""
     selected: list[str | Labels] = sorted(
         f"{place}/{each.name}" for place in facts.runners for each in facts.selected(place, gateway.selector)
     )

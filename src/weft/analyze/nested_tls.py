@@ -108,8 +108,9 @@ def _asks(rule: DestinationRule) -> bool:
 
 
 def _subsets(rule: DestinationRule, port: ServicePort) -> set[str]:
-    """The subsets for which a rule originates TLS to the destination itself at a port; "" stands for calls without a
-    subset. A rule with a tunnel does not count, because its TLS is for the tunnel's proxy."""
+    """The names of the subsets for which a rule makes proxies originate TLS at a port; "" stands for calls without a
+    subset. Mutual TLS of the mesh does not count, nor does a rule with a tunnel, whose TLS is for the tunnel's
+    proxy."""
     found = ((subset, effective(rule, port.number, subset)) for subset in (None, *rule.subsets))
     return {
         subset.name if subset else ""

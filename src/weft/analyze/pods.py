@@ -73,7 +73,7 @@ def found(code: str, document: Document, path: Path, what: str, hint: str = "") 
 
 
 def _refuses(template: PodTemplate) -> bool:
-    """Whether the pod of this template opts out of injection, by its own label or annotation."""
+    """Whether the pod of this template has a label or annotation by which it gets no proxy."""
     value = {**dict(template.annotations), **dict(template.labels)}.get(INJECT, "")
     return template.proxy is None and value.lower() in _UNWANTED
 

@@ -118,7 +118,8 @@ def _of_ports(policy: AuthorizationPolicy, ports: list[int], http: set[int], fac
 
 
 def _may_be_on(rule: AuthorizationRule, port: int) -> bool:
-    """Whether some operation of the rule can match this port."""
+    """Whether the rule can match requests to this port: it has no operations, or one of them allows the port by its
+    `ports` and `notPorts`."""
     return not rule.operations or any(
         (not operation.ports or port in operation.ports) and port not in operation.not_ports
         for operation in rule.operations

@@ -58,8 +58,9 @@ class Ports:
                 self._disguising[place].add(number)
 
     def meant(self, number: int, chosen: Iterable[tuple[str, Runner]]) -> int:
-        """The workload's own port to which the Service port `number` leads. `chosen`: the workloads, each with its
-        namespace. 0 if `number` may itself be a port of one of these workloads, or if no Service has this port."""
+        """The workload's own port to which the Service port `number` leads, for a policy that names the Service port by
+        mistake. `chosen`: the runners that the policy selects, each with its namespace. 0 if `number` may itself be a
+        port of one of these runners, or if no Service has this port."""
         meant: set[int] = set()
         for namespace, runner in chosen:
             targets = self._targets.get((namespace, runner.name), ())
@@ -70,8 +71,8 @@ class Ports:
         return min(meant, default=0)
 
     def declared(self, chosen: Iterable[tuple[str, Runner]]) -> tuple[int, ...]:
-        """All ports that the runners in `chosen` (each with its namespace) declare; empty if one of these runners
-        declares no ports."""
+        """All ports of the runners in `chosen`, each given with its namespace: the ports that they declare, and those
+        to which Services lead. Empty (unknown) if one of these runners declares no ports."""
         numbers: set[int] = set()
         for namespace, runner in chosen:
             if not runner.ports:

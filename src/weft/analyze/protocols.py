@@ -120,9 +120,9 @@ def _owner(saying: _Saying, service: Service) -> str:
 
 
 def _met(protocol: Protocol, oldest: Protocol, other: str) -> str:
-    """Text for a message: the effect on calls if two Services declare different protocols for a workload port, one
-    of them HTTP. `protocol`: what this Service declares. `oldest`: what the oldest Service declares. `other`: the
-    name of the other Service or port."""
+    """Text for a message: the effect on calls if two Services declare different protocols for a workload port, one of
+    them HTTP. `protocol`: what the Service declares that the message is about. `oldest`: what the oldest of the
+    Services declares. `other`: the name of the other Service or port."""
     if not protocol.is_http:
         return "policies do not see the path or method of calls through this port"
     if oldest is Protocol.UNDECLARED:
@@ -131,8 +131,8 @@ def _met(protocol: Protocol, oldest: Protocol, other: str) -> str:
 
 
 def _spoken(protocol: Protocol) -> str:
-    """Text for a message: the effect on calls through a port that declares this version of HTTP, although the
-    workload gets the other version (HTTP/1.1 or HTTP/2)."""
+    """Text for a message about a Service port that declares the HTTP version `protocol`, although the proxy sends the
+    other version (HTTP/1.1 or HTTP/2) to the workload: the effect on calls."""
     if not protocol.is_http2:
         return "the workload gets HTTP/2, and must support it"
     if protocol is Protocol.HTTP2:

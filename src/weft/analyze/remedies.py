@@ -53,7 +53,7 @@ def of_route(outcome: RouteOutcome, told: StatusCondition, facts: Facts) -> str:
 
 
 def of_backend(flaw: BackendFlaw, facts: Facts) -> str:
-    """Hint for a backend that cannot be called."""
+    """Hint for a backend of a Gateway API route that cannot be called. `flaw`: the backend's host and the reason."""
     match flaw.reason:
         case "InvalidKind":
             return "name a Service: it is the default without `group` and `kind`"

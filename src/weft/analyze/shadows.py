@@ -88,8 +88,8 @@ def _of_streams(routing: VirtualService, kind: str, routes: tuple[L4Route, ...])
 
 
 def _takes(wide: L4Match, narrow: L4Match, routing: VirtualService) -> bool:
-    """Whether every connection that matches `narrow` is taken by `wide`, a match above it in the same
-    VirtualService."""
+    """Whether `wide`, a match above `narrow` in the same VirtualService, matches every connection that `narrow`
+    matches, so that `narrow` is never used."""
     every = not wide.sni_hosts and not wide.destination_subnets
     return (
         set(narrow.gateways or routing.gateways) <= set(wide.gateways or routing.gateways)

@@ -73,5 +73,6 @@ def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:
 
 
 def _age(telemetry: Telemetry) -> tuple[str, str]:
-    """Sort key, the oldest first: the same order as in `mesh/policies.py`."""
+    """Return the sort key of a Telemetry, with which the oldest comes first: the same order as in
+    `mesh/policies.py`."""
     return (telemetry.created or "9999", telemetry.name)

@@ -84,8 +84,9 @@ def _of_disguises(
 
 
 def _of_routes(facts: Facts, checked: set[tuple[str, str]]) -> Iterator[Problem]:
-    """Findings about routes by claims of a token where no proxy checks tokens. `checked`: the workloads that a
-    RequestAuthentication selects."""
+    """Findings about http routes that match claims of a token although no proxy checks tokens for them: sidecars do
+    not, and a gateway does only if a RequestAuthentication selects it. `checked`: the workloads (namespace, name) that
+    a RequestAuthentication selects."""
     for routing in facts.virtual_services:
         for number, route in enumerate(routing.http):
             names = (name for match in route.match for name, _ in (*match.headers, *match.without_headers))

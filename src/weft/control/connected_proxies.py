@@ -26,8 +26,10 @@ _SENT_AND_ACKED = {"cluster": "CDS", "listener": "LDS", "route": "RDS", "endpoin
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A proxy that is connected to this control plane, directly or through a node agent. `stream`: the id of its xDS
-    stream; 0 for a proxy behind an agent. `sync`: its sync state. `metadata`: that of its xDS node."""
+    """A proxy that is connected to this control plane, directly or through a node agent. `sync`: its sync state.
+    `stream`: the id of its xDS stream; 0 for a proxy behind an agent. `address`: that of its connection; the node for a
+    proxy behind an agent. `labels`: those of its group. `node_id`, `metadata`, `locality`: those of its xDS node; the
+    last two are empty for a proxy behind an agent."""
 
     sync: ProxySync
     node_id: str
@@ -50,9 +52,9 @@ class Diagnosis:
         replica: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`said`: returns the current errors of a group, as the error message about a rejected resource for each
-        type. `replica`: the name of this control plane, if there are several. `clock`: must be the clock that the
-        xDS streams use."""
+        """`said`: returns the current errors of a group: type URL -> the last error message about a rejected resource
+        of that type. `replica`: the name of this control plane, if there are several. `clock`: must be the clock that
+        the xDS streams use."""
         self._said = said
         self.replica = replica or "weft"
         self._snapshots, self._server, self._node_server = snapshots, server, node_server
@@ -188,7 +190,8 @@ class Diagnosis:
         )
 
     def _age(self, push: int, since: float) -> float:
-        """Return the seconds since push `push`, or since the proxy connected (`since`), if that was later."""
+        """Return the seconds since the push with the number `push`, or since the time `since` at which the proxy
+        connected, whichever was later."""
         return round(max(0.0, self._clock() - max(since, self._snapshots.times.at(push))), 1)
 
     def _date(self, at: float) -> str:

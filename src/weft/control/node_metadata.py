@@ -19,7 +19,8 @@ class UnknownProxy(ValueError):
 
 def group_of(node_id: str, metadata: Mapping[str, Any], locality: str = "") -> Group:
     """Return the group of the proxy with this node id, such as
-    `sidecar~10.244.0.7~payments-v1-0.shop~shop.svc.cluster.local`, and this node metadata."""
+    `sidecar~10.244.0.7~payments-v1-0.shop~shop.svc.cluster.local`, and this node metadata. `locality`:
+    REGION/ZONE/SUBZONE, as the proxy sends it; "" if unknown. Raises UnknownProxy."""
     parts = node_id.split("~")
     if len(parts) != 4:
         raise UnknownProxy(f"node id {node_id[:200]!r} is not KIND~ADDRESS~NAME.NAMESPACE~DOMAIN")

@@ -73,9 +73,10 @@ class ControlPlane:
         replica: str = "",
         memory: Memory | None = None,
     ) -> None:
-        """`admit`: completes each value before it is added to the mesh; None for no change. `placements`: the known
-        pods and their nodes; without them, authenticated streams are rejected. `replica`: the name of this control
-        plane. `memory`: where the history is persisted; None: nowhere."""
+        """`domain`: the DNS domain of services. `admit`: completes each value before it is added to the mesh; None for
+        no change. `timing`: the delays before a push; None for the defaults. `placements`: the known pods and their
+        nodes; without them, authenticated streams are rejected. `replica`: the name of this control plane. `memory`:
+        where the history is persisted; None: nowhere."""
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._memory = memory
@@ -164,7 +165,8 @@ class ControlPlane:
             self._memory.add(moment, self._intake.contents)
 
     def note(self, topic: str, problems: Iterable[Problem]) -> None:
-        """Replace all problems of a topic that another module reports; an empty list clears the topic."""
+        """Replace all problems that another module reports under `topic`, a name that this module chooses, such as
+        `gateways`. An empty list clears the topic."""
         self._problems.put(topic, problems)
 
     def problems(self) -> tuple[Problem, ...]:
@@ -224,8 +226,9 @@ class ControlPlane:
         return bound
 
     def handlers(self, listener: str, authenticate: Authenticate) -> tuple[grpc.GenericRpcHandler, ...]:
-        """Return the gRPC handlers of discovery for proxies and for agents, for a gRPC server that the caller runs.
-        `authenticate` must return a `weft.control.access.Principal`."""
+        """Return the gRPC handlers of discovery, for proxies and for agents, to be added to a gRPC server that is not
+        run here. `listener`: the name of that server's address, as it appears in peers. `authenticate` must return a
+        `weft.control.access.Principal`."""
         return self._server.handlers(listener, authenticate), self._node_server.handlers(authenticate)
 
     def proxies(self) -> tuple[ProxyStatus, ...]:
@@ -330,8 +333,8 @@ class ControlPlane:
             self._idle[group] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget, group)
 
     def taken(self, group: Group, type_url: str) -> None:
-        """Continue the searches for rejected objects (`quarantine.py`), after a proxy of the group has accepted
-        resources of a type."""
+        """Called when a proxy of the group has accepted resources of the type `type_url`: the searches for the object
+        at fault continue, and mended problems are cleared (`Quarantine.accepted`)."""
         self._quarantine.accepted(group, type_url)
 
     def acked(self, stream_id: int, type_url: str, nonce: str) -> None:
@@ -348,16 +351,16 @@ class ControlPlane:
             self.want(group, names, had)
 
     def want(self, group: Group, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
-        """Record that held calls of a group's proxies wait for the clusters `names`, and that the proxies have the
-        clusters and the listeners `0.0.0.0_PORT` in `had` from an earlier stream. The group keeps the config of
-        the hosts of these clusters, as if it had called them."""
+        """Record what the proxies of a group wait for and have. `names`: the on-demand clusters for which their held
+        calls wait. `had`: the clusters, and the listeners `0.0.0.0_PORT`, that they have from an earlier stream. If the
+        group is on demand, the hosts of the clusters in `had` count as called, so that the group keeps their config."""
         self._push.want(
             group, (*names, *had), with_hosts=not self._loaded or self._push.is_on_demand(group), soon=not had
         )
 
     def expect(self, group: Group, addresses: Iterable[str]) -> None:
-        """Send a group the services at these addresses. It is called when workloads of the group have resolved the
-        addresses by DNS, and so are about to call them. It does nothing for a group that is not on demand."""
+        """Send a group the config of the services at these addresses before they are called. It is called when
+        workloads of the group have resolved the addresses by DNS. It does nothing for a group that is not on demand."""
         if self._push.is_on_demand(group):
             services = (service for address in addresses for service in self.mesh.services_at(address))
             self._push.call(group, hosts={service.host for service in services}, why=CallReason.LOOKED_UP)

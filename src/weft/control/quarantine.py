@@ -69,9 +69,9 @@ class Quarantine:
             self._inquiries.open(group, refusal, lineup, self._reporter(refusal, resource))
 
     def accepted(self, group: Group, type_url: str) -> None:
-        """Called when a proxy of the group has accepted resources of a type. Starts the next trial of the group's
-        searches for the object at fault, stops retrying secrets that were accepted, and clears problems that are
-        mended."""
+        """Called when a proxy of the group has accepted resources of the type `type_url`. Starts the next trial of the
+        group's searches for the object at fault (those for a host in a route configuration only if the type is routes),
+        stops retrying secrets that were accepted, and clears problems that are mended."""
         if type_url == ROUTE:
             for name in [name for of, name in self._trials if of == group]:
                 self._try_next(group, name)

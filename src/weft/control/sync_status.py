@@ -21,9 +21,11 @@ SHORT = {url: short for short, url in TYPES.items()}
 
 
 class TypeSync(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Sync state of one resource type at one proxy. Push numbers are those of the replica that the proxy is connected
-    to. `sent`: the push number of the last response. `acked`: the push number up to which all changes were
-    acknowledged. `last_error`: the last NACK, until its cause is removed."""
+    """Sync state of one resource type at one proxy. `state`: SYNCED, STALE or NOT SENT. `sent`: the push number of the
+    last response, `sent_time`: its time (RFC 3339). `acked`: the push number up to which all changes were acknowledged.
+    `last_error`: the last NACK, until its cause is removed. `stale_since_push`, `stale_seconds`: if the type is STALE,
+    since which push and for how long; else 0 and None. Push numbers are those of the replica that the proxy is
+    connected to."""
 
     state: str  # SYNCED, STALE or NOT SENT
     sent: str = ""  # push number of the last response of this type

@@ -1,8 +1,7 @@
-"""Selects the endpoint to which a cluster would send a request, from the cluster's type and its endpoints. Where
-Envoy selects at random, this module calls `Walk.choose`, so that each candidate becomes an outcome of the
-explanation.
+"""Selects the endpoint to which a cluster would send a request, from the cluster's type and its endpoints. Where Envoy
+selects at random, this module calls `Walk.choose`, so that each candidate becomes an outcome of the explanation.
 
-Endpoints that no later stage can distinguish are one choice: a thousand replicas of a workload do not make a
+Endpoints that no later decision can distinguish are one choice: a thousand replicas of a workload do not make a
 thousand outcomes.
 """
 
@@ -54,7 +53,11 @@ def find(
     world: World,
     host: str = "",
 ) -> ChosenEndpoint | NoTarget:
-    """`host`: the authority of an HTTP request."""
+    """Returns the endpoint to which the cluster `name` sends a request or connection, with its workload; a NoTarget
+    with the reason and Envoy's response flags if there is no such cluster, or no endpoint that can be called.
+    `resources`: those of the caller's proxy. `connection`: the connection that the proxy forwards; its destination
+    counts for a cluster that forwards to the original destination. `host`: the authority of an HTTP request, "" for
+    TCP; it counts for a cluster that resolves the called name."""
     cluster = resources.clusters.get(name)
     walk.cluster = name
     if cluster is None:
@@ -99,8 +102,9 @@ def find(
 
 
 def _called(host: str, connection: IncomingConnection, *, secure: bool) -> tuple[str, int]:
-    """The name and the port that a dynamic forward proxy calls: those of the authority, with the default port of the
-    scheme, or the SNI and the called port."""
+    """The name and the port that a dynamic forward proxy calls. For HTTP they are those of the authority (`host`);
+    without a port there, 443 if the cluster uses TLS (`secure`), else 80. For TCP (`host` is empty) they are the SNI
+    and the called port."""
     if not host:
         return connection.server_name, connection.port
     name, colon, port = host.rpartition(":")
@@ -130,8 +134,9 @@ def behind(walk: Walk, world: World, address: str, port: int) -> EndpointShare |
 
 
 def by_weight(walk: Walk, parts: Iterable[Weighted], weight_of: Callable[[Weighted], int]) -> tuple[Weighted, int]:
-    """Chooses one of several weighted clusters (`parts`) at random. Returns the chosen cluster and its weight.
-    Entries that differ only in their weight are one choice, with the sum of their weights."""
+    """Chooses one of several weighted clusters (`parts`) at random. Returns the chosen cluster and its weight. Entries
+    that differ only in their weight are one choice, with the sum of their weights. `weight_of`: returns the weight of
+    an entry."""
     alike: dict[bytes, list[Weighted]] = {}
     for part in parts:
         other = type(part)()

@@ -61,9 +61,9 @@ def waiting(assignment: ClusterLoadAssignment, endpoints: tuple[EndpointShare, .
 
 
 def _shares(levels: list[list[LbEndpoint]], assignment: ClusterLoadAssignment) -> list[float]:
-    """The share of the load that each priority gets, between 0 and 1, in the order of `levels` (the endpoints of
-    each priority). If all priorities together have too few healthy endpoints, their shares are scaled up so that
-    they add up to 1."""
+    """The share of the load that each priority gets, between 0 and 1, in the order of `levels` (the endpoints of each
+    priority). If all priorities together have too few healthy endpoints, their shares are scaled up so that they add up
+    to 1; if no endpoint is healthy, the first priority gets all. `assignment`: has the overprovisioning factor."""
     factor = assignment.policy.overprovisioning_factor.value or _OVERPROVISIONED
     able = [min(100.0, factor * sum(map(_is_healthy, level)) / len(level)) if level else 0.0 for level in levels]
     total = min(100.0, sum(able))

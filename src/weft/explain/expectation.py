@@ -20,8 +20,9 @@ class Expected(StrEnum):
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """The result that a test expects of a request. Empty fields are not compared. `odds`: the percentage of requests
-    for which the other fields must hold."""
+    """The result that a test expects of a request. Empty fields are not compared. `workload`: the receiver, as a
+    workload, a pod, or an app's name. `path`: the path that the receiver gets. `odds`: the percentage of requests for
+    which the other fields must hold."""
 
     verdict: Expected | None = None
     status: int = 0

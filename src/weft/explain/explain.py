@@ -1,5 +1,6 @@
-"""`explain(request, world)` follows one hypothetical request from the caller's connection to the workload that
-receives it, or to the decision that stops it. Each stage has its own module, which this module calls in order."""
+"""`explain(request, world)` follows one hypothetical request from the caller's connection to the workload that receives
+it, or to the decision that stops it. Each kind of decision (listener, route, cluster, TLS, policy) has its own module;
+this module calls these modules in order."""
 
 from __future__ import annotations
 
@@ -330,7 +331,8 @@ def _passed_on(walk: Walk, address: str, port: int, headers: RequestHeaders | No
 
 
 def _after_retries(verdict: Verdict, route: Route) -> Verdict:
-    """Returns the verdict with the response flag URX (retry limit exceeded) if the route retries this failure."""
+    """Returns the verdict of a request that `route` forwarded. If the route retries such a failure, the response flag
+    URX (retry limit exceeded) is added, because all retries are assumed to fail as well."""
     policy, flag = route.route.retry_policy, verdict.flags.rpartition(",")[2]
     reasons = _TRIED_AGAIN.get(flag, frozenset())
     if not policy.num_retries.value or not reasons & {*policy.retry_on.split(",")}:

@@ -42,10 +42,11 @@ Tcp = Callable[[TcpProxy], str]
 
 
 class Send(Protocol):
-    """Predicts what happens to a connection or request that a gateway forwards to a cluster (`to`: the name of the
-    cluster, or the request with its cluster and route). `headers`: None if the gateway forwards the connection as TCP.
-    `inner`: the request after the gateway has terminated TLS. `sealed`: set if the connection carries the TLS of a
-    caller's proxy, which the gateway does not terminate."""
+    """A function that predicts what happens to a connection or request that a gateway forwards to a cluster, and
+    returns the verdict. `connection`: the one that arrived at the gateway. `to`: the name of the cluster, or the
+    request with its cluster and route. `headers`: None if the gateway forwards the connection as TCP. `inner`: the
+    request after the gateway has terminated TLS. `sealed`: set if the connection carries the TLS of a caller's proxy,
+    which the gateway does not terminate."""
 
     def __call__(
         self,
@@ -181,8 +182,8 @@ def _passes_on(walk: Walk, gateway: ExplainedWorkload, chain: FilterChain) -> bo
 
 
 def _is_of_mesh(context: DownstreamTlsContext) -> bool:
-    """Whether the server presents the workload certificate of the gateway's proxy. That certificate comes over SDS
-    from the node's agent; certificates from Secrets come with the configuration."""
+    """Whether a server with the TLS settings `context` presents the workload certificate of the gateway's proxy. That
+    certificate comes over SDS from the node's agent; certificates from Secrets come with the configuration."""
     shown = context.common_tls_context.tls_certificate_sds_secret_configs
     return any(each.sds_config.WhichOneof("config_source_specifier") == "api_config_source" for each in shown)
 
@@ -200,8 +201,8 @@ def _listening(resources: EnvoyResources, port: int) -> Listener | None:
 
 
 def _closed(gateway: ExplainedWorkload, port: int, names: tuple[str, ...] = ()) -> Closed | None:
-    """The server of the gateway on `port` that accepts no connections; None if there is none. If `names` are given,
-    only a server with a host that covers one of the names counts."""
+    """The first server of the gateway on `port` that is configured but accepts no connections; None if there is none.
+    If `names` are given, only a server with a host that covers one of the names counts."""
     for each in gateway.closed:
         if each.port == port and (not names or any(host_covers(host, name) for host in each.hosts for name in names)):
             return each
@@ -224,7 +225,8 @@ def _of(chain: FilterChain) -> str:
 
 
 def _unread(gateway: ExplainedWorkload, context: DownstreamTlsContext) -> str:
-    """The name of a Secret that the server needs for TLS and that the gateway's proxy rejected; "" if there is none."""
+    """The name of a Secret that a server with the TLS settings `context` needs, and that the gateway's proxy rejected;
+    "" if there is none."""
     common = context.common_tls_context
     wanted = [each.name for each in common.tls_certificate_sds_secret_configs]
     wanted.append(common.combined_validation_context.validation_context_sds_secret_config.name)
@@ -232,9 +234,9 @@ def _unread(gateway: ExplainedWorkload, context: DownstreamTlsContext) -> str:
 
 
 def _opened(walk: Walk, context: DownstreamTlsContext, request: Request) -> Request:
-    """Returns the request that the client sends inside the TLS connection. The server terminates that TLS. The
-    returned request is HTTP/2 if both sides offer `h2` by ALPN, HTTP/1 if the client offers only other protocols,
-    and plain bytes if it offers none."""
+    """Returns the request that the client sends inside the TLS connection, which a server with the TLS settings
+    `context` terminates. The returned request is HTTP/2 if both sides offer `h2` by ALPN, HTTP/1 if the client offers
+    only other protocols, and plain bytes if it offers none."""
     common = context.common_tls_context
     shown = ", ".join(each.name for each in common.tls_certificate_sds_secret_configs)
     asks = context.require_client_certificate.value

@@ -147,7 +147,8 @@ def _turned_away(walk: Walk, why: str, status: int, detail: str) -> Verdict:
 
 
 def _filters(manager: HttpConnectionManager, upgrade: str) -> tuple[HttpFilter, ...]:
-    """The HTTP filters for a request; an upgrade may have a chain of its own."""
+    """The HTTP filters that the connection manager runs for a request. `upgrade`: the protocol to which the request
+    asks to upgrade, "" for none; such a request may have a list of filters of its own."""
     for each in manager.upgrade_configs:
         if each.filters and each.upgrade_type.lower() == upgrade:
             return tuple(each.filters)
@@ -209,7 +210,8 @@ def _route(walk: Walk, resources: EnvoyResources, configuration: RouteConfigurat
 
 
 def _chooses_again(resources: EnvoyResources, each: HttpFilter, seen: GuardInput) -> bool:
-    """Whether the filter has accepted a token and then makes Envoy choose the route again, by the token's claims."""
+    """Whether the filter `each` is a JWT filter after which Envoy chooses the route again, because routes may match the
+    claims of a token, and a token was accepted."""
     check = resources.opened(each.typed_config, JwtAuthentication) if jwt.FILTER in seen.metadata else None
     return check is not None and any(provider.clear_route_cache for provider in check.providers.values())
 
@@ -298,7 +300,8 @@ def _filter(
 
 
 def _keep_method(headers: RequestHeaders, *, restore: bool) -> None:
-    """The sending proxy puts the method of an upgrade into a header, and the receiving proxy removes that header."""
+    """Changes the headers of an upgrade (such as to WebSocket) as the proxies do: the sending proxy puts the method
+    into a header, the receiving proxy (`restore`) removes that header."""
     if restore:
         headers.remove(UPGRADE_METHOD)
     else:

@@ -83,8 +83,9 @@ def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
 def _decrypted(
     walk: Walk, server: ExplainedWorkload, filter_chain: FilterChain, arrival: Arrival, request: Request
 ) -> Arrival:
-    """The request inside the caller's own TLS, which the proxy terminates for its workload. It is taken for HTTP if the
-    filter chain expects HTTP."""
+    """The request inside the TLS that the caller itself uses (not the mesh's mutual TLS), and that the server's proxy
+    terminates for its workload. `arrival`: the TLS connection. `request`: what the caller sends in it. The result has
+    HTTP headers if the filter chain expects HTTP; else it is `arrival` unchanged."""
     resources = server.resources
     sources = _sources(resources, filter_chain) if resources is not None else ()
     walk.tell(DecisionStage.TLS, f"{server.name} terminates the caller's TLS", sources)
@@ -93,8 +94,8 @@ def _decrypted(
 
 
 def _sources(resources: EnvoyResources, filter_chain: FilterChain) -> tuple[ObjectSource, ...]:
-    """The objects from which the filter chain comes: first those that decide which connections the chain accepts,
-    then the services that share its port."""
+    """The objects from which the filter chain comes: first those that decide which connections the chain accepts, then
+    the services that share the chain's port."""
     cluster = resources.clusters.get(f"inbound|{filter_chain.filter_chain_match.destination_port.value}||")
     named = sources_of(cluster.metadata) if cluster is not None else ()
     return (*sources_of(filter_chain.metadata), *(each for each in named if each.kind != "DestinationRule"))

@@ -147,7 +147,8 @@ class _Check:
         return wrong
 
     def _by_issuer(self, issuer: str) -> JwtProvider | None:
-        """The provider of an issuer, else the first provider that accepts any issuer."""
+        """The provider of an issuer, else the first provider (by name) that accepts any issuer; None if there is
+        neither."""
         providers = [self._config.providers[name] for name in sorted(self._config.providers)]
         return next((each for wanted in (issuer, "") for each in providers if each.issuer == wanted), None)
 
@@ -217,8 +218,8 @@ class _Check:
         return candidates
 
     def _token(self, text: str) -> Token:
-        """The token with this text. The claims of a real JWT come from its payload; those of `--jwt '{...}'` from
-        the request."""
+        """The token with this text. The claims of a real JWT come from its payload; those of a token that a user gave
+        as claims (`--jwt '{...}'`) from the request to explain."""
         made_up = next((each for each in self._request.tokens if each.text == text and not each.signed), None)
         return made_up or read_token(text)
 

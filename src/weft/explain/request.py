@@ -37,9 +37,10 @@ class Token(msgspec.Struct, frozen=True):
 
 class Request(msgspec.Struct, frozen=True):
     """A request, or a TCP connection, to explain. `caller`: the name of the calling workload. `address`: the
-    destination address of the connection; "" for the address to which `host` resolves. `server_name` and `offers`:
-    SNI and ALPN of the application's own TLS. `source`: the address of a client outside the mesh that calls a
-    gateway. `now`: the time, in seconds since 1970, at which tokens are checked; 0 if expiry is not checked."""
+    destination address of the connection; "" for the address to which `host` resolves. `server_name` and `offers`: SNI
+    and ALPN of the application's own TLS. `source`: the address of a client outside the mesh that calls a gateway.
+    `now`: the time, in seconds since 1970, at which tokens are checked; 0 if expiry is not checked. `speaks`: the
+    protocol that the application sends."""
 
     host: str
     port: int = 80

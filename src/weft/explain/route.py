@@ -58,7 +58,9 @@ def first_match(host: VirtualHost, headers: RequestHeaders, metadata: Mapping[st
 def takes(
     match: RouteMatch, headers: RequestHeaders, target: str, path: str, metadata: Mapping[str, Any] | None = None
 ) -> bool:
-    """`metadata`: what earlier filters have set, such as the claims of a verified token."""
+    """Whether a request fulfils the match of a route. `target`: the path with its query, `path`: without it.
+    `metadata`: what earlier filters have set, such as the claims of a verified token. Raises Unsure if the match has a
+    condition that cannot be predicted, such as a runtime fraction."""
     is_connect = headers.value(":method") == "CONNECT"
     if not _takes_path(match, path, is_connect=is_connect):
         return False

@@ -16,8 +16,8 @@ from weft.explain.request import RequestHeaders
 
 class GuardInput(msgspec.Struct):
     """The request or connection as RBAC rules see it. `identities`: those in the caller's certificate. `remote`: the
-    address of the original client, from X-Forwarded-For. `metadata`: Envoy's dynamic metadata by filter name; filters
-    add to it as they run."""
+    address of the original client, from X-Forwarded-For. `http2`: the request is HTTP/2. `metadata`: Envoy's dynamic
+    metadata by filter name; filters add to it as they run."""
 
     connection: IncomingConnection
     identities: tuple[str, ...] = ()

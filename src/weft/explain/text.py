@@ -73,8 +73,9 @@ def _listed(sources: tuple[ObjectSource, ...]) -> str:
 
 
 def _alike(first: Outcome, other: Outcome, start: int) -> int:
-    """The number of successive decisions, from `start` on, in which `other` differs from `first` only in names, such
-    as that of the endpoint; 0 if the number is below `_FEWEST_ALIKE`."""
+    """The number of successive decisions, from position `start` on, in which the outcome `other` differs from `first`
+    only in names, such as that of the endpoint. 0 if the number is below `_FEWEST_ALIKE`: so few decisions are printed
+    in full."""
     count = 0
     for one, another in zip(_nameless(first, start), _nameless(other, start), strict=False):
         if one != another:

@@ -98,7 +98,8 @@ def takes_client(
 ) -> bool:
     """Whether the server's proxy accepts a caller with the SPIFFE ID `identity` in its client certificate. `identity`:
     "" for a caller without a certificate. `sources`: the objects of the filter chain. `policies`: the ALLOW policies
-    that the handshake enforces already. `unmet`: why none of these policies matches, as text."""
+    that the handshake enforces already. `unmet`: why none of these policies matches, as text. `context`: the TLS
+    settings of the server's filter chain."""
     if not identity:
         if context.require_client_certificate.value:
             walk.tell(DecisionStage.TLS, "the caller presents no certificate, but one is required", sources)

@@ -47,9 +47,10 @@ def unmet(policy: Policy, seen: GuardInput) -> str:
 
 
 def _of_ways(ways: list[list[Miss]]) -> list[Miss]:
-    """Combines the unmet conditions (`Miss`, a subject such as `method POST` and an accepted value) of several
-    alternatives (`ways`), none of which matches. If each alternative has one unmet condition and all have the same
-    subject, the accepted values are listed together; else the alternatives become one text, joined with `or else`."""
+    """Combines the unmet conditions of several alternatives (`ways`), none of which matches. A `Miss` is a subject,
+    such as `method POST`, and an accepted value. If each alternative has one Miss and all have the same subject, all of
+    them are returned, so that the accepted values are listed together: `method POST is not GET or HEAD`. Else the
+    alternatives become one text, joined with `or else`."""
     described = [way for way in ways if way]
     if all(len(way) == 1 for way in described) and len({way[0][0] for way in described}) == 1:
         return [way[0] for way in described]

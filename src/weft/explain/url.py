@@ -56,8 +56,9 @@ def request_of(
     source: str = "",
     now: int = 0,
 ) -> Request:
-    """Builds the request to explain from a URL and the options of a command. The default scheme is http. Raises
-    BadUrl, BadMethod, BadSource."""
+    """Builds the request to explain from a URL and the options of a command. The default scheme is http. The first of
+    `tokens` becomes the Authorization header, if `headers` have none. The other parameters are fields of `Request`.
+    Raises BadUrl, BadMethod, BadSource."""
     if source and not is_address(source):
         raise BadSource(source)
     try:

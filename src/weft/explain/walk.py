@@ -1,6 +1,6 @@
-"""Records one path of a request through all decisions (`Walk`), and enumerates all paths (`every`). Where the result
-is random, a stage calls `Walk.choose`. `every` repeats the walk for each choice not yet taken, until all paths
-are covered, so that the stages themselves contain no branching."""
+"""Records one path of a request through all decisions (`Walk`), and enumerates all paths (`every`). Where the result is
+random, the code that decides calls `Walk.choose`, which returns one of the options. `every` repeats the walk until each
+option of each choice was taken once, so the code that decides follows only one path at a time."""
 
 from __future__ import annotations
 

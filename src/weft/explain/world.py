@@ -70,8 +70,9 @@ class EnvoyResources:
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """A configured server of a gateway that accepts no connections. `port`: the port on which the server would
-    listen. `why`: the reason. `what`: the reason together with the Gateway that declares the server."""
+    """A configured server of a gateway that accepts no connections. `port`: the port on which the server would listen.
+    `why`: the reason. `what`: the reason together with the Gateway that declares the server. `sources`: the objects
+    behind the reason."""
 
     port: int
     hosts: tuple[str, ...]
@@ -102,7 +103,8 @@ class ExplainedWorkload(msgspec.Struct, frozen=True, eq=False):
 
 
 class NoPort(msgspec.Struct, frozen=True):
-    """Why a call fails: the service at the called address does not have the called port."""
+    """Why a call fails: the service at the called address does not have the called port. `why`: the reason, as text.
+    `sources`: the objects that declare the service."""
 
     why: str
     sources: tuple[ObjectSource, ...] = ()

@@ -56,8 +56,8 @@ class SaidMoment(msgspec.Struct, frozen=True, tag="moment"):
 
 class Beginning(msgspec.Struct, frozen=True, tag="beginning"):
     """A line of the journal with all objects that the mesh had when a control plane started, at the time `at`.
-    `number`: the last moment before the start. `first`: when the first control plane of the journal started. `digest`:
-    the digest of all objects before the first stored moment."""
+    `number`: the last moment before this start. `first`: the start of the earliest control plane whose moments the
+    journal contains. `digest`: the digest of all objects before the first stored moment."""
 
     at: float
     number: int  # number of the last moment before the start
@@ -210,10 +210,11 @@ def _short(content: Said) -> Said:
 
 
 def _mended(lines: list[Line | None], now: Mapping[ObjectKey, Said], digest: str) -> list[Line]:
-    """Return the readable `lines`. A gap of unreadable lines (None) becomes one moment with the changes that the lines
-    before and after the gap prove to be lost; a gap without such changes is left out. `now`: the current objects, with
-    their `digest`. If the last moment among the lines has this digest, nothing has changed since, so `now` proves lost
-    changes, too."""
+    """Return the readable `lines`, without those whose number is not higher than the numbers before them. A gap of
+    unreadable lines (None) becomes one moment with the changes that must have been in it, found by comparing the lines
+    before and after the gap. A gap at either end, or in which no change is found, is left out. `now`: the current
+    objects, with their `digest`. If the last moment among the lines has this digest, nothing has changed since, so
+    `now` is compared, too."""
     mended: list[Line] = []
     objects: dict[ObjectKey, Said | None] = {}
     whole = False  # whether `objects` contains all objects of the mesh

@@ -1,7 +1,7 @@
 """Attaches the debug pages, Istio's and weft's own, to a running control plane.
 
-The control plane does not import `weft.inspect`. Each of its runners (`local/engine.py`, `cluster/cluster_control.py`,
-`weft control`) calls `attach_debug`.
+The control plane does not import `weft.inspect`. So each program that runs a control plane (`local/engine.py`,
+`cluster/cluster_control.py`, `weft control`) calls `attach_debug`.
 """
 
 from __future__ import annotations

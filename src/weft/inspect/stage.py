@@ -231,7 +231,7 @@ class Stage:
         }
 
     def telling(self, group: Group) -> Telling:
-        """How the proxies of the group are sent services: all services, or each service on demand at its first call."""
+        """How the proxies of the group are sent services: all at once, or each service on demand at its first call."""
         self._snapshots(group)
         return self._push.calls.telling(group) or EVERYTHING
 
@@ -346,7 +346,8 @@ def lacking(service: Service, port: int) -> str:
 
 
 def _alike(address: str, endpoint: Endpoint) -> str:
-    """The address of the endpoint that is of the same IP family as `address`; "" if it has none."""
+    """The address of the endpoint that is of the same IP family (IPv4 or IPv6) as `address`; "" if the endpoint has
+    none of that family."""
     is_six = ":" in address
     return next((each for each in (endpoint.address, *endpoint.extra_addresses) if (":" in each) == is_six), "")
 

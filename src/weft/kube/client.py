@@ -102,10 +102,10 @@ class Client(Transport):
         options: Mapping[str, str] | None = None,
         inactivity: float = 150.0,
     ) -> AsyncGenerator[Sequence[bytes], None]:
-        """Yield the lines of a watch in batches: first an empty batch, when the watch is open, then all lines that
-        can be read at once. The generator ends when the server ends the watch. `options`: resourceVersion,
-        allowWatchBookmarks, timeoutSeconds, sendInitialEvents… `inactivity`: seconds without a byte after which
-        the server is considered dead (ApiUnavailable)."""
+        """Yield the lines of a watch in batches: first an empty batch, when the watch is open, then all lines that can
+        be read at once. The generator ends when the server ends the watch. `options`: resourceVersion,
+        allowWatchBookmarks, timeoutSeconds, sendInitialEvents… `inactivity`: seconds without a byte after which the
+        server is considered dead (ApiUnavailable). `labels` and `fields`: selectors."""
         query = _selection(labels, fields) | {"watch": "true"} | dict(options or {})
         path = resource.path(namespace)
         rest = b""

@@ -34,9 +34,11 @@ class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiConnection(msgspec.Struct, frozen=True, kw_only=True):
-    """Address and credentials of an API server. Certificates, keys and tokens are given as text (PEM, not base64) or
-    as the path of a file, which is read again whenever it changes. If both are set, the file is used, and the
-    text only until the file can be read."""
+    """Address and credentials of an API server. Certificates, keys and tokens are given as text (PEM, not base64) or as
+    the path of a file, which is read again whenever it changes. If both are set, the file is used, and the text only
+    until the file can be read. `source`: the file from which these settings were read, for messages. `server_name`: the
+    name in the server's certificate, if it is not the host. `insecure`: do not verify that certificate. `impersonate`:
+    HTTP headers of impersonation."""
 
     server: str  # https://host:port, optionally with a path
     source: str = ""  # for messages: the file these settings were read from

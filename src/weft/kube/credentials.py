@@ -49,7 +49,8 @@ class ApiCredentials:
 
     def tls(self) -> ssl.SSLContext | bool:
         """Return the TLS context for connections to the API server. As long as certificates and key do not change, the
-        same context is returned, so that connections are reused. For an http:// server, return True."""
+        same context is returned, so that connections are reused. If new files are invalid, the last valid context stays
+        in use. For an http:// server, return True, which is aiohttp's default and has no effect without TLS."""
         if self._connection.server.startswith("http://"):
             return True
         certificate = self._certificate.read() or self._granted.certificate

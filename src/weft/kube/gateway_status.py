@@ -134,8 +134,8 @@ def is_right(status: Mapping[str, Any], wanted: Wanted, generation: int) -> bool
 
 def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now: str) -> dict[str, Any]:
     """Return the status that an object should have: its current `status`, with weft's part replaced by `wanted`. A
-    condition keeps its lastTransitionTime as long as the condition's `status` field does not change; else it gets
-    the time `now`."""
+    condition keeps its lastTransitionTime as long as the condition's `status` field does not change; else it gets the
+    time `now`. `generation`: the object's generation, for observedGeneration."""
     match wanted:
         case RouteWanted():
             parents = _told(_entries(status, "parents"), "parentRef", wanted.parents, generation, now)
@@ -170,7 +170,7 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
 
 
 def _leading(mesh: Mesh) -> dict[str, list[ObjectKey]]:
-    """Return, for each host that a Gateway's routes lead to, the keys of all such Gateways."""
+    """Return host -> the keys of all Gateways whose routes lead to the host."""
     gateways: dict[str, list[ObjectKey]] = {}
     for derived in mesh.derived():
         if derived.gateway is not None:

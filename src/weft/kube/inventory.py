@@ -56,7 +56,8 @@ class Inventory(msgspec.Struct, frozen=True):
 
 
 async def take(client: Client, *, root_namespace: str = "istio-system", revision: str = "default") -> Inventory:
-    """Read everything once and return the inventory. Raises KubeError if the API server cannot be reached."""
+    """Read everything once and return the inventory. `revision`: the revision of weft whose settings are read, from a
+    ConfigMap in `root_namespace`. Raises KubeError if the API server cannot be reached."""
     taker = _Taker(client)
     definitions = await taker.listed(CUSTOM_RESOURCE_DEFINITIONS, DefinitionObject)
     written = await asyncio.gather(

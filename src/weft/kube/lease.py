@@ -28,8 +28,9 @@ log = logging.getLogger("weft.kube")
 
 class LeaseTiming(msgspec.Struct, frozen=True):
     """Timing of the leader election, in seconds; the defaults are client-go's. `retry`: the time between attempts to
-    acquire or renew the Lease. When `lead` is cancelled, after `deadline` seconds without a renewal, it must end before
-    `duration` seconds have passed, because another replica may lead from then on."""
+    acquire or renew the Lease. `deadline`: after so long without a successful renewal, the leader is cancelled (`lead`
+    in `run`). `duration`: after so long without a renewal, another replica may lead; the cancelled leader must have
+    ended by then."""
 
     duration: float = 15.0  # a holder that has not renewed the Lease for this long is considered dead
     deadline: float = 10.0  # after this long without renewal, this process stops leading
@@ -46,7 +47,8 @@ class Leader:
         *,
         timing: LeaseTiming = LeaseTiming(),  # noqa: B008 - frozen
     ) -> None:
-        """`identity`: unique to this process, such as the pod's name."""
+        """Compete for the Lease `name` in `namespace`. `identity`: unique to this process, such as the pod's name.
+        `timing`: see `LeaseTiming`."""
         if not timing.retry < timing.deadline < timing.duration:
             raise ValueError("a lease needs retry < deadline < duration")
         self._client, self._namespace, self._name, self._identity = client, namespace, name, identity

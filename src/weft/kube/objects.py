@@ -201,7 +201,9 @@ class ObjectSchema(msgspec.Struct):
 
 
 class DefinitionSchema(msgspec.Struct):
-    """The part of a schema that states how the conditions in a status are merged."""
+    """The `schema` of a version of a CustomResourceDefinition (`whole`: its openAPIV3Schema). Only
+    `x-kubernetes-list-type` of `status.conditions` is read from it: whether the API server merges the conditions of
+    several writers by type, or treats the list as one value."""
 
     whole: ObjectSchema = msgspec.field(default_factory=ObjectSchema, name="openAPIV3Schema")
 

@@ -212,9 +212,9 @@ def _is_router(argument: str) -> bool:
 
 
 def _is_meshed(pod: PodObject) -> bool:
-    """Whether a sidecar intercepts the pod's traffic. A hostNetwork pod is never intercepted, whatever containers it
-    has. A gateway is not intercepted either: if it counted as such, callers would use the mesh's TLS to a port
-    that may be plain HTTP."""
+    """Whether a sidecar intercepts the pod's traffic. Never for a hostNetwork pod, whatever containers it has. Never
+    for a gateway, although it has a proxy: callers would otherwise use the mesh's TLS to a port of the gateway that may
+    be plain HTTP."""
     if pod.spec.host_network or _kind(pod) is ProxyKind.GATEWAY:
         return False
     if pod.metadata.annotations is not None and pod.metadata.annotations.injected is not None:

@@ -70,12 +70,13 @@ async def reflect(
     on_problem: Callable[[Problem | None], None] | None = None,
     timing: WatchTiming = WatchTiming(),  # noqa: B008 - frozen
 ) -> AsyncGenerator[tuple[Event[T], ...], None]:
-    """Watch a kind forever and yield batches of events. The first batch has all objects; it is empty if the server
-    has no such kind, and the kind is then waited for. Each later batch has what changed: one event per object,
-    with its last state. Close the generator to stop.
+    """Watch a kind forever and yield batches of events. The first batch has all objects; it is empty if the server has
+    no such kind, and the kind is then waited for. Each later batch has what changed: one event per object, with its
+    last state. Close the generator to stop.
 
-    `on_problem` is called with the reason why no events arrive (no answer, not allowed), and with None when they
-    arrive again. An object that does not fit `type_` is logged, and its last valid state is kept.
+    `on_problem` is called with the reason why no events arrive (no answer, not allowed), and with None when they arrive
+    again. An object that does not fit `type_` is logged, and its last valid state is kept. `labels` and `fields`:
+    selectors.
     """
     selection = {"namespace": namespace, "labels": labels, "fields": fields}
     reflection = _Reflection(client, resource, type_, selection, timing)
@@ -219,7 +220,9 @@ class _Reflection(Generic[T]):
                     raise failure
 
     def _take(self, line: bytes, batch: dict[Key, Event[T]], snapshot: _Snapshot[T] | None) -> bool:
-        """Add one line of a watch to the batch or the snapshot. Returns whether this line completes the snapshot."""
+        """Process one line of a watch. While the first objects still arrive (WatchList), `snapshot` is set and the
+        object is added to it; later `snapshot` is None and the change is added to `batch`. Returns whether the line is
+        the bookmark that ends the first objects. Raises the server's error if the line contains one."""
         if not line:
             return False
         message = _decoded(_LINE, line)
@@ -250,8 +253,8 @@ class _Reflection(Generic[T]):
         return False
 
     def _replaced(self, snapshot: _Snapshot[T]) -> _Batch[T]:
-        """Return the events that lead from the objects reported before to those of the snapshot, and continue from the
-        snapshot's version."""
+        """Return the events by which the objects that were reported before become those of the snapshot (additions,
+        changes and deletions), and take over the snapshot's version, from which the watch continues."""
         known, listed = self._known, snapshot.found
         gone = [key for key in known if key not in listed]
         for key in gone:

@@ -292,8 +292,8 @@ class _Join:
     def definition(
         self, resource: ResourceKind, namespace: str, name: str, definition: DefinitionObject | None
     ) -> None:
-        """Start, change or stop the watch of a kind after its CustomResourceDefinition was added, changed or
-        removed."""
+        """Start, change or stop the watch of a kind after its CustomResourceDefinition `name` was added, changed or
+        removed (`definition` is None). If the kind is no longer served, all of its objects are removed."""
         now = served(definition) if definition is not None else None
         before, follower = self._served.get(name, (None, None))
         if now == before:

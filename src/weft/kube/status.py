@@ -98,8 +98,8 @@ class StatusWriter:
                 self.judge(key)
 
     def judge_all(self, problems: Iterable[Problem]) -> None:
-        """Call `judge` for every object that was seen, except objects of the Gateway API, each with those of
-        `problems` that are its own."""
+        """Call `judge` for every object that was seen, except objects of the Gateway API. Each is judged by those of
+        `problems` that are about this object."""
         by_object: dict[str, list[Problem]] = defaultdict(list)
         for problem in problems:
             by_object[problem.where.object].append(problem)
@@ -262,7 +262,8 @@ class StatusWriter:
         self._look_in(key, delay, delay.backoff.next())
 
     def _look_by(self, key: ObjectKey, delay: _Delay) -> None:
-        """Check the object again in `_FIRST_DELAY` seconds, if its next check is scheduled for later than that."""
+        """Check the object `key` again in `_FIRST_DELAY` seconds, if its next check is scheduled for later than that;
+        do nothing if no check is scheduled. `delay`: its current delay and timer."""
         loop = asyncio.get_running_loop()
         if delay.timer is not None and delay.timer.when() > loop.time() + _FIRST_DELAY:
             self._look_in(key, delay, _FIRST_DELAY)

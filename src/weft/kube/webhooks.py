@@ -19,7 +19,8 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE
 
 
 async def unanswered(client: Client, labels: str) -> list[Problem]:
-    """Return a warning for each webhook configuration with these labels whose webhook the API server cannot call."""
+    """Return a warning for each webhook configuration, selected by `labels`, whose webhooks the API server cannot call:
+    the caBundle is missing or of another CA, or the Service has no ready endpoint."""
     problems = []
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         for each in (await client.list(resource, _Webhooks, labels=labels)).items:

@@ -37,11 +37,11 @@ class DoorError(Exception):
 
 
 class Doorway(msgspec.Struct, frozen=True, kw_only=True):
-    """The path of a workload's socket, and which processes may connect: those of user `uid`, and with `network` only
-    those in this network namespace. The directory of the socket contains only sockets of this workload, and `beside`
-    has the file names of its other sockets. The pod mounts the directory, not the socket, so that it also sees a socket
-    that is created anew at the same path. `seen`: the path inside the pod, if it is not `path`; the kernel's limit on
-    the length of a socket's path applies to `seen` then."""
+    """The path of a workload's socket, and which processes may connect: those of user `uid`, and with `network` (a
+    file) only those in this network namespace. The socket's group is `gid`. The directory of the socket contains only
+    sockets of this workload; `beside`: the file names of its other sockets. The pod mounts the directory, not the
+    socket, so that it also sees a socket that is created anew at the same path. `seen`: the path inside the pod, if it
+    is not `path`; the kernel's limit on the length of a socket's path applies to `seen` then."""
 
     path: Path
     uid: int

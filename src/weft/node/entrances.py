@@ -64,7 +64,7 @@ class Entrances(Generic[OwnerT]):
         return entrance.doorway if entrance else None
 
     def owner(self, address: str) -> OwnerT | None:
-        """Return the owner whose socket leads to this listening address of the server; None if its socket was
+        """Return the owner of the socket that leads to this listening address of the server; None if that socket was
         closed."""
         return self._owners.get(address)
 

@@ -45,7 +45,9 @@ _REMIND = 300.0  # seconds between two equal log lines
 
 
 class Bearer(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload that needs a certificate: its identity and how to get its token."""
+    """A workload that needs a certificate. `name`: NAMESPACE/POD. `identity`: the one that the certificate must have.
+    `token`: returns the token for the CA. `key`: the kind of key to generate. `uid`: the pod's UID, needed if a pod's
+    name can be used again before the first pod of that name has ended; else ""."""
 
     name: str  # NAMESPACE/POD
     identity: Identity
@@ -60,8 +62,8 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Certified(msgspec.Struct, frozen=True):
-    """A certificate and its private key. Its repr does not contain the key. `chain`: PEM, the leaf first. `obtained`:
-    when it was issued, in Unix time."""
+    """A certificate and its private key. Its repr does not contain the key. `chain`: PEM, the workload's own
+    certificate first; `leaf`: the same certificate, parsed. `obtained`: when it was issued, in Unix time."""
 
     chain: tuple[str, ...]  # PEM, the leaf first
     key: Key
@@ -82,9 +84,9 @@ class Certified(msgspec.Struct, frozen=True):
 
 
 class KeptIdentity:
-    """Gets and renews the certificate of one workload. `publish` is called with each new certificate, `changed`
-    whenever the status changes. `before` is the certificate that the previous agent had for the workload; it is used
-    as long as it is valid and leads to the current roots."""
+    """Gets and renews the certificate of one workload (`bearer`) from `signer`. `publish` is called with each new
+    certificate, `changed` whenever the status changes. `lifetime`: the lifetime to request. `before`: the certificate
+    that the previous agent had for the workload; it is used as long as it is valid and leads to the current roots."""
 
     def __init__(
         self,

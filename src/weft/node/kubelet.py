@@ -30,7 +30,8 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class Volume(msgspec.Struct, frozen=True):
-    """The CSI volume of one pod; `path` is the directory that kubelet mounts into the pod's container."""
+    """The CSI volume of one pod. `id`: the volume's id in CSI calls. `path`: the directory that kubelet mounts into the
+    pod's container."""
 
     id: str
     pod_uid: str

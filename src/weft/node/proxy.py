@@ -45,10 +45,11 @@ _OWN = ("http.own-admin.", "http.admin.")  # stat prefixes of its admin listener
 
 
 class ProxyPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything needed to run the proxy of one workload. `binary`: the Envoy executable. `directory`: the proxy's own
-    directory, to which its bootstrap is written; `started_in`: Envoy's working directory, if it is another one.
-    `interception`: None if no traffic is intercepted, as at a gateway. `sockets`: paths that Envoy must be able to
-    reach. `files`: mounted over the machine's files."""
+    """Everything needed to run the proxy of one workload. `binary`: the Envoy executable. `namespace`: the network
+    namespace in which it runs. `directory`: the proxy's own directory, to which its bootstrap is written; `started_in`:
+    Envoy's working directory, if it is another one. `interception`: None if no traffic is intercepted, as at a gateway.
+    `sockets`: paths that Envoy must be able to reach. `files`: files that Envoy sees in place of the machine's, such as
+    another resolv.conf."""
 
     bootstrap: Bootstrap
     binary: Path

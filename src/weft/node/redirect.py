@@ -2,9 +2,9 @@
 
 At the start of a pod's proxy, a program inside the pod connects to a socket in the pod's volume. The kernel reports
 which process connected, and the agent installs the iptables rules in the network namespace of that process, and in no
-other. Only then do the pod's next containers start. Nothing in the pod has any privilege. Rule: the caller chooses only
-which of its own traffic is redirected; the kernel decides in which network. The first request of a pod is final: no
-process in the pod can change or remove the redirect.
+other. Only then do the pod's next containers start. Nothing in the pod has any privilege. Rule: the process that
+connects (the caller) chooses only which of its own traffic is redirected; the kernel decides in which network. The
+first request of a pod is final: no process in the pod can change or remove the redirect.
 
 The agent needs hostPID to see the pod's processes, SYS_ADMIN and SYS_PTRACE to enter their network, and NET_ADMIN and
 NET_RAW to install the rules. It gets these capabilities only if redirects by the agent are enabled.
@@ -138,7 +138,8 @@ async def _uncancelled(work: Coroutine[None, None, None]) -> None:
 
 
 class _CallerRejected(Exception):
-    """The caller is rejected; the message has the reason."""
+    """The agent installs no redirect for the process that requested it; the message has the reason, such as that the
+    process belongs to another pod."""
 
 
 @contextlib.contextmanager

@@ -20,7 +20,8 @@ _PAUSE = 0.1  # seconds between attempts
 
 
 class RedirectRequest(msgspec.Struct, frozen=True):
-    """`arguments` are those of Istio's init container (istio-iptables)."""
+    """What a pod sends to request its redirect. `arguments`: those of Istio's init container (istio-iptables), which
+    state the traffic to redirect."""
 
     arguments: tuple[str, ...]
 

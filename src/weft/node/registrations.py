@@ -33,7 +33,10 @@ _MOST_BYTES = 64 * 1024
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One workload, as its file declares it. Paths are absolute."""
+    """One workload, as its file declares it. Paths are absolute. `token_file`: read again for each certificate.
+    `socket`: the path at which the agent creates the workload's socket. `network_namespace`: the file of the pod's
+    network namespace; only processes in it may connect to the socket; "" if that is not checked. `uid`, `gid`: the user
+    and group that may connect. `key`: the kind of key to generate."""
 
     namespace: str
     pod: str
@@ -210,8 +213,8 @@ class _Looks:
 
 
 def _without_doubles(present: dict[str, Registration]) -> dict[str, Registration]:
-    """Return the registrations (by file name) without those whose pod or socket is already registered by a file that
-    sorts before theirs."""
+    """Return the registrations, by file name, each pod and each socket only once: if several files register the same
+    pod or socket, the file whose name sorts first counts."""
     pods: set[str] = set()
     sockets: set[str] = set()
     kept = {}

@@ -83,8 +83,9 @@ class Relay:
         return uid in self._copy.placements
 
     def lack(self, pod: KubeletPod) -> str:
-        """Return why a proxy of this pod would get no config now; an empty string if it would get some, or if the
-        control plane is connected."""
+        """Return why a proxy of this pod would get no config now: the agent has none for it, and no connection to the
+        control plane. An empty string if the control plane is connected, if the pod's group is known, or if another pod
+        of the same controller can lend its config (`_twin`)."""
         if self.upstream.connected or self.placed(pod.uid) or self._twin(pod) is not None:
             return ""
         why = self.upstream.trouble or "no response yet"
@@ -141,11 +142,12 @@ class Relay:
         self._copy.changed()
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
-        """Request the on-demand clusters `names` for the group of this stream's proxy; the control plane answers with
-        an update of the group. `had` are the clusters and listeners that a reconnected proxy has and should keep. If
-        nothing of `had` has to be requested from the control plane, return None. Otherwise return an awaitable that
-        holds back updates to the proxy until the control plane has answered, or has been connected for ANSWER_SECONDS
-        without an answer."""
+        """Request the on-demand clusters `names` for the group of this stream's proxy; the control plane responds with
+        an update of the group. `had`: the clusters and listeners that a reconnected proxy has and should keep.
+
+        Return None if nothing of `had` has to be requested from the control plane, or if the proxy's group is not
+        known. Otherwise return an awaitable that holds back updates to the proxy until the control plane has responded,
+        or has been connected for ANSWER_SECONDS without a response."""
         group = self._copy.placements.get(self._streams.get(stream_id, ""))
         if group is None:
             return None
@@ -173,8 +175,8 @@ class Relay:
 
 
 async def _wait_for_event(waiting: dict[str, list[asyncio.Event]], about: str) -> None:
-    """Wait until an event of `about`, the UID of a pod or the name of a group, is set, but no longer than
-    `_LOOK_SECONDS`. The event is listed in `waiting` during the wait."""
+    """Wait until there is news about `about`, the UID of a pod or the name of a group, but no longer than
+    `_LOOK_SECONDS`. During the wait, `waiting[about]` contains an event, which the code that has the news sets."""
     news = asyncio.Event()
     waiting[about].append(news)
     try:

@@ -10,8 +10,9 @@ import msgspec
 
 class IdentityStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The certificate of one workload. Times are Unix time; 0 means not yet. `renewal`: when the next certificate is
-    requested. `roots`: SHA-256 fingerprints of the roots that the workload trusts. `failing_since`, `error`: the first
-    failure since the last success, and the error of the last attempt; 0 and empty if it succeeded."""
+    requested. `renewals`: how often the certificate was renewed. `roots`: SHA-256 fingerprints of the roots that the
+    workload trusts. `failing_since`: the first failure since the last success; 0 if the last attempt succeeded.
+    `error`: the error of the last attempt; empty if it succeeded."""
 
     workload: str
     identity: str

@@ -64,7 +64,7 @@ class _Claims(msgspec.Struct):
 
 def identity_in(token: str, trust_domain: str) -> Identity:
     """Return the identity that a Kubernetes token claims, without verifying it: enough to request a certificate. Raises
-    ValueError."""
+    ValueError. `trust_domain`: that of the identity; a token does not name one."""
     try:
         payload = token.split(".")[1]
         claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)

@@ -187,10 +187,10 @@ def _written(log: FileLog, ours: dict[str, str], *only: AccessLogFilter) -> Acce
 
 def _ours(settings: Settings, policies: str, noted: frozenset[str], log: FileLog) -> dict[str, str]:
     """Return weft's own log fields, as a mapping from name to format. A text log has only the fields that this proxy
-    can fill; a JSON log has all of them, so that the names are the same at every proxy (except `asked_policy_2`
-    and higher). `policies`: the name of the RBAC filter into whose metadata the policies' results are written.
-    `noted`: the prefixes of the metadata keys that this proxy's policies write (see `authorization.noted`); a
-    text log has only the policy fields with one of these prefixes."""
+    can fill; a JSON log has all of them, so that the names are the same at every proxy. The exception is
+    `asked_policy_2` and higher, for further external authorizers. `policies`: the name of the RBAC filter into whose
+    metadata the policies' results are written. `noted`: the prefixes of the metadata keys that this proxy's policies
+    write (see `authorization.noted`)."""
     more = sorted(prefix for prefix in noted if prefix.startswith(ASKED) and prefix != ASKED)
     fields = {
         **_OF_POLICIES,

@@ -45,8 +45,8 @@ _AUTHORITY = frozenset({"host", ":authority"})
 
 
 def act(route: Route, written: HttpRoute, view: ServiceView, port: int) -> None:
-    """Set the action of an Envoy route (forward, redirect or direct response) and its header changes, as the configured
-    route `written` declares."""
+    """Set the action of the Envoy route `route` (forward, redirect or direct response) and its header changes, as the
+    configured route `written` declares. `view`: the called host. `port`: the called port."""
     change_headers(route, written.headers)
     if written.redirect is not None:
         route.redirect.CopyFrom(_redirect(written.redirect, port, route.match, encrypted=view.caller.encrypted))
@@ -67,8 +67,8 @@ def plain(view: ServiceView, port: int) -> RouteAction:
 
 
 def _retry(action: RouteAction, written: Retries | None, view: ServiceView) -> None:
-    """Set the retries of an action: those of its route, else those of the MeshConfig, else weft's default. With 0
-    attempts there is no retry policy."""
+    """Set the retries of an action: those of its route (`written`; None if it sets none), else those of the MeshConfig,
+    else weft's default. With 0 attempts there is no retry policy."""
     configured = written or view.caller.retries
     if configured is None:
         action.retry_policy.CopyFrom(retries.by_default())

@@ -52,8 +52,8 @@ class _Decision(msgspec.Struct, frozen=True):
 
 
 def http_filters(view: GroupView, *, published: int = 0) -> tuple[HttpFilter, ...]:
-    """Return the HTTP filters that enforce the policies of a group. `published`: the port of a gateway if the filters
-    are for the Unix socket on which that port is published, see `rbac.py`; else 0."""
+    """Return the HTTP filters that enforce the policies of a group. `published`: the port, if the filters are for the
+    Unix socket of a gateway's published port (see `rbac.rbac_policy`); else 0."""
     policies = _in_force(view)
     result: list[HttpFilter] = []
     if disguises := _disguises(policies):
@@ -150,7 +150,8 @@ def _question(
 ) -> _Decision:
     """Return the shadow rules that mark in the metadata which requests an external authorizer must decide. The mark
     names the authorizer and the rule, because the response of an authorizer that denies names neither. `http`: whether
-    the rules are for an HTTP filter. `published`: as for `http_filters`."""
+    the rules are for an HTTP filter. `published`: as for `http_filters`. `policies`: the CUSTOM policies of the
+    authorizer `provider`. `prefix`: that of the metadata keys of the mark."""
     rules = _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]")
     return _Decision(shadow=rules, prefix=prefix)
 
@@ -160,7 +161,8 @@ def _unanswered(
 ) -> _Decision:
     """Return rules that deny all requests about which the external authorizer `provider` would have to decide. They are
     used if there is no such authorizer, or if it can decide only about HTTP requests and this is a TCP connection.
-    `http`: whether the rules are for an HTTP filter. `published`: as for `http_filters`."""
+    `http`: whether the rules are for an HTTP filter. `published`: as for `http_filters`. `policies`: the CUSTOM
+    policies of this authorizer."""
     return _Decision(
         _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]-not-available")
     )

@@ -80,9 +80,9 @@ def http_at_gateway(
     from_proxies: bool = False,
     grpc_web: bool = False,
 ) -> Filter:
-    """Return the connection manager of a gateway: its guards, then the router; the control plane sends its routes
-    (RDS). `from_proxies`: only proxies of the mesh can connect. `prefix`, `noted`: as for `manager`. `grpc_web`:
-    convert gRPC-Web to gRPC on all routes."""
+    """Return the connection manager of a gateway: its guards, then the router; the control plane sends its routes (RDS)
+    as the route configuration `route_name`. `from_proxies`: only proxies of the mesh can connect. `prefix`, `noted`: as
+    for `manager`. `grpc_web`: convert gRPC-Web to gRPC on all routes."""
     result = manager(prefix, settings, End.GATEWAY, noted)
     limit_resets(result.http2_protocol_options, RESETS_OF_PROXIES if from_proxies else RESETS_OUTSIDE)
     return _routed(result, route_name, guards, grpc_web=grpc_web)
@@ -204,9 +204,9 @@ def bytes_to(
     tunnel: Tunnel | None = None,
 ) -> Filter:
     """Return a TCP proxy filter to one cluster, or to several clusters by weight. `clusters`: names of clusters with
-    their weights. `noted`: as for `manager`. `pool`: sets the idle timeout and the longest duration of connections.
-    `hash_source`: choose the endpoint by a hash of the caller's address. `tunnel`: send the bytes inside an HTTP
-    request, of the HTTP version of the cluster."""
+    their weights. `noted`: as for `manager`. `pool`: sets the idle timeout and the longest duration of connections;
+    None for the defaults. `hash_source`: choose the endpoint by a hash of the caller's address. `tunnel`: send the
+    bytes inside an HTTP request, of the HTTP version of the cluster; None for no tunnel."""
     proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings, noted))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]
@@ -231,9 +231,9 @@ def chain(name: str, *filters: Filter) -> FilterChain:
 
 
 def going_round(name: str, port: int, settings: Settings) -> FilterChain:
-    """Return a filter chain that closes connections to the listener's own port. A listener that forwards to the
-    original destination would send such connections to itself for ever. `name`: the name of the listener; the chain is
-    called `NAME-blackhole`."""
+    """Return a filter chain that closes connections to the listener's own port (`port`): a listener that forwards to
+    the original destination would send such connections to itself for ever. `name`: the name of the listener; the chain
+    is called `NAME-blackhole`."""
     result = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     result.filter_chain_match.destination_port.value = port
     return result
@@ -252,10 +252,10 @@ def original_destination() -> ListenerFilter:
 
 
 def _normalize_paths(manager: HttpConnectionManager, wanted: PathNormalization) -> None:
-    """Configure path normalization. Outbound and inbound proxies normalize alike, so that the caller's routes see the
-    same path as the workload's policies; the application gets the normalized path. Merging and decoding slashes is
-    not the default, because paths that differ in slashes are different resources to some applications. Policies do
-    not depend on the setting: `rbac_matchers` matches all these spellings."""
+    """Configure the path normalization `wanted`, a setting of the mesh. Outbound and inbound proxies normalize alike,
+    so that the caller's routes see the same path as the workload's policies; the application gets the normalized path.
+    Merging and decoding slashes is not the default, because paths that differ in slashes are different resources to
+    some applications. Policies do not depend on the setting: `rbac_matchers` matches all these spellings."""
     manager.normalize_path.value = wanted is not PathNormalization.NONE
     if wanted in (PathNormalization.MERGE_SLASHES, PathNormalization.DECODE_AND_MERGE_SLASHES):
         manager.merge_slashes = True

@@ -1,6 +1,6 @@
 """Translates services to clusters: one cluster per port of a service and per subset of its DestinationRule, one per
 inbound port, and three that need no service. Between two proxies of the mesh, HTTP is sent as HTTP/2, which costs a
-third less CPU than HTTP/1.1; the receiving proxy uses the protocol that the port declares towards its application."""
+third less CPU than HTTP/1.1. To its application, the receiving proxy sends the protocol that the port declares."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class UpstreamHttp(Enum):
 
 
 def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
-    """Return the cluster of a service port and one for each subset, with the SDS secrets that they name. If routes of
-    other hosts lead to a headless service, the caller has not chosen a pod: for these routes there is a second set
-    of clusters, as if the service were not headless. The protocol is that of the service, whatever a Sidecar
-    declares for callers."""
+    """Return the cluster of a service port and one for each subset, with the SDS secrets that they name. A headless
+    service is called at the pod that the caller chose. But if routes of other hosts lead to it, no pod was chosen: for
+    these routes there is a second set of clusters, as if the service were not headless. The protocol is the one that
+    the service declares for the port, even if a Sidecar declares another for its workloads."""
     if view.service is None:
         return ()
     port = view.service.port(port.number) or port
@@ -69,9 +69,9 @@ def together(view: ServiceView) -> ServiceView:
 
 
 def inbound(port: InboundPort, settings: Settings) -> tuple[Built, ...]:
-    """Return the clusters from a proxy to its own workload, for one port. The workload sees 127.0.0.6 as the caller
-    instead of its own address. If services declare an HTTP version for the port, requests are sent in that
-    version. If services declare none, requests keep the HTTP version of the caller. If services of both kinds
+    """Return the clusters from a proxy to its own workload, for one port. Their connections come from 127.0.0.6, so
+    that interception does not redirect them again. If services declare an HTTP version for the port, requests are sent
+    in that version. If services declare none, requests keep the HTTP version of the caller. If services of both kinds
     share the port, there are two clusters."""
     cluster = _inbound(port, settings, names.inbound_cluster(port.number), inbound_upstream(port))
     if not port.carried.both_ways:
@@ -366,7 +366,8 @@ def _original_destination(name: str, settings: Settings, idle: timedelta) -> Clu
 
 
 def _idle(timeout: timedelta) -> HttpProtocolOptions:
-    """Return HTTP options with this idle timeout of connections; a DestinationRule overrides it."""
+    """Return HTTP options in which connections are closed after `timeout` without requests. It is a default: a
+    DestinationRule overrides it."""
     result = HttpProtocolOptions()
     result.common_http_protocol_options.idle_timeout.CopyFrom(duration(timeout))
     return result

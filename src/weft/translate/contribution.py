@@ -11,9 +11,11 @@ from weft.translate.built import Built
 
 
 class VirtualHost(msgspec.Struct, frozen=True, eq=False):
-    """One virtual host, serialized as a RouteConfiguration that contains nothing else. In protobuf, the concatenated
-    bytes of such fragments are a RouteConfiguration with all virtual hosts. `claims`: `domains` in lower case, as Envoy
-    compares them."""
+    """One virtual host. `fragment`: the virtual host, serialized as a RouteConfiguration that contains nothing else; in
+    protobuf, the concatenated bytes of such fragments are a RouteConfiguration with all virtual hosts. `sources`: the
+    objects that it is made from. `domains`: the domains that it would like to have; if two virtual hosts of a route
+    configuration have the same domain, the first keeps it (`routes.configuration`). `claims`: `domains` in lower case,
+    as Envoy compares them."""
 
     name: str
     fragment: bytes
@@ -26,7 +28,8 @@ class Chain(msgspec.Struct, frozen=True, eq=False):
     """One filter chain of a listener that several services share because they have no address of their own. `fragment`:
     the chain, serialized as a Listener that contains nothing else; `listeners.shared_port` joins such chains.
     `matches`: server names or address ranges; () matches every connection to the port. If two chains have the same
-    match, the first wins."""
+    match, the first wins. `reads_server_name`: the listener needs the TLS inspector for this chain. `sources`: the
+    objects that the chain is made from."""
 
     matches: tuple[str, ...]  # server names or address ranges; (): everything on the port
     fragment: bytes

@@ -14,8 +14,8 @@ from weft.model.virtual_service import Headers, HttpMatch, HttpRoute, MatchKind,
 
 
 class DelegatedRoute(msgspec.Struct, frozen=True):
-    """A route and the objects that it comes from. The object that contains the route is first, so that the route's
-    `line` is a line of that object's file."""
+    """A route, with delegation resolved, and the objects that it comes from (`origins`). The object that contains the
+    route is first, so that the route's `line` is a line of that object's file."""
 
     route: HttpRoute
     origins: tuple[Origin, ...] = ()

@@ -33,5 +33,6 @@ def resolve_server_name(host: str, port: int) -> Filter:
 
 
 def _cache(host: str) -> DnsCacheConfig:
-    """Return the cache of a service's names. Envoy requires that all configs of a cache name are equal."""
+    """Return the config of the DNS cache for the names that the wildcard service `host` covers. Envoy requires that all
+    configs with the same cache name are equal, so the cluster and the filter both use this one."""
     return DnsCacheConfig(name=host, dns_lookup_family=Cluster.V4_PREFERRED)

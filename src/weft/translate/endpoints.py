@@ -39,9 +39,10 @@ def assignments(
     mesh: LocalitySetting = _ALL_ALIKE,
 ) -> tuple[Built, ...]:
     """Return the load assignments of a service port and of each subset. There is none where the proxy needs no
-    endpoints, such as where Envoy calls the original destination; gRPC's xDS client cannot do that, and gets the
-    endpoints. `mesh`: the mesh-wide locality settings, which apply where the rule and the service have none. `caller`:
-    the caller's locality; None if the order of endpoints does not depend on it."""
+    endpoints, such as where Envoy calls the original destination; gRPC's xDS client (`kind`) cannot do that, and gets
+    the endpoints. `rule`: the effective DestinationRule, which declares the subsets. `kind`: the kind of the calling
+    proxy. `caller`: the caller's locality; None if the order of endpoints does not depend on it. `mesh`: the mesh-wide
+    locality settings, which apply where the rule and the service have none."""
     # A UDP port may have the same number as a TCP port, so its load assignment would have the name of the TCP port's.
     if service.resolution is not Resolution.STATIC or port.protocol is Protocol.UDP:
         return ()
@@ -75,7 +76,8 @@ def near(
     chosen: TrafficPolicy, endpoints: tuple[Endpoint, ...], caller: Whereabouts | None, default: LocalitySetting
 ) -> tuple[LocalityGroup, ...]:
     """Return the endpoints grouped by locality, with the priorities that the effective policy `chosen` gives them for
-    this caller."""
+    this caller. `caller`: the caller's locality; None if unknown. `default`: the mesh-wide locality settings, which
+    apply if the policy has none."""
     return places(endpoints, caller or Whereabouts(), setting_for(chosen, default))
 
 

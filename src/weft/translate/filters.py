@@ -100,7 +100,8 @@ def _mark() -> Any:
 
 
 def _fault(written: Fault) -> HTTPFault | None:
-    """Translate a fault; None if it affects no request, such as a fault without a percentage."""
+    """Translate a fault (delay or abort) of a route; None if it affects no request, such as a fault without a
+    percentage."""
     result = HTTPFault()
     if written.delay is not None and written.delay.percentage > 0:
         result.delay.CopyFrom(

@@ -64,8 +64,8 @@ def _is_public(routing: VirtualService, mesh: Mesh) -> bool:
 
 
 def _why_not_handed_over(dropped: Dropped, mesh: Mesh) -> str:
-    """Return why an existing VirtualService cannot be the delegate of a dropped route; "" if there is no such
-    VirtualService."""
+    """Return why the VirtualService to which a dropped route delegates cannot be its delegate, although it exists; ""
+    if it does not exist."""
     delegate = dropped.route.delegate
     values = mesh.get(ObjectKey("VirtualService", delegate.namespace, delegate.name)) if delegate else ()
     if delegate is None or not values:
@@ -177,5 +177,5 @@ def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[s
 
 def _warning(code: str, origin: Origin | None, what: str, hint: str, *, line: int = 0, field: str = "") -> Problem:
     """Return a warning about the object `origin`, with the text `what` and a hint. `code` is a WFT code of `weft
-    analyze` and must be in its table."""
+    analyze` and must be in its table. `line` and `field`: the place in the object; by default the whole object."""
     return Problem(where_of(origin, line=line, field=field), what, hint, Severity.WARNING, code)

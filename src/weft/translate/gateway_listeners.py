@@ -60,8 +60,8 @@ def listeners(view: GroupView) -> tuple[Built, ...]:
 
 
 def _published(port: int) -> Listener:
-    """Return the listener on the Unix socket behind the machine's published port. Only this listener trusts the client
-    address in a PROXY header."""
+    """Return the listener on the Unix socket of a published port: the machine's own port forwards connections there,
+    each with a PROXY header. Only this listener trusts the client address in that header."""
     result = Listener(name=names.listener("published", port))
     result.address.pipe.path = published_socket(port)
     result.listener_filters.append(
@@ -96,9 +96,11 @@ def _chains(name: str, servers: list[ServerView], view: GroupView, guards: Guard
 
 def _apart(candidates: list[FilterChain]) -> Iterator[FilterChain]:
     """Yield filter chains of which no two match the same address range and server name, because Envoy rejects a
-    listener with such chains. If two candidates match the same, the first one is kept. Envoy matches the address
-    before the server name and does not try a wider range afterwards. So each range gets all chains that can match
-    an address inside it."""
+    listener with such chains. If two candidates match the same, the first one is kept.
+
+    Envoy chooses the narrowest range that contains the address, then the server name among the chains of that range
+    only; it does not try a wider range afterwards. So a chain of a wider range, or of all addresses, is repeated for
+    each narrower range inside it."""
     ranges = dict.fromkeys(
         _network(each) for candidate in candidates for each in candidate.filter_chain_match.prefix_ranges
     )
@@ -190,8 +192,8 @@ def _http(name: str, sharing: list[ServerView], view: GroupView, guards: Guards)
 
 
 def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[FilterChain]:
-    """Yield the filter chains of a server that is not HTTP: by `tls` routes where TLS is passed through, else by `tcp`
-    routes."""
+    """Yield the filter chains of a server that is not HTTP (`served`), one for each match of its routes: of its `tls`
+    routes where TLS is passed through, else of its `tcp` routes. Each begins with `guards`."""
     seen, bound = served.streams, served.bound
     if seen is None:
         return

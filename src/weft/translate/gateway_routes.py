@@ -46,7 +46,7 @@ def _elsewhere() -> Route:
 
 
 def through(view: ServiceView, door: ServedName) -> ServiceView:
-    """Return the view of a host as one server and port of a gateway (`door`) serves it: with only the gateways and
-    routes of that server and port."""
+    """Return the view of a host as one server and port of a gateway serves it: with only the gateways and routes of
+    that server and port. `door`: the host at that server and port (not the socket that is called a door elsewhere)."""
     caller = msgspec.structs.replace(view.caller, gateways=door.gateways, encrypted=door.encrypted)
     return msgspec.structs.replace(view, caller=caller, routes=door.routes)

@@ -47,8 +47,10 @@ class CertificateText(msgspec.Struct, frozen=True):
 
 
 class _Shown(msgspec.Struct, frozen=True):
-    """The certificates, the trusted CA and the revocation list of one server. `pairs` and `roots` contain the name of
-    the SDS secret and its content; `revoked` is the path of a file."""
+    """The certificates, the trusted CA and the revocation list of one server. `pairs`: for each certificate with its
+    key, the name of the SDS secret and where its content is: a Secret or files. `roots`: the same for the CA that
+    verifies clients: a Secret, text in the object itself, or the path of a file; None if clients need no certificate.
+    `revoked`: the path of a file with a revocation list; "" for none."""
 
     pairs: tuple[tuple[str, Credential | CertificateFiles], ...] = ()
     roots: tuple[str, Credential | CertificateText | str] | None = None  # CA: a Secret's, inline, or a file
@@ -64,8 +66,8 @@ def downstream(server: GatewayServer, view: GroupView) -> TransportSocket | None
 
 
 def terminating(written: ServerTls, view: GroupView, *, http: bool) -> TransportSocket | None:
-    """Return a socket that terminates TLS; None if a certificate that it needs is missing. `http`: offer the ALPN of
-    HTTP."""
+    """Return a socket that terminates TLS with the settings `written` of a server; None if a certificate that it needs
+    is missing. `http`: offer the ALPN of HTTP."""
     if written.mode is ServerTlsMode.ISTIO_MUTUAL:
         return tls.downstream(view.settings)
     shown = _shown(written, view)
@@ -132,7 +134,8 @@ def credential_name(reference: CredentialRef, namespace: str) -> str:
 
 
 def roots_name(roots: str) -> str:
-    """Return the name of the SDS secret with the CA of client certificates, for a CA that is inline in the object."""
+    """Return the name of the SDS secret with the CA that verifies client certificates, for a CA whose certificates
+    (`roots`, in PEM) are inline in the object. The name contains their digest."""
     return f"{ROOTS}{sha256(roots.encode()).hexdigest()[:16]}"
 
 
@@ -162,11 +165,11 @@ def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
 
 
 def _roots_name(written: ServerTls, trusted: Credential, view: GroupView) -> str:
-    """Return the name of the SDS secret with the CA certificates that verify clients. If `caCertCredentialName`
-    names a Secret for them, it is that Secret's name with `~authorities`. Otherwise it is Istio's `NAME-cacert`,
-    where NAME is the server's first credential, whether the Secret NAME-cacert or NAME itself contains the CA.
-    The suffixes differ because a Secret X may be named in `caCertCredentialName` while `X-cacert` is a different
-    CA, which other servers trust."""
+    """Return the name of the SDS secret with the CA certificates that verify clients. If `caCertCredentialName` names a
+    Secret for them, it is that Secret's name with `~authorities`. Otherwise it is Istio's `NAME-cacert`, where NAME is
+    the server's first credential, whether the CA is in the Secret NAME-cacert or in NAME itself. The suffixes differ so
+    that the CA in a Secret X, named in `caCertCredentialName`, and the CA in X-cacert have different names. `trusted`:
+    the Secret with the CA."""
     if written.authorities_credential is not None:
         return f"{credential_name(trusted.reference, view.namespace)}~authorities"
     return f"{credential_name(written.credentials[0], view.namespace)}{AUTHORITIES}"

@@ -19,8 +19,8 @@ class Guards(msgspec.Struct, frozen=True):
 
 
 def guards_of(view: GroupView, *, published: int = 0) -> Guards:
-    """Return the guards of a group. `published`: the port of a gateway, if the guards are for the Unix socket on which
-    that port is published; else 0."""
+    """Return the guards of a group. `published`: the port, if the guards are for the Unix socket of a gateway's
+    published port; else 0."""
     network = authorization.network_filters(view, published=published)
     return Guards(
         http=(*request_authentication.filters(view), *authorization.http_filters(view, published=published)),

@@ -54,7 +54,8 @@ _NO_HOPS = 1
 
 
 def chains(ranges: tuple[str, ...]) -> tuple[FilterChain, ...]:
-    """Return the filter chain of a shared listener that holds calls to these ranges; () if there are no ranges."""
+    """Return one filter chain that holds calls to addresses in these ranges, for a listener that also has other chains;
+    () if there are no ranges."""
     if not ranges:
         return ()
     hold_chain = chain(_HOLD, _cluster_by_address(), _wait_for_cluster())
@@ -71,8 +72,8 @@ def without(ranges: tuple[str, ...], taken: Iterable[str]) -> tuple[str, ...]:
 
 def listeners(rest: str, settings: Settings) -> tuple[Built, Built]:
     """Return the two listeners at which held calls return. The first passes a call to the listener of its original
-    destination. If there is none, the call goes to the cluster `rest`, like calls to unknown destinations. A call
-    that is held a second time goes to `rest` through the second listener, which passes no calls to other listeners."""
+    destination; if there is none, the call goes to the cluster `rest`, which gets all calls to unknown destinations. A
+    call that is held a second time returns at the second listener, which sends all calls to `rest`."""
     again = _on_loopback(names.AGAIN, AGAIN_PORT, rest, settings)
     again.use_original_dst.value = True
     unknown = _on_loopback(names.UNKNOWN, UNKNOWN_PORT, rest, settings)

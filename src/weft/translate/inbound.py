@@ -68,8 +68,9 @@ class _Entrance(msgspec.Struct, frozen=True):
 
     @property
     def tls(self) -> ServerTls | None:
-        """The TLS of the workload's own clients that the proxy terminates. As in Istio, only where mutual TLS is
-        disabled."""
+        """The TLS that the proxy terminates for the workload on this port, instead of the mesh's mutual TLS (a
+        Sidecar's `ingress.tls`). As in Istio, it applies only where mutual TLS is disabled; None where it does not
+        apply."""
         return self.port.tls if self.port is not None and self.mode is TlsMode.DISABLE else None
 
 
@@ -144,9 +145,9 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
 
 
 def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[FilterChain]:
-    """Yield the chains of a port (`entrance`) for mutual TLS, whose ALPN declares the protocol inside. In STRICT mode,
-    TLS without such an ALPN is handled by the first service's chain, so that a second service on the port does not
-    change the chains of the first. `ends`: builds the filters of the chains."""
+    """Yield the chains of a port (`entrance`) for mutual TLS. Its ALPN declares the protocol inside and so selects the
+    chain. In STRICT mode, TLS without such an ALPN goes to the chain for the protocol of the first service, so that a
+    second service with another protocol does not change how it is handled. `ends`: builds the filters of the chains."""
     carried, strict = entrance.carried, entrance.mode is TlsMode.STRICT
     of_http: tuple[str, ...] = () if strict else tls.OF_THE_MESH
     of_bytes = of_http
@@ -164,7 +165,9 @@ def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[Fi
 
 
 def _terminated(entrance: _Entrance, written: ServerTls, ends: _Ends, view: GroupView) -> Iterator[FilterChain]:
-    """Yield the chain of a port whose own TLS the proxy terminates. Plaintext is not accepted."""
+    """Yield the chain of a port where clients use TLS that is not the mesh's, and the proxy terminates it for the
+    workload, as `written` declares (a Sidecar's `ingress.tls`). Plaintext is not accepted. Nothing is yielded if a
+    certificate is missing: all connections to the port are then closed."""
     http = entrance.carried.http
     socket = gateway_tls.terminating(written, view, http=http)
     if socket is not None:
@@ -183,7 +186,8 @@ def _plain(entrance: _Entrance, ends: _Ends) -> Iterator[FilterChain]:
 
 
 class _Ends(msgspec.Struct, frozen=True):
-    """Builds the filters of a port's chains: the guards, then the terminal filter."""
+    """Builds the filters of the chains of one port (`entrance`): the guards, then the terminal filter. `http` builds
+    them for HTTP, `bytes` for other protocols."""
 
     entrance: _Entrance
     settings: Settings

@@ -48,8 +48,9 @@ from weft.translate.view import ServiceView, told_by_name
 
 
 def virtual_outbound(policy: Outbound, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
-    """Return the listener `virtualOutbound`, to which iptables redirects all outbound connections. `ranges`: address
-    ranges in which calls to destinations without config are held (`hold.py`)."""
+    """Return the listener `virtualOutbound`, to which iptables redirects all outbound connections. `policy`: what
+    happens to calls to unknown destinations. `ranges`: address ranges in which calls to destinations without config are
+    held (`hold.py`)."""
     name = names.VIRTUAL_OUTBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
     result.access_log.extend(listener_logs(settings))
@@ -117,7 +118,9 @@ def shared_port(
 
 def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
     """Return a listener on each address that belongs only to this service: its virtual addresses, or the pods of a
-    headless service. An HTTP service has such listeners only where calls to unknown addresses on its port are held."""
+    headless service. () for a service that only needs the listener that it shares with others (`shares_port`), such as
+    an HTTP service; but with on-demand config (`view.held`), such a service has listeners on its virtual addresses,
+    too."""
     if view.service is None or (shares_port(view, port) and (view.service.headless or not view.held)):
         return ()
     routes = (own_stream(view, port),) if shares_port(view, port) else streams(view, port)
@@ -231,7 +234,8 @@ def _unbound(name: str) -> Listener:
 
 
 def rest(policy: Outbound) -> str:
-    """Return the name of the cluster for calls to unknown destinations."""
+    """Return the name of the cluster for calls to unknown destinations: the original destination, an egress proxy or
+    BlackHoleCluster, as the outbound policy declares."""
     if isinstance(policy, Destination):
         return names.outbound_cluster(policy.host, policy.port, policy.subset)
     return names.PASSTHROUGH if policy is OutboundPolicy.ALLOW_ANY else names.BLACK_HOLE

@@ -54,8 +54,8 @@ class NameLookup:
         domain: str,
         ranges: Iterable[IPv4Network | IPv6Network] = (),
     ) -> None:
-        """Index these services and instances. `ranges`: the mesh's address ranges; reverse lookups in them are answered
-        here and not forwarded."""
+        """Index these services and instances. `domain`: the mesh's DNS domain, such as `cluster.local`. `ranges`: the
+        mesh's address ranges; reverse lookups in them are answered here and not forwarded."""
         self._domain = domain
         self._reverse_zones = tuple(map(_reverse_zone, ranges))
         self._hosts: dict[str, list[_Entry]] = {}

@@ -15,7 +15,8 @@ from weft.translate.view import CallerView
 
 
 def applies(match: HttpMatch | L4Match, caller: CallerView, port: int) -> bool:
-    """Whether the match can ever be true for this caller on this port."""
+    """Whether the match can ever be true for this caller on this port: its port, source namespace, source labels and
+    gateways fit. Conditions on the request itself are not checked."""
     return (
         match.port in (0, port)
         and match.source_namespace in ("", caller.namespace)
@@ -95,7 +96,9 @@ def string_matcher(wanted: StringMatch) -> StringMatcher:
 
 
 def _claim(path: tuple[str, ...], wanted: StringMatch | None) -> MetadataMatcher:
-    """Match a claim of the verified token: a text, or a list that contains it."""
+    """Return a matcher for a claim of the verified token. The claim must be a text that `wanted` matches, or a list
+    that contains such a text; if `wanted` is None, any value matches. `path`: the names of the claim and of its nested
+    fields."""
     value = ValueMatcher(present_match=True)
     if wanted is not None and wanted.kind is not MatchKind.PRESENT:
         value = rbac_matchers.in_claim([ValueMatcher(string_match=string_matcher(wanted))])

@@ -86,7 +86,7 @@ def _out_of_secret(
 ) -> tuple[Built, ...]:
     """Return the SDS secrets of a cluster with the content of a Kubernetes Secret. Their names contain the cluster's
     name: if another cluster with the same Secret is removed, these secrets must stay. The CA in the Secret
-    `NAME-cacert` has precedence over the CA in the Secret NAME."""
+    `NAME-cacert` has precedence over the CA in the Secret NAME. The other parameters are as for `secrets`."""
     sds_secrets = []
     own = next((each for each in credentials if each.name == written.credential), None)
     names = (f"{written.credential}{AUTHORITIES}", written.credential)
@@ -114,8 +114,9 @@ def roots_secret(name: str, credential: Credential) -> Secret:
 
 
 def name_by_request(options: HttpProtocolOptions, service: Service, port: ServicePort, written: ClientTls) -> None:
-    """For an HTTP port without a configured SNI, make Envoy use the host of each request as SNI and as the verified
-    name."""
+    """For an HTTP port, set in `options` that Envoy uses the host of each request as SNI, unless the TLS settings
+    `written` have an SNI. If the settings and the service name no subject alternative names either, the server's
+    certificate is verified for that host."""
     if port.protocol.is_http and not written.server_name:
         options.upstream_http_protocol_options.auto_sni = True
         if written.verify and not (written.subject_alt_names or service.subject_alt_names):
@@ -129,8 +130,8 @@ def server_name(service: Service, port: ServicePort, written: ClientTls) -> str:
 
 
 def _names(service: Service, port: ServicePort, written: ClientTls) -> tuple[str, ...]:
-    """Return the names of which the server's certificate must have one. The default is the requested server name:
-    without any name, Envoy would accept a certificate for any host."""
+    """Return the names of which the server's certificate must have one: those in the TLS settings `written` or of the
+    service, else the requested server name. Without any name, Envoy would accept a certificate for any host."""
     named = server_name(service, port, written)
     return written.subject_alt_names or service.subject_alt_names or ((named,) if named else ())
 

@@ -95,8 +95,9 @@ def limits_retries(policy: TrafficPolicy) -> bool:
 
 
 def limit(cluster: Cluster, pool: ConnectionPool | None, budget: RetryBudget | None = None) -> None:
-    """Set the circuit breakers, the connect timeout and TCP keepalive of a cluster. `clusters.py` sets the HTTP
-    settings of a connection pool."""
+    """Set the circuit breakers, the connect timeout and TCP keepalive of a cluster, as the connection pool `pool`
+    declares, and its limit of retries, also by the retry budget `budget`. `clusters.py` sets the HTTP settings of a
+    connection pool."""
     limits = cluster.circuit_breakers.thresholds.add()
     limits.CopyFrom(_LIMITS)
     limit_retries(limits, budget, pool.max_retries if pool is not None else None)
@@ -123,10 +124,11 @@ def limit(cluster: Cluster, pool: ConnectionPool | None, budget: RetryBudget | N
 
 
 def eject(cluster: Cluster, detection: OutlierDetection | None, *, fails_over: bool = False) -> None:
-    """Set the cluster's outlier detection. `fails_over`: calls move to other localities when the nearer endpoints are
-    ejected. By default Envoy ejects at most 10 % of the endpoints, which is none if there are fewer than ten. Then
-    there would be no failover, so with `fails_over` the default is 100 %. Once more than half of the endpoints of all
-    localities are ejected, and no locality can take their calls, Envoy uses all endpoints (panic mode)."""
+    """Set the cluster's outlier detection; do nothing if `detection` is None. `fails_over`: calls move to other
+    localities when the nearer endpoints are ejected. By default Envoy ejects at most 10 % of the endpoints, which is
+    none if there are fewer than ten, so there would be no failover; with `fails_over` the default is 100 %. Then, if
+    more than half of the endpoints of all localities are ejected, and no locality can take their calls, Envoy uses all
+    endpoints (panic mode)."""
     if detection is None:
         return
     outlier: EnvoyOutlierDetection = cluster.outlier_detection

@@ -21,7 +21,8 @@ _PATHS = {
 
 
 def keys(*origins: Origin | None) -> tuple[ObjectKey, ...]:
-    """Return the keys of the objects that these values come from, each key once, in order."""
+    """Return the keys of the objects that have these `origins`, each key once, in order. None among the origins is
+    skipped."""
     return tuple(dict.fromkeys(origin.key for origin in origins if origin is not None))
 
 

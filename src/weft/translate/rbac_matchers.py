@@ -83,8 +83,8 @@ def host(value: str, *, wide: bool) -> HeaderMatcher:
 
 
 def method(value: str, *, wide: bool) -> HeaderMatcher:
-    """Match the method of a request; if wide, case-insensitively: HTTP/2 allows `post` as well as POST, and some
-    servers treat both alike."""
+    """Match the method of a request. `wide` (see the top of this module): case-insensitively, because HTTP/2 allows
+    `post` as well as POST, and some servers treat both alike."""
     result = header(":method", value)
     if wide and value != "*":
         result.string_match.ignore_case = True
@@ -92,8 +92,8 @@ def method(value: str, *, wide: bool) -> HeaderMatcher:
 
 
 def path(value: str, *, wide: bool) -> PathMatcher:
-    """Match the path of a request, without query and fragment. If wide, also match other spellings of the path that
-    some servers treat as equal."""
+    """Match the path of a request, without query and fragment. `wide` (see the top of this module): also match other
+    spellings of the path that some servers treat as equal."""
     result = PathMatcher()
     if wide and value != "*":
         result.path.CopyFrom(regex(_wide_path(value)))
@@ -142,12 +142,13 @@ def metadata(owner: str, keys: tuple[str, ...], value: ValueMatcher) -> Metadata
 
 
 def claimed(values: tuple[str, ...]) -> ValueMatcher:
-    """Match a claim that is one of these values, or a list that contains one of them."""
+    """Return a matcher for a claim whose value is one of `values`, or a list that contains one of them."""
     return in_claim([ValueMatcher(string_match=text(value)) for value in values])
 
 
 def in_claim(alternatives: list[ValueMatcher]) -> ValueMatcher:
-    """Match a claim that one of these matches, or a list with an element that one of these matches."""
+    """Return a matcher for a claim whose value one of the `alternatives` matches, or whose value is a list with an
+    element that one of them matches."""
     wanted = either(alternatives)
     listed = ValueMatcher()
     listed.list_match.one_of.CopyFrom(wanted)

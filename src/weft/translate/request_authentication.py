@@ -109,7 +109,9 @@ def _rules_and_owners(view: GroupView) -> list[tuple[JwtRule, RequestAuthenticat
 
 
 def _check(rules: tuple[JwtRule, ...], *, reroute: bool) -> JwtAuthentication:
-    """`reroute`: whether the route is chosen again when a token was accepted, so that routes may match its claims."""
+    """Return the config of the JWT filter: a provider for each rule, and for all paths the requirement of `_required`.
+    CORS preflights are not checked, because browsers send them without credentials. `reroute`: whether the route is
+    chosen again when a token was accepted, so that routes may match the token's claims."""
     result = JwtAuthentication(bypass_cors_preflight=True)  # browsers send preflights without credentials
     for position, rule in enumerate(rules):
         result.providers[_provider_name(position)].CopyFrom(_provider(rule))
@@ -146,9 +148,11 @@ def _provider(rule: JwtRule) -> JwtProvider:
 
 def _required(rules: tuple[JwtRule, ...]) -> JwtRequirement:
     """Return the requirement that the tokens of a request must meet. Every token in a place where a rule looks for one
-    must be valid: among the rules that look in the same place, one must accept the token. Istio only requires that
-    one of all rules accepts a token, so there a valid token for one rule lets a forged token for another rule pass.
-    If several rules accept tokens, the last one evaluated sets the principal: the first by issuer, as in Istio."""
+    must be valid: among the rules that look in the same place, one must accept the token. Istio only requires that one
+    of all rules accepts a token, so there a valid token for one rule lets a forged token for another rule pass.
+
+    If a request has several valid tokens, the one that Envoy evaluates last sets the principal. Here that is the token
+    of the rule that is first by issuer, as in Istio, so the requirement lists the groups in reverse order."""
     groups = [_required_of(group) for group in _sharing_places(rules)]
     if len(groups) == 1:
         return groups[0]
@@ -181,8 +185,9 @@ def _provider_name(position: int) -> str:
 
 
 def _sharing_places(rules: tuple[JwtRule, ...]) -> list[tuple[int, ...]]:
-    """Return the positions of the rules in groups: rules that look for a token in the same place, directly or through
-    other rules, are in one group."""
+    """Return the positions of the rules in groups. Two rules are in one group if they look for a token in the same
+    place, or if other rules connect them: if the first and second rule share a header, and the second and third share a
+    parameter, all three are in one group."""
     groups: list[tuple[set[tuple[str, str]], list[int]]] = []
     for position, rule in enumerate(rules):
         places, members = set(_places(rule)), [position]
@@ -203,7 +208,8 @@ def _places(rule: JwtRule) -> Iterator[tuple[str, str]]:
 
 
 def _written(rules: Iterable[JwtRule]) -> set[str]:
-    """Return the headers that carry claims to the application, without headers that also carry tokens."""
+    """Return the headers in which the rules pass claims or the whole payload to the application
+    (`outputClaimToHeaders`, `outputPayloadToHeader`). Headers in which a rule looks for a token are left out."""
     rules = tuple(rules)
     read = {_as_one(name) for rule in rules for kind, name in _places(rule) if kind == "header"}
     written = {header for rule in rules for _, header in rule.claims_to_headers}
@@ -251,9 +257,10 @@ def _denied(refused: list[str]) -> rbac_pb2.RBAC:
 
 
 def _fetched(server: KeyServer, timeout: timedelta) -> RemoteJwks:
-    """Return the config for keys that the proxy fetches in the background. While there are no keys, a request with a
-    token fetches the keys itself and waits for them; if that fails, the token is rejected. The listener does not
-    wait for the keys: a slow key server does not delay the start of policies."""
+    """Return the config for keys that the proxy fetches in the background from `server`; `timeout` applies to each
+    fetch. While there are no keys, a request with a token fetches the keys itself and waits for them; if that fails,
+    the token is rejected. The listener becomes active without waiting for the keys, so a slow key server does not delay
+    it."""
     result = RemoteJwks(cache_duration=duration(_KEPT), retry_policy=_RETRIES)
     result.http_uri.uri = server.uri
     result.http_uri.cluster = _cluster_name(server)

@@ -94,8 +94,9 @@ def limit_resets(options: Http2ProtocolOptions, limit: ResetLimit) -> None:
 
 
 def queue_resets(options: Http2ProtocolOptions) -> None:
-    """Let more resets wait to be sent. Use it only to other proxies: the limit protects against an upstream that does
-    not read."""
+    """Raise the number of frames, and of resets among them, that may wait to be sent on a connection before Envoy
+    closes it. Use it only for connections to other proxies: the low default protects against an upstream that does not
+    read."""
     options.max_outbound_frames.value = _QUEUED
     options.max_outbound_control_frames.value = _QUEUED_RESETS
 

@@ -40,9 +40,9 @@ LARGEST_DIRECT_RESPONSE = 1 << 20
 
 
 def stands_alone(view: ServiceView, port: ServicePort) -> bool:
-    """Whether a port that may be HTTP has listeners on the service's own addresses, which already identify the host.
-    That is so for an undeclared port, and for a port with a number that the proxy itself uses, if the service has
-    addresses."""
+    """Whether requests to a port arrive at listeners on the service's own addresses, and not at the listener that
+    services on the port number share. That is so if the port's protocol is undeclared, or if the proxy itself uses the
+    port number, and the service has addresses or is headless. The port then has a route configuration of its own."""
     alone = port.protocol is Protocol.UNDECLARED or port.number in TAKEN_PORTS
     return alone and view.service is not None and bool(view.service.addresses or view.service.headless)
 
@@ -60,7 +60,9 @@ def virtual_host(view: ServiceView, port: ServicePort, settings: Settings) -> Vi
 
 
 def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHost:
-    """Return the virtual host of a host that only a VirtualService defines, not a service."""
+    """Return the virtual host, at a port, of a host that only a VirtualService defines, not a service. `port`: the
+    called port, with which matches on ports are evaluated; 0 equals no port, so it drops all routes with such a
+    match."""
     return host_of(view, port, domains(view.host, None, view.caller.namespace, settings.domain))
 
 
@@ -96,7 +98,7 @@ def routes_with_reasons(view: ServiceView, port: int) -> list[tuple[Route, Chose
 
 class Chosen(msgspec.Struct, frozen=True, eq=False):
     """A configured route (`resolved`, with delegates expanded) together with one of its matches that applies to the
-    caller. `match` is None for a route without matches; `envoys` is the translated match."""
+    caller. `match`: that match; None for a route without matches. `envoys`: the same match, translated for Envoy."""
 
     resolved: DelegatedRoute
     match: HttpMatch | None

@@ -20,8 +20,9 @@ _HTTP_PORT = 80  # port of a host without a service, used by destinations withou
 
 
 def contribute(view: ServiceView, settings: Settings) -> Contribution:
-    """Return the clusters, listeners and virtual hosts of one host for one caller. The shared listener of an HTTP port
-    is not among them: the caller adds `listeners.http_port` for every route configuration that is named by a port."""
+    """Return the clusters, listeners and virtual hosts of one host as one group sees it. The shared listeners of HTTP
+    ports are not among them: the function that calls this one must add `listeners.http_port` for every route
+    configuration whose name is a port number."""
     if view.caller.kind is ProxyKind.GRPC:
         return grpc.contribute(view, settings)
     if view.caller.kind is ProxyKind.GATEWAY:
@@ -77,8 +78,9 @@ def base(view: GroupView) -> Contribution:
 
 
 def _unowned(view: ServiceView, settings: Settings) -> Contribution:
-    """Return the virtual hosts of a host that only a VirtualService defines; such a host exists on every HTTP port. A
-    port that a match names has a separate virtual host, which must precede the virtual host for every port."""
+    """Return the virtual hosts of a host that only a VirtualService defines; empty if none of its VirtualServices has
+    HTTP routes. Such a host exists on every HTTP port: one virtual host is for all ports (`EVERY_ROUTE`). A port that a
+    match of the routes names has a separate virtual host, which must precede the one for all ports."""
     routing = deciding(view)
     if routing is None:
         return Contribution()

@@ -22,9 +22,11 @@ from weft.translate.view import ServiceView, offering_http
 
 
 class StreamRoute(msgspec.Struct, frozen=True):
-    """One route for the connections of a port: the server names and address ranges that it matches, and its clusters
-    with their weights. `first`: the first destination of the route. `is_taken_for_http`: the server would expect HTTP,
-    so the connections must offer the ALPN of TCP."""
+    """One route for the connections of a port: the server names (SNI) and address ranges that it matches (both empty:
+    every connection), and its clusters with their weights. `first`: the first destination of the route. `sources`: the
+    objects that the route is made from. `is_taken_for_http`: by default, mutual TLS to a destination of the route
+    offers the ALPN of HTTP, and the server's proxy would expect HTTP; so connections of this route must offer the ALPN
+    `istio` instead."""
 
     clusters: tuple[tuple[str, int], ...]
     first: Destination
@@ -88,7 +90,8 @@ def filter_chain(stream: StreamRoute, view: ServiceView, port: ServicePort, sett
 
 
 def _resolved(stream: StreamRoute, view: ServiceView, port: ServicePort) -> tuple[Filter, ...]:
-    """Return the filter that resolves the server name, if the connection goes to the wildcard service itself."""
+    """Return the filter that resolves the SNI of a connection by DNS. It is needed if the service is a wildcard with
+    `resolution: DYNAMIC_DNS` and the route leads to this service itself, not to another host; else ()."""
     dynamic = view.service is not None and view.service.resolution is Resolution.DYNAMIC_DNS
     own = stream.first.host == view.host
     return (resolve_server_name(view.host, port.number),) if dynamic and own else ()
@@ -104,14 +107,14 @@ def matching(server_names: tuple[str, ...], ranges: tuple[str, ...]) -> FilterCh
 
 
 def _within(match: L4Match, wildcard: str) -> L4Match:
-    """Return the match with only those of its SNI hosts that a wildcard covers."""
+    """Return the match with only those of its SNI hosts that the `wildcard` host covers."""
     covered = tuple(name for name in match.sni_hosts if host_covers(wildcard, name))
     return msgspec.structs.replace(match, sni_hosts=covered)
 
 
 def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match, origin: Origin | None) -> StreamRoute:
-    """Return one match of a VirtualService's `tcp` or `tls` route as a route for connections. `origin`: where the
-    VirtualService is written."""
+    """Return one `match` of the `tcp` or `tls` route `route` of a VirtualService, as a route for connections to a
+    service port. `origin`: where the VirtualService is written."""
     parts = taking_part(route.route)
     closed = ((names.BLACK_HOLE, route.failing),) if route.failing else ()
     return StreamRoute(

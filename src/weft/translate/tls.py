@@ -121,8 +121,9 @@ def name_matcher(name: str) -> SubjectAltNameMatcher:
 
 
 def identities(namespace: str, accounts: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
-    """Return the identities that endpoints of a service may have. A service without endpoints gets the identity of the
-    account "", which no certificate has: without any identity, Envoy would accept every certificate of the mesh."""
+    """Return the identities that endpoints of a service may have: those of its service `accounts` in its `namespace`,
+    once for each trust domain of the mesh. A service without endpoints gets the identity of the account "", which no
+    certificate has: without any identity, Envoy would accept every certificate of the mesh."""
     return tuple(
         str(Identity(domain, namespace, account)) for domain in trust_domains(settings) for account in accounts or ("",)
     )

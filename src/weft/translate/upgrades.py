@@ -1,11 +1,13 @@
 """Keeps the method and the status of HTTP/1.1 upgrades (such as to WebSocket) between two proxies.
 
-HTTP/2 carries an upgrade as an extended CONNECT, which has neither the method of the request nor the status 101:
-Envoy forwards every such request as GET, and every response 200 to it as 101. So a POST would become a GET, and a
-client would believe that an application which ignores `Upgrade` and responds 200 has switched protocols. Here the
-sending proxy puts the method into a header, and the receiving proxy restores it, before its guards. A 200 of the
-application is sent as 203, which Envoy does not change, with the status in another header. For WebSocket the sending
-proxy restores it; other upgrades keep 203.
+HTTP/2 carries an upgrade as an extended CONNECT, which has neither the method of the request nor the status 101: Envoy
+forwards every such request as GET, and every response 200 to it as 101. So a POST would become a GET, and a client
+would believe that an application which ignores `Upgrade` and responds 200 has switched protocols.
+
+So the sending proxy puts the method into a header, and the receiving proxy restores the method, before its guards. If
+the application responds 200, the receiving proxy sends 203, which Envoy does not change, and the original status in
+another header. For WebSocket the sending proxy restores the original status; for other upgrades the client gets the
+203.
 
 Rule: requests without `Upgrade` run none of these filters. The sending proxy has them in the filter chains of upgrades
 alone, the receiving proxy enables them in a route that matches `Upgrade`. Each Lua filter needs 180 KB of memory, so

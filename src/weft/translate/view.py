@@ -47,8 +47,9 @@ _FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
 class CallerView(msgspec.Struct, frozen=True):
     """The properties of a caller that the config of a host depends on. `namespace` and `labels` are set only if a route
     or a short name depends on them, so that most groups share one view. `gateways`: the gateways through which the
-    caller calls. `encrypted`: at a gateway, whether the client uses TLS, which the gateway terminates. `whereabouts`:
-    the caller's locality; None without locality load balancing."""
+    caller calls, for matches on gateways; `mesh` for a sidecar. `encrypted`: at a gateway, whether the client uses TLS,
+    which the gateway terminates. `whereabouts`: the caller's locality; None without locality load balancing. `retries`:
+    the mesh's retries for routes that set none; None for weft's default."""
 
     kind: ProxyKind
     namespace: str = ""  # only if short names exist for the caller, or some route matches on it
@@ -61,8 +62,10 @@ class CallerView(msgspec.Struct, frozen=True):
 
 class RouteTarget(msgspec.Struct, frozen=True):
     """A host that is a destination of another host's routes: the properties that those routes depend on. `known`: the
-    routes can reach a service of this host. `chosen`: the host is headless and the proxy chooses the pod.
-    `offering_http`: the ports where mutual TLS offers the ALPN of HTTP."""
+    routes can reach a service of this host. `ports`, `subsets`: those that the host has. `rule`: the host's
+    DestinationRule, only if it has settings that go into routes. `chosen`: the host is headless and the proxy chooses
+    the pod. `offering_http`: the ports where mutual TLS offers the ALPN of HTTP, unless the route's filter chain sets
+    another."""
 
     host: str
     known: bool = True
@@ -79,8 +82,14 @@ class ServiceView(msgspec.Struct, frozen=True):
     """One host as one group sees it. If `service` is None, only a VirtualService defines the host. `ports`: the ports
     that the group sees. `behind`: hidden ports, to which only routes of other hosts lead. `rule`: the effective
     DestinationRule. `routes`: the VirtualServices of the host, the deciding one first. `inside`: for a wildcard host,
-    the VirtualServices with `tls` routes for hosts that it covers. `meshed` and `secured`: the ports at which all
-    endpoints have a proxy, or accept mutual TLS."""
+    the VirtualServices with `tls` routes for hosts that it covers. `delegates`: the VirtualServices to which `routes`
+    delegate.
+
+    `meshed`: the ports at which all endpoints have a proxy. `secured`: the ports at which all endpoints accept mutual
+    TLS; only if callers choose the address. `accounts`: the service accounts of the endpoints. `endpoints`: by port;
+    empty if only EDS needs them. `targets`: the other hosts to which the routes lead. `doors`: for a gateway, the
+    servers that serve the host. `credentials`: the Secrets that the DestinationRule names. `held`: whether calls to
+    unknown addresses are held. `led_to`: the service is headless and routes of other hosts lead to it."""
 
     host: str
     caller: CallerView
@@ -115,8 +124,13 @@ class ServerView(msgspec.Struct, frozen=True):
 
 class GroupView(msgspec.Struct, frozen=True):
     """The inputs of that part of a group's config that depends on no service: its own listeners, guards and
-    certificates. `settings` apply to outbound calls, `called` to inbound calls; None if they are equal. `telling`:
-    whether the group gets all services at once or on demand."""
+    certificates. `inbound`: the ports of the workload. `policy`: what happens to calls to unknown destinations.
+    `settings` apply to outbound calls, `called` to inbound calls; None if they are equal. `modes`: the TLS modes that
+    the ports accept. `authorization`, `authentication`: the policies that select the group; `authorizers`: the external
+    authorizers that they name. `telling`: whether the group gets all services at once or on demand.
+
+    Only for gateways: `namespace`: that of their Secrets. `servers`: what they serve. `published`: the ports that are
+    published on the machine. `credentials`: the Secrets that the servers name and that exist."""
 
     kind: ProxyKind
     inbound: tuple[InboundPort, ...]
@@ -143,8 +157,9 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 def service_view(mesh: Mesh, group: Group, scope: Scope, host: str, *, held: bool = False) -> ServiceView | None:
-    """Return the view of a host for a group; None if the host is not visible to the group. `held`: whether the group's
-    proxies hold, or have held, calls to addresses without config (on-demand CDS); see `model.on_demand.Telling`."""
+    """Return the view of a host for a group; None if the host is not visible to the group. `scope`: the services that
+    the group may see. `held`: whether the group's proxies hold, or have held, calls to addresses without config
+    (on-demand CDS); see `model.on_demand.Telling`."""
     if group.kind is ProxyKind.GATEWAY:
         edge = mesh.edge(scope)
         doors = edge.doors.get(host, ())
@@ -297,10 +312,10 @@ def group_view(mesh: Mesh, group: Group, telling: Telling = EVERYTHING) -> Group
 def _usable(
     mesh: Mesh, rule: DestinationRule | None, group: Group
 ) -> tuple[DestinationRule | None, tuple[Credential, ...]]:
-    """Return the rule in the form in which the group can apply it, and the Secrets of the group's namespace that it
-    uses. If a Secret is missing, the returned rule calls no endpoint. Only gateways use Secrets: otherwise an
-    author of rules could get a gateway's key delivered to their own pod, although Kubernetes does not let them
-    read it."""
+    """Return the rule in the form in which the group can apply it (None if there is no rule), and the Secrets of the
+    group's namespace that it uses. If a Secret is missing, the returned rule calls no endpoint. Only gateways use
+    Secrets: otherwise an author of rules could get a gateway's key delivered to their own pod, although Kubernetes does
+    not let them read it."""
     named = credentials_of(rule)
     if rule is None or not named:
         return rule, ()
@@ -384,7 +399,8 @@ def offering_http(service: Service | None, rule: DestinationRule | None) -> tupl
 
 
 def _is_foreign_at(rule: DestinationRule | None, port: int) -> bool:
-    """Whether the rule originates TLS on the port that is not the mesh's mutual TLS."""
+    """Whether the rule makes callers use TLS other than the mesh's mutual TLS at the port (SIMPLE or MUTUAL), for the
+    whole host or for one of its subsets. False without a rule."""
     settings = (effective(rule, port, subset).tls for subset in (None, *(rule.subsets if rule else ())))
     return any(tls is not None and tls.mode in _FOREIGN for tls in settings)
 

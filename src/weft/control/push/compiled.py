@@ -202,7 +202,8 @@ class Compiled:
         return sorted(routes)
 
     def _forget_suspended(self, hosts: Set[str]) -> set[str]:
-        """End the suspension of these hosts. Returns the routes in which a host was suspended."""
+        """End the suspension of these hosts (see `suspend`). Returns the names of the route configurations in which one
+        of them was suspended."""
         suspended = {key for key in self._suspended if key[1] in hosts} if self._suspended else ()
         for key in suspended:
             del self._suspended[key]

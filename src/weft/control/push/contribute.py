@@ -50,7 +50,8 @@ class Pieces(msgspec.Struct, frozen=True, eq=False):
 
 
 class OwnPiece(msgspec.Struct, frozen=True, eq=False):
-    """What a group contributes to its own config, independent of hosts: its own listeners."""
+    """What a group contributes to its own config, independent of hosts (`contribution`), such as its own listeners, and
+    the `view` from which it was translated."""
 
     view: GroupView
     contribution: Contribution

@@ -52,16 +52,16 @@ class Demand:
         return self.calls.telling(group) or EVERYTHING
 
     def is_on(self, group: Group) -> bool:
-        """Whether the group is sent services on demand; for a group without proxies, whether it would be."""
+        """Whether the group is on demand; for a group that has no proxies yet, whether it would be."""
         telling = self.calls.telling(group)
         if telling is not None:
             return not telling.every
         return group.kind is ProxyKind.SIDECAR and self._mesh.on_demand(self._mesh.scope(group)).on
 
     def bring(self, group: Group, brought: Brought) -> bool:
-        """Record `brought`: what the subscriptions of reconnecting proxies reveal about the config that another
-        replica, or this one before a restart, has sent them. Returns whether the group's on-demand state must be
-        decided again."""
+        """Record what is known about the config that reconnecting proxies of the group have, from another replica or
+        from this one before a restart (`brought`; it is concluded from their subscriptions). Returns whether the
+        group's on-demand state must be decided again, because that config does not fit it."""
         telling = self.calls.telling(group)
         if telling is not None and with_brought(telling, brought, ()) is telling:
             return False
@@ -69,7 +69,8 @@ class Demand:
         return telling is not None
 
     def is_due(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> bool:
-        """Whether the on-demand state of a viewpoint's groups must be decided again after these hosts have changed."""
+        """Whether it must be decided again, after these `hosts` have changed, if and how the groups of a viewpoint are
+        on demand. Never for gateways, gRPC clients and groups that have called too many hosts."""
         key = viewpoint.key
         if key.kind is not ProxyKind.SIDECAR or key.telling.too_many:
             return False
@@ -78,9 +79,10 @@ class Demand:
         return not key.telling.every and (self._has_other_ranges(key) or bool(self.keeps(viewpoint, hosts)))
 
     def keeps(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> frozenset[str]:
-        """Return the hosts whose config the groups of a viewpoint have and must keep, although they have not called
-        them. A new group would not get these hosts, because calls to them can be held now. `hosts`: the hosts
-        that have changed."""
+        """Return the hosts whose config the groups of a viewpoint have and must keep when their on-demand state is
+        decided again, although they may not have called them. These are all hosts that the groups have, if they get
+        every service so far, or if the address ranges in which calls are held have changed. Otherwise these are those
+        of the changed `hosts` that the viewpoint showed before they were called."""
         key = viewpoint.key
         if key.telling.every or self._has_other_ranges(key):
             return self._translated.all_hosts(viewpoint)
@@ -92,9 +94,10 @@ class Demand:
         return key.telling.ranges != self._mesh.virtual_ranges
 
     def tell(self, group: Group, scope: Scope, keeps: Callable[[], frozenset[str]] = frozenset) -> Telling:
-        """Decide and record how the group gets services from now on: all at once, or on demand. Only sidecars can be
-        on demand: proxyless gRPC clients subscribe to each service by name, and gateways need exactly what their
-        routes name. `keeps`: returns the hosts that the group keeps even if it has not called them."""
+        """Decide and record how the group gets services from now on: all at once, or on demand. Only sidecars can be on
+        demand: proxyless gRPC clients subscribe to each service by name, and gateways need exactly what their routes
+        name. `keeps`: returns the hosts that the group keeps even if it has not called them. `scope`: the services that
+        the group may see."""
         before = self.calls.telling(group)
         if group.kind is not ProxyKind.SIDECAR:
             telling = EVERYTHING
@@ -123,8 +126,9 @@ class Demand:
         return shown.told if shown is not None else frozenset()
 
     def show(self, look: Look) -> frozenset[str]:
-        """Compute which hosts a viewpoint shows to all of its groups, after the hosts of `look` may have changed.
-        Returns the hosts that are newly shown or no longer shown; none if the viewpoint is not on demand."""
+        """Compute which hosts an on-demand viewpoint shows to all of its groups, called or not, after the hosts of
+        `look` may have changed. Returns the hosts that are newly shown or no longer shown; none if the viewpoint is not
+        on demand."""
         key = look.viewpoint.key
         if key.telling.every:
             if self._shown.pop(look.viewpoint, None) is not None:
@@ -170,8 +174,10 @@ class Demand:
             self._fresh.setdefault(group, set()).update(fresh)
 
     def show_called(self, group: Group, viewpoint: Viewpoint, hosts: frozenset[str]) -> frozenset[str]:
-        """Compute which hosts a group of `viewpoint` sees because it calls them, after `hosts` may have changed.
-        Returns those of `hosts` that it sees for this reason, and the hosts that it newly or no longer sees."""
+        """Compute which hosts a group of `viewpoint` sees because it calls them, after `hosts` may have changed. Hosts
+        that the viewpoint shows to all of its groups do not count. Returns the hosts whose views must be computed for
+        the group: those of `hosts` that it sees because it calls them, and all hosts that it newly sees, or no longer
+        sees, for this reason."""
         before, moved = self.called_by(group), self._move_roots(group, hosts)
         fresh, known = self._fresh.pop(group, set()), frozenset[str]()
         turn, scope = self._shown[viewpoint].turn, viewpoint.key.scope

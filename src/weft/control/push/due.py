@@ -43,8 +43,8 @@ class DueStep:
         self._mesh, self._viewpoints, self._demand, self._translated = mesh, viewpoints, demand, translated
 
     def change(self, touched: Touched, retold: Set[Group] = frozenset()) -> Due:
-        """Return which groups and hosts a change concerns that has `touched` parts of the mesh. For the groups in
-        `retold`, it is decided again whether they are on demand, even if the change does not concern them."""
+        """Return what must be computed after a change. `touched`: what the change may have affected. `retold`: groups
+        for which it is decided again whether they are on demand, even if the change does not concern them."""
         hosts = self._changed_hosts(touched.hosts)
         viewpoints = [viewpoint for viewpoint in self._viewpoints.all() if viewpoint.groups]
         retold |= {group for point in viewpoints if self._demand.is_due(point, hosts) for group in point.groups}
@@ -62,8 +62,9 @@ class DueStep:
         return Due(hosts=hosts, looks=tuple(looks), views=views, moves=moves.groups, failed=failed)
 
     def arrival(self, group: Group) -> Due:
-        """Return what must be computed (views, translations, released calls) when the first proxy of a group
-        connects."""
+        """Return what must be computed when the first proxy of a group connects: the group's own view; the hosts to
+        view, if the group is the first of its viewpoint; and the held calls to release, which the group has made
+        before."""
         scope = self._mesh.scope(group)
         view = group_view(self._mesh, group, self._demand.tell(group, scope))
         viewpoint = self._viewpoints.at(viewpoint_key(group, scope, view))

@@ -201,9 +201,10 @@ class Push:
         return self._demand.is_on(group)
 
     def want(self, group: Group, resources: Iterable[str], *, with_hosts: bool, soon: bool = True) -> None:
-        """Record the names of resources that proxies of a group wait for or have: clusters that held calls wait for,
-        and clusters and listeners `0.0.0.0_PORT` that the proxies have from an earlier stream. `with_hosts`:
-        whether the hosts of the clusters that the proxies have count as called. `soon`: as in `call`."""
+        """Record the names of resources that proxies of a group wait for or have: on-demand clusters for which held
+        calls wait, and clusters and listeners `0.0.0.0_PORT` that the proxies have from an earlier stream.
+        `with_hosts`: whether the hosts of the clusters that the proxies have count as called, so that the group keeps
+        their config. `soon`: as in `call`."""
         resources = tuple(resources)
         hosts = {host for name in resources if (host := names.called_host(name))} if with_hosts else set()
         clusters = (name for name in resources if is_held(CLUSTER, name))
@@ -241,9 +242,9 @@ class Push:
             self._answer_calls(group, addresses)
 
     def _bring_listeners(self, group: Group, listeners: frozenset[str]) -> None:
-        """Record that reconnecting proxies of the group have these listeners, and may have connections on them. A
-        listener that the group's config lacks was sent by another replica; then it is decided again how the group
-        gets services."""
+        """Record that reconnecting proxies of the group have these listeners `0.0.0.0_PORT`, and may have connections
+        on them. If the group's config lacks one of them, another replica has sent it; then it is decided again whether
+        the group is on demand, so that the proxies keep the listeners."""
         if self._viewpoints.of(group) is None:
             self.calls.bring_listeners(group, listeners)
         elif any(self._join.resource(group, LISTENER, name) is None for name in listeners) and self._demand.bring(

@@ -80,7 +80,8 @@ class RecordStep:
 
 def staying(update: Update, common: Update) -> Update:
     """Return the part of `update` with the resources that move from the shared layer to a group: `common` removes them
-    from the layer, and `update` sets them for the group."""
+    from the layer, and `update` sets them for the group. They must be set before they are removed, so that no proxy
+    sees them removed."""
     moving: Update = {}
     for type_url, resources in update.items():
         going = common.get(type_url, {})

@@ -82,7 +82,8 @@ class Schedule:
         self._turn = None
 
     def begin(self) -> None:
-        """Cancel the timers of the next pushes. Must be called when a push of everything but held calls begins."""
+        """Cancel the timers of the next pushes, of changes and of endpoints. Must be called when a push of all changes
+        and endpoints begins. The release of held calls is scheduled separately (`begin_calls`)."""
         self.close()
 
     async def done(self) -> None:

@@ -73,7 +73,7 @@ class TranslatedHosts:
         return self._group_views.get(group)
 
     def readers(self, hosts: Iterable[str]) -> set[str]:
-        """Return the hosts whose routes name any of these hosts."""
+        """Return the hosts whose routes name any of `hosts`."""
         return {reader for host in hosts for reader in self._readers.get(host, ())}
 
     def find(self, view: ServiceView, settings: Settings) -> Translated | None:
@@ -103,8 +103,9 @@ class TranslatedHosts:
         return seen.keys()
 
     def show(self, viewer: Viewer, host: str, translated: Translated | None, *, per_group: bool = False) -> bool:
-        """Record that the viewer sees the host as `translated`. None: the viewer does not see the host, or each of its
-        groups has its own translation (`per_group`). Returns whether the viewer had another translation before."""
+        """Record that the viewer sees the host as `translated`. None: the viewer does not see the host, or is a
+        viewpoint each of whose groups has its own translation of the host (`per_group`). Returns whether the viewer had
+        another translation of the host before; False if it had none."""
         before = self.viewers(host).get(viewer)
         if translated is not None:
             self._viewers.setdefault(host, {})[viewer] = translated

@@ -25,8 +25,9 @@ from weft.translate.view import GroupView
 
 
 class ViewpointKey(msgspec.Struct, frozen=True, cache_hash=True):
-    """Everything apart from the mesh that the shared config of a viewpoint depends on. `telling`: the on-demand
-    state."""
+    """Everything apart from the mesh that the shared config of a viewpoint depends on. `scope`: the services that its
+    groups may see. `policy`: what happens to calls to unknown destinations. `locality`: that of the groups; "" if
+    nothing depends on it. `telling`: the on-demand state."""
 
     kind: ProxyKind
     scope: Scope

@@ -26,8 +26,9 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def answer(stage: Stage, question: Question, now: datetime, wrong: Wrong | None = None) -> Answer:
-    """Return the explanation of the request in `question`. `wrong`: all known problems of the mesh; without it,
-    `Answer.problems` is empty. Raises the exceptions of `request_in`."""
+    """Return the explanation of the request in `question`, as it would go in this `stage`. `now`: the time with which
+    tokens are checked. `wrong`: all known problems of the mesh; without it, `Answer.problems` is empty. Raises the
+    exceptions of `request_in`."""
     request = request_in(stage, question, now)
     explanation = sourced(stage.mesh, stage.group_of, explain(request, stage))
     causes = clues(stage, request, explanation, wrong) if wrong is not None else ()

@@ -182,7 +182,8 @@ def _hint_for_unknown_host(stage: Stage, host: str, namespace: str) -> str:
 
 
 def _services(stage: Stage, explanation: Explanation, called: Service | None) -> list[Service]:
-    """The service that was called (`called`, if known), and the service that the request was routed to."""
+    """The service that the request called (`called`, if known), and the service to which it was routed, by the cluster
+    in the explanation's verdict; each once."""
     parts = explanation.verdict.cluster.split("|")
     routed = next((each for each in stage.services() if len(parts) == 4 and each.host == parts[3]), None)
     return [*dict.fromkeys(each for each in (called, routed) if each is not None)]

@@ -46,8 +46,8 @@ class NotThen(Exception):
     workload at all."""
 
     def __init__(self, number: int, missing: NoSuchWorkload, stage: Stage, moments: tuple[int, int]) -> None:
-        """`number`: the moment that the question names. `missing`: the error for the caller at that moment. `moments`:
-        the numbers of the first and the last recorded moment."""
+        """`number`: the moment that the question names. `missing`: the error for the caller at that moment. `stage`:
+        the mesh at that moment. `moments`: the numbers of the first and the last recorded moment."""
         what = f"at moment {number} {missing.problem.what.replace('there is no', 'there was no', 1)}"
         if stage.deserted:
             what = f"at moment {number} there was no workload or pod yet"

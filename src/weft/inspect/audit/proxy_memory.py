@@ -24,8 +24,9 @@ AMBIENT = (
 
 
 class PodMemory(msgspec.Struct, frozen=True):
-    """The memory of one pod, of its proxy and its application, in bytes; None if unknown. `…_from`: `measured`,
-    `limit`, `request`, or why the figure is unknown."""
+    """The memory of the proxy and of the application in one pod, in bytes; None if unknown. `proxy_from`,
+    `application_from`: where the figure comes from (`measured`, `limit` or `request`), or why it is unknown.
+    `workload`: the name of the pod's workload."""
 
     workload: str
     namespace: str
@@ -88,8 +89,8 @@ def costs(pods: Iterable[PodMemory]) -> tuple[Cost, ...]:
 
 
 def findings(rows: Iterable[Cost]) -> tuple[Problem, ...]:
-    """Report all workloads whose proxy exceeds the 20 % rule, in one finding. Its severity is only INFO, because
-    there is no alternative to a proxy per pod yet."""
+    """Report all workloads in `rows` whose proxy exceeds the 20 % rule, in one finding. Its severity is only INFO,
+    because there is no alternative to a proxy per pod yet."""
     rows = tuple(rows)
     over = [row for row in rows if row.is_over]
     if not over:

@@ -202,8 +202,8 @@ def _workload(runner: Runner) -> str:
 
 
 def _levels(facts: Facts, place: str, runner: Runner) -> Iterator[PeerAuthentication]:
-    """The PeerAuthentications that apply to the workload `runner` in the namespace `place`: the mesh's first, then the
-    namespace's, then the workload's own."""
+    """The PeerAuthentications that apply to the `runner` in the namespace `place`: the mesh's first, then the
+    namespace's, then those that select the runner by its labels."""
     policies: Mapping[str, tuple[PeerAuthentication, ...]] = facts.peer_authentications
     for key in facts.modes(place, runner.labels).sources:
         for each in policies.get(key.namespace, ()):

@@ -42,8 +42,10 @@ _NAMES_A_THING = re.compile(r"\d+|[0-9a-fA-F-]{8,}|.{25,}|(?=.*\d)(?=.*[^\W\d_])
 
 
 class SeenRequest(msgspec.Struct, frozen=True):
-    """A kind of request in access logs, and how often it occurs. `to`: the URL of one request of this kind, which is
-    evaluated as an example. `shape`: what the URLs of all requests of this kind have in common."""
+    """A kind of request in access logs, and how often it occurs (`count`). Requests are of one kind if they have the
+    same caller, method, status and shape of URL. `caller`: WORKLOAD.NAMESPACE; the gateway for external clients. `to`:
+    the URL of one request of this kind, which is evaluated as an example. `shape`: what the URLs of all requests of
+    this kind have in common."""
 
     caller: str  # WORKLOAD.NAMESPACE; a gateway for external clients
     method: str
@@ -135,8 +137,9 @@ def _from_json(line: str) -> Mapping[str, str] | None:
 
 
 def _is_own_call(fields: Mapping[str, str], addresses: Collection[str]) -> bool:
-    """Whether the workload itself made the request of a log line. Inbound requests are not counted, because the logs
-    of their callers' proxies contain them."""
+    """Whether the workload itself made the request of a log line with these `fields`: it is not inbound, and comes from
+    one of the workload's `addresses`. Inbound requests are not counted, because the logs of their callers' proxies
+    contain them."""
     if fields["cluster"].startswith("inbound|"):
         return False
     return _address(fields["remote"]) in addresses

@@ -110,8 +110,8 @@ class Met:
 def judged(
     stage: Stage, case: RequestCase | Question, now: datetime, shown: Callable[[str], str] = str
 ) -> JudgedRequest:
-    """Predict the outcome of a request. Never raises: if the request cannot be resolved, `ways` contains only the
-    reason. `shown`: formats each path in the text of `ways`."""
+    """Predict the outcome of the request `case` in this stage. Never raises: if the request cannot be resolved, `ways`
+    contains only the reason. `shown`: formats each path in the text of `ways`."""
     met = Met(stage)
     explained = _explained(met, case, now)
     return JudgedRequest(_ways(explained, shown), met, None if isinstance(explained, Problem) else explained)
@@ -133,9 +133,9 @@ class Always(msgspec.Struct, frozen=True):
 
 
 def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
-    """Find the last change in `past` that changed the outcome of the request. Pods that are added while the mesh starts
-    do not count, nor does the time before the caller existed. Raises an exception with a `problem` if the request
-    cannot be resolved now."""
+    """Find the last change in `past` (a copy of the history) that changed the outcome of the request in `question`.
+    Pods that are added while the mesh starts do not count, nor does the time before the caller existed. If no change
+    counts, an `Always` is returned. Raises an exception with a `problem` if the request cannot be resolved now."""
     after = _ways(_walked(Met(Stage(mesh_of(past.objects, past.settings))), question, now))
     start = _start(past.moments, max(past.restored, 0))
     came: Moment | None = None
@@ -162,8 +162,9 @@ def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
 
 
 def _start(moments: tuple[Moment, ...], since: int) -> int:
-    """The number of the last moment at which this run of the mesh was still starting. Starting lasts as long as each
-    moment only adds pods. `since`: the number of the last moment before this run."""
+    """The number of the last moment at which the mesh, after its latest start, was still starting; `since` if no moment
+    belongs to the start. Starting lasts as long as each moment only adds pods. `moments`: all recorded moments.
+    `since`: the number of the last moment before the latest start."""
     last = since
     for moment in moments:
         if moment.number <= since:

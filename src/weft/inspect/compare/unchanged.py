@@ -37,7 +37,8 @@ class Unmoved:
         return self.all_of({*self._before.groups(), *self._after.groups()})
 
     def all_of(self, met: Iterable[Group]) -> bool:
-        """Whether the change cannot affect the outcome of a request that passes only proxies of the groups `met`."""
+        """Whether a request that passes only proxies of the groups `met` has the same outcome before and after the
+        change: no workload or address has changed, and all these proxies are sent the same."""
         return self._world and all(map(self.is_sent_the_same, met))
 
     def is_sent_the_same(self, group: Group) -> bool:
@@ -49,9 +50,9 @@ class Unmoved:
 
 
 def sent(stage: Stage, group: Group) -> dict[tuple[str, str], str | bytes]:
-    """Return what a proxy of the group is sent, in a form that can be compared: by type and name, the content of
-    each secret and the version of every other resource. Private keys are removed from secrets, because the
-    history does not keep them; a new key comes with a new certificate."""
+    """Return what a proxy of the group is sent, in a form that can be compared: (type, name) -> for a secret its
+    content, for any other resource its version. Private keys are removed from secrets, because the history does not
+    keep them; a new key comes with a new certificate."""
     secrets = stage.resources(group, (SECRET,))[SECRET]
     return {**stage.versions(group), **{(SECRET, name): _without_key(body) for name, body in secrets.items()}}
 

@@ -1,6 +1,7 @@
-"""Compute the effect of a change: compare two stages and return the changed objects, the changed resources of
-proxies, and the requests whose outcome changes. These requests are tried: the declared ones, one from every group
-to every HTTP port, external ones through every gateway, and recent traffic."""
+"""Compute the effect of a change: compare two stages and return the changed objects, the changed resources of proxies,
+and the requests whose outcome changes. To find these requests, it tries the requests that RequestTests declare, one
+request from every group to every HTTP port, external requests through every gateway, and recent requests from access
+logs."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class ChangedResource(msgspec.Struct, frozen=True):
 
 
 class ChangedProxies(msgspec.Struct, frozen=True):
-    """The changed resources of the proxies of one group."""
+    """The changed resources of the proxies of one group. `group`: its name. `pods`: the pods of these proxies."""
 
     group: str
     pods: tuple[str, ...]
@@ -41,9 +42,9 @@ class ChangedProxies(msgspec.Struct, frozen=True):
 
 
 class RecentTraffic(msgspec.Struct, frozen=True):
-    """The effect of a change on requests in access logs. `judged` and `unjudged` count these requests. A request is
-    not judged if its recorded status does not follow from its URL: it depends on something that is not recorded,
-    such as a token, or the mesh has changed since."""
+    """The effect of a change on requests in access logs. `requests`: those whose outcome changes. `judged` and
+    `unjudged` count all requests in the logs. A request is not judged if its recorded status does not follow from its
+    URL: it depends on something that is not recorded, such as a token, or the mesh has changed since."""
 
     judged: int = 0
     unjudged: int = 0

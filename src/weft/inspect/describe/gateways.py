@@ -23,9 +23,9 @@ from weft.model.virtual_service import VirtualService
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """The certificate that a server presents: a Secret, or a file in the gateway's file system. `until`: the day of
-    expiry; "" if unknown. `there`: whether there is a Secret with this name that contains a certificate; always True
-    for a file."""
+    """The certificate that a server presents: a Secret, or a file in the gateway's file system (`name`). `hosts`: the
+    names that the certificate is for. `until`: the day of expiry; "" if unknown. `there`: whether there is a Secret
+    with this name that contains a certificate; always True for a file."""
 
     name: str
     hosts: tuple[str, ...] = ()
@@ -52,7 +52,8 @@ class ServedFacts(msgspec.Struct, frozen=True):
 
 
 class LeftOutFacts(msgspec.Struct, frozen=True):
-    """A server that the pod does not serve, although the server's Gateway selects the pod."""
+    """A server that the pod does not serve, although the server's Gateway selects the pod. `why`: the reason. The other
+    fields are those of the server."""
 
     gateway: Where
     port: int

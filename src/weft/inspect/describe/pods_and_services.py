@@ -72,7 +72,8 @@ class Mode(msgspec.Struct, frozen=True):
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """A policy that applies to a pod. `says` is its summary: `ALLOW, 2 rules`, or the issuers that it accepts."""
+    """A policy that applies to a pod. `where`: the place of its object. `says`: its summary: `ALLOW, 2 rules`, or the
+    issuers that it accepts."""
 
     where: Where
     says: str
@@ -93,11 +94,11 @@ class Proxied(msgspec.Struct, frozen=True):
 
 
 class Calling(msgspec.Struct, frozen=True):
-    """The services for which a proxy has clusters (`hosts`), and the number of services that it could call (`of`). The
-    two differ because of on-demand CDS. `why`: why services are sent on demand or not. `every`: the proxy is sent all
-    services, called or not. `too_many`: it is sent all of them because it has called too many. `before`: services were
-    sent to this proxy on demand, and are now sent all at once. `kept`: the number of `hosts` that were sent before
-    on-demand CDS began."""
+    """How many of the services that it could call a proxy has, in a mesh where services are sent on demand or were
+    before. `hosts`: the services for which the proxy has clusters. `of`: the number of services that it could call.
+    `why`: why services are sent on demand or not. `every`: the proxy is sent all services, called or not. `too_many`:
+    it is sent all of them because it has called too many. `before`: services were sent to it on demand, and are now
+    sent all at once. `kept`: the number of `hosts` that it had before services were sent on demand."""
 
     hosts: tuple[str, ...]
     of: int
@@ -141,8 +142,9 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class ServicePicture(msgspec.Struct, frozen=True):
-    """The description of a service: its facts, its pods (`members`), the addresses of endpoints that are not pods
-    (`written`), and the problems of its objects and pods."""
+    """The description of a service: its facts (`service`), its virtual `addresses`, its pods (`members`), the addresses
+    of endpoints that are not pods (`written`), and the problems of its objects and pods. `external`: it is a host
+    outside the mesh."""
 
     service: ServiceFacts
     name: str

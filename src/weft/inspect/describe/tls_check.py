@@ -176,8 +176,9 @@ def _sends(
     *,
     proxied: bool,
 ) -> tuple[Sent, str]:
-    """What a caller sends to an endpoint (plaintext, TLS or mutual TLS), and the setting that decides it, as text
-    for the table. `endpoint`: None if the service has no endpoint. `proxied`: whether the caller has a proxy."""
+    """What a caller sends to an endpoint (plaintext, TLS or mutual TLS), and the setting that decides it, as text for
+    the table. `rule`, `subset`: the DestinationRule and the subset of the call, if any. `endpoint`: None if the service
+    has no endpoint. `proxied`: whether the caller has a proxy; without one, it always sends plaintext."""
     if not proxied:
         return Sent.PLAINTEXT, "no proxy"
     chosen = effective(rule, port.number, subset)

@@ -65,9 +65,10 @@ def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
 
 
 def level_rules(level: PolicyLevel | None, passed: PolicyLevel | None) -> tuple[DecisionRule, ...]:
-    """The rules by which the setting of a field at `level` replaces the setting at the wider level `passed`. () if
-    `passed` is None: no wider level sets the field. If `level` is None, no level sets the field: port-level settings,
-    which lack the field, replace all settings of wider levels."""
+    """The rules by which the setting of a field at one level of a DestinationRule (host, subset, port) replaces the
+    setting at a wider level. `level`: the level whose setting is used; None if no setting is used, because port-level
+    settings, which do not set this field, replace everything at wider levels. `passed`: the wider level whose setting
+    is replaced; None, with the result (), if no wider level sets the field."""
     if passed is None:
         return ()
     if level in (PolicyLevel.HOST_PORT, PolicyLevel.SUBSET_PORT) or level is None or passed is PolicyLevel.SUBSET:
@@ -85,8 +86,9 @@ class Policy:
         subset: Subset | None,
         pool: tuple[ConnectionPool, tuple[ObjectSource, ...]] | None = None,
     ) -> None:
-        """`pool`: a Sidecar's connection pool, which replaces the one of the DestinationRule, and the Sidecar as its
-        source; None if no Sidecar sets one."""
+        """The policy of calls to a port and subset by `rule`. `subset`: None for calls without a subset. `pool`: a
+        Sidecar's connection pool, which replaces the one of the DestinationRule, and the Sidecar as its source; None if
+        no Sidecar sets one."""
         self.rule, self._port, self._subset = rule, port, subset
         self.chosen: TrafficPolicy = policy.effective(rule, port, subset)
         self._pool_by: tuple[ObjectSource, ...] = ()
@@ -270,9 +272,9 @@ def _ejected(ground: Ground, view: ServiceView, found: Policy) -> Iterator[Decis
 
 def locality(ground: Ground, service: Service | None, found: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
     """Return (objects, rule): the object that decides which localities a call with the traffic policy `found` prefers,
-    and the rule that applies: a DestinationRule with a localityLbSetting, the service with a trafficDistribution, or
-    the mesh settings, or else the DestinationRule whose outlierDetection enables failover. `ground`: the views of the
-    proxies' group."""
+    and the rule by which it decides. The first of these applies: a DestinationRule with a localityLbSetting; the
+    service with a trafficDistribution; the mesh settings; the DestinationRule whose outlierDetection enables failover.
+    `ground`: the views of the proxies' group."""
     balancer = found.chosen.load_balancer
     if balancer is not None and balancer.locality is not None:
         return found.of(_BALANCER)[0], rules.LOCALITY_BY_RULE

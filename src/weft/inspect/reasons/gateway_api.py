@@ -27,8 +27,9 @@ def route_rules(route: HttpRoute) -> tuple[DecisionRule, ...]:
 
 
 def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | None) -> tuple[DecisionRule, ...]:
-    """The rules by which the VirtualService `deciding` is used for a host although several objects in `routings`
-    have routes for this host; () if only one object has routes for it."""
+    """The rules by which one VirtualService (`deciding`) is used for a host although several objects have routes for
+    it. `routings`: all VirtualServices for the host, also those that were derived from Gateway API objects. () if there
+    is only one, or if `deciding` is None."""
     attached = [each for each in routings if each.attached and each.http]
     if deciding is None or len(routings) < 2:
         return ()

@@ -52,8 +52,10 @@ def _host_rules(view: ServiceView | None, host: str) -> tuple[DecisionRule, ...]
 def routes_of(
     ground: Ground, view: ServiceView | None, host: EnvoyVirtualHost, port: int, place: tuple[str, str]
 ) -> Iterator[Part]:
-    """The reasons for each route of a virtual host, and for the settings of the route. `place`: the path of the
-    virtual host, with names and with positions."""
+    """The reasons for each route of the virtual host `host` at a port, and for the settings of the route. `view`: the
+    view from which the host was translated; None if unknown. `place`: the path of the virtual host in its resource,
+    twice, as in `Part`: with names (`virtual_hosts[NAME]`) and with positions (`virtual_hosts[0]`). `ground`: the views
+    of the proxies' group."""
     written = routes_with_reasons(view, port) if view is not None else []
     # The served config may be older than the mesh. Where they differ, only the metadata in the config is used.
     agree = view is not None and list(host.routes) == [route for route, _ in written]

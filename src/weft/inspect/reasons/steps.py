@@ -21,7 +21,8 @@ _UNKNOWN = frozenset({*UNCLAIMED, names.PASSTHROUGH, names.BLACK_HOLE})
 
 def sourced(mesh: Mesh, group: Callable[[str], Group | None], explanation: Explanation) -> Explanation:
     """Return the explanation with the files and lines of its objects, and with the deciding objects that no resource
-    names. `group`: returns the group of a pod's proxy, by the pod's name."""
+    names. `group`: a function that returns the group of a pod's proxy, given the pod's name; None for a pod without a
+    proxy."""
     known: dict[Step, Step] = {}
 
     def step(each: Step) -> Step:

@@ -87,8 +87,9 @@ def _is_read(document: Document) -> bool:
 
 
 def _present(running: Running | None, fresh: Mapping[ObjectKey, Document]) -> Iterator[Values]:
-    """The pods and EndpointSlices of the cluster (`running`; None: no cluster, so nothing). Left out are objects that a
-    file replaces (`fresh`), and the pods of workloads that a file replaces."""
+    """The pods and EndpointSlices of the running cluster, except those that are replaced. `running`: the state of the
+    cluster; None if there is none, then nothing is yielded. `fresh`: the objects in files, which replace objects of the
+    cluster; the pods of a replaced workload are left out, too."""
     for key, values in running.values if running else ():
         if key not in fresh and not any(_is_of(value, fresh) for value in values):
             yield key, values
@@ -100,9 +101,9 @@ def _made_of(
     fresh: Mapping[ObjectKey, Document],
     injection: AssumedInjection,
 ) -> Iterator[Values]:
-    """The pods that Kubernetes would create for the workloads in files: for all `templates`, or, if there is a running
-    cluster, only for templates in files that replace objects of the cluster (`fresh`). `injection`: decides which of
-    these pods get a proxy."""
+    """The pods that Kubernetes would create for workloads in files. `templates`: all pod templates. `running`: the
+    state of a cluster; if there is one, only the templates in `fresh` count, the objects in files, because the
+    cluster's other workloads have their pods already. `injection`: decides which of the new pods get a proxy."""
     written = (each for each in templates if running is None or each.document.key in fresh)
     return ((key, (pod,)) for key, pod in would_be(written, injection))
 
@@ -141,7 +142,8 @@ def _of_annotations(templates: Iterable[PodTemplate], injection: AssumedInjectio
 
 
 def _unsuppressed(problems: Iterable[Problem], written: Mapping[ObjectKey, Document]) -> Iterator[Problem]:
-    """The problems, without those that an annotation of their object suppresses. `written`: the objects."""
+    """The problems, without those whose code an annotation of their object lists to suppress them. `written`: all
+    objects, with their annotations."""
     silenced: dict[str, set[str]] = {}
     for key, document in written.items():
         metadata = document.body.get("metadata")

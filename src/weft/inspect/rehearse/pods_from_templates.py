@@ -62,7 +62,8 @@ class AssumedInjection:
         self._injectors = injectors
 
     def kind_of(self, template: PodTemplate) -> ProxyKind | None:
-        """The kind of the pod's proxy: the one that it has, or the one that it would get; None if it gets none."""
+        """The kind of proxy (sidecar or gateway) that a pod of this template has already or would get; None if it gets
+        none."""
         if template.host_network:
             return None
         try:
