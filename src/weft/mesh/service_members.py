@@ -101,8 +101,8 @@ def all_secured(others: Sequence[Instance | None], service: Service, off: Off | 
 
 
 def _is_met(instance: Instance, port: ServicePort) -> bool:
-    """Whether a proxy receives the calls to this port. Calls to a port that is excluded from interception go
-    directly to the application."""
+    """Whether a proxy receives the calls to this service port at the instance. Calls to a port that is excluded from
+    interception go directly to the application."""
     number = instance.port_for(port)
     return instance.meshed and (number is None or instance.intercepts(number))
 

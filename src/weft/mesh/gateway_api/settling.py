@@ -41,9 +41,9 @@ class Settling:
     def settle(
         self, services: Services, credential: Callable[[CredentialRef], Credential | None]
     ) -> Iterator[tuple[list[Made], list[Made]]]:
-        """Derive the objects of the marked parents again. Yields, for each parent, two lists: the values that are no
-        longer derived, and those that are new. `services`: returns the service for a host and a namespace.
-        `credential`: returns the content of a Secret; None if it does not exist."""
+        """Derive the objects of the marked parents again. Yields (gone, new) for each parent: the values that are no
+        longer derived, and those that are new. Yields nothing during a batch of changes. `services`: finds the services
+        of the mesh. `credential`: returns the content of a Secret; None if it does not exist."""
         if self._held:
             return
         parents, self._unsettled = sorted(self._unsettled), set()
