@@ -207,10 +207,10 @@ class Copy:
         return True
 
     def had(self, group: Hashable, resources: Iterable[str]) -> int:
-        """Record that a proxy of `group` has reconnected, and still has these clusters and listeners `0.0.0.0_PORT`
-        from its earlier stream. If the group is on demand, the hosts of these clusters, and the listeners, that the
-        copy lacks are requested from the control plane, which adds them because a proxy has them. Returns the number of
-        the request, for `is_answered`, or 0 if there is nothing to wait for."""
+        """Record that a proxy of `group` has reconnected, and still has `resources` from its earlier stream: clusters,
+        and listeners `0.0.0.0_PORT`. If the group is on demand, the hosts of these clusters, and the listeners, that
+        the copy lacks are requested from the control plane, which adds them because a proxy has them. Returns the
+        number of the request, for `is_answered`, or 0 if there is nothing to wait for."""
         name = str(group)
         resources = tuple(resources)
         self.want(name, (each for each in resources if is_held(CLUSTER, each)))
