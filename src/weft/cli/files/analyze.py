@@ -362,7 +362,7 @@ def _show(problems: list[Problem], output: str, *, verbose: bool, colour: bool |
 
 
 def _row(problem: Problem) -> dict[str, str]:
-    """Return a finding as data, with istioctl's field names and some fields that istioctl does not have."""
+    """Return a finding (`problem`) as data, with istioctl's field names and some fields that istioctl does not have."""
     from weft.analyze.checks import CHECKS
 
     where = problem.where
