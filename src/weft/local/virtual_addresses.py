@@ -60,8 +60,8 @@ class VirtualAddresses:
 
 
 def is_needed(mesh: Mesh) -> bool:
-    """Return whether any connection in the mesh can be opened to a service's virtual address without a proxy that
-    replaces it by an endpoint's address."""
+    """Return whether any process of the mesh can connect to a service's virtual address without a proxy in between,
+    which would connect to an endpoint's address instead. If so, the bridge's rules are needed."""
     return any(_calls_addresses(value) for _, values in mesh.values() for value in values)
 
 
