@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A file that exists but cannot be read. The objects that were read from the file before stay in the mesh."""
+    """A file that exists but cannot be read, for the reason `problem`. The objects that were read from the file before
+    stay in the mesh."""
 
     problem: Problem
 
