@@ -97,7 +97,8 @@ class Calls:
     # What a group calls
 
     def of(self, group: Group) -> Called:
-        """The addresses and hosts that a group has called, read-only; empty if it has called nothing."""
+        """The addresses and hosts that a group has called; empty if it has called nothing. The caller must not change
+        the result."""
         called = self._groups.get(group)
         if called is None:
             called = Called()

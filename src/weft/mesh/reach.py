@@ -76,8 +76,8 @@ def seen(registry: Registry, host: str, scope: Scope) -> Service | None:
 
 
 def _precedence(service: Service, viewer: str) -> tuple[int, Audience, bool]:
-    """Sort key of a claim for the callers of the namespace `viewer`, the best claim first. Equal claims are sorted
-    already (`strength`)."""
+    """Sort key of a service that claims a host, for callers in the namespace `viewer`: the service with the smallest
+    key is used. Services with equal keys stay in the order of the registry (`strength`)."""
     near = audience(service.export_to, owner=service.namespace, viewer=viewer)
     return strength(service)[0], near, service.namespace != viewer
 

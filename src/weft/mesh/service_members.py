@@ -2,7 +2,8 @@
 a proxy, and the service accounts of the instances. Updating the summaries costs the same for ten pods and ten
 thousand.
 
-The reason: in almost all pods a proxy intercepts all ports. Only the other pods (`_odd`) are checked one by one.
+This is possible because in almost all pods a proxy intercepts all ports. Only the other pods (`_odd`) are checked one
+by one.
 """
 
 from __future__ import annotations
