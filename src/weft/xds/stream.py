@@ -1,4 +1,5 @@
-"""One client's xDS stream, without its socket: requests and turns in, responses out. The caller passes the time.
+"""One client's xDS stream, without its socket. The caller passes each request to `receive`, calls `turn` to get the
+responses that may be sent, and passes the current time to both.
 
 Delta and state-of-the-world streams share this code: both owe the client the same names, and differ only in how a
 subscription is parsed and a response is filled. Rules: one unacknowledged response per type, while further changes wait
