@@ -98,7 +98,8 @@ def _like(of_mesh: FileLog, provider: LogProvider) -> LogProvider:
 
 
 def _of_mesh(config: Fields) -> FileLog:
-    """Read `accessLogFile` with its encoding and format. Without `accessLogFile` the result has an empty path."""
+    """Read `accessLogFile` of the MeshConfig, with its encoding and format. Without `accessLogFile` the result has an
+    empty path."""
     path = config.text("accessLogFile", most=_MOST_PATH)
     encoding = Encoding(config.choice("accessLogEncoding", tuple(Encoding), default=Encoding.TEXT))
     written = config.text("accessLogFormat", most=_MOST_LINE)
@@ -124,8 +125,8 @@ def _line(fields: Fields, name: str, line: str) -> str:
 
 
 def _labels(fields: Fields, at: Path, labels: Mapping[str, Any]) -> str:
-    """Return `labels`, those of a JSON log format, as JSON text; "" for the default labels. Labels that Envoy would
-    reject are reported as errors at the path `at`."""
+    """Return `labels`, the labels of a JSON log format, as JSON text. Return "", which stands for the default labels,
+    if there are none, or if Envoy would reject them; the latter is reported as an error at the path `at`."""
     flaws = list(_flaws(at, labels))
     for path, what, hint in flaws:
         fields.error(path, f"Envoy rejects the log format of `{path[-1]}`: {what}", hint)

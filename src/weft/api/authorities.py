@@ -7,7 +7,8 @@ from typing import Any
 
 
 def authorities(body: Mapping[str, Any]) -> str:
-    """Return the CA certificates of a ConfigMap as PEM; "" if it has none, or if the value is not PEM."""
+    """Return the CA certificates of a ConfigMap as PEM; "" if it has none, or if the value is not PEM. `body`: the
+    whole ConfigMap."""
     data = body.get("data")
     roots = data.get("ca.crt") if isinstance(data, Mapping) else None
     if not isinstance(roots, str):

@@ -317,7 +317,8 @@ def _ports(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[int, ...
 
 
 def _service_accounts(fields: Fields, name: str, values: tuple[str, ...], meta: Meta) -> tuple[str, ...]:
-    """Return the service accounts as NAMESPACE/NAME. A name without a namespace is in the policy's own namespace."""
+    """Return `values`, the service accounts in the field `name` of `fields`, as NAMESPACE/NAME. A name without a
+    namespace is in the policy's own namespace. Invalid names, and too many names, are errors."""
     accounts = []
     for index, value in _written(values):
         namespace, slash, account = value.rpartition("/")

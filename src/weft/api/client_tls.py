@@ -94,8 +94,7 @@ def _server_name(tls: Fields) -> str:
 
 
 def _check_credential(tls: Fields) -> None:
-    """Check `credentialName`: it replaces all certificate files, so files beside it would have no effect and are an
-    error."""
+    """Report an error in `tls` for each certificate file beside `credentialName`, which replaces all of these files."""
     hint = "write the name, without a namespace, of a Secret in the proxy's own namespace"
     tls.checked("credentialName", is_object_name, "the name of a Secret", hint, most=253)
     beside = [each for each in _FILES if tls.has(each)] if tls.has("credentialName") else []
@@ -108,8 +107,8 @@ def _check_credential(tls: Fields) -> None:
 
 
 def _idle_without_verification(mode: ClientTlsMode) -> tuple[str, ...]:
-    """Return the fields without effect beside `insecureSkipVerify`. With MUTUAL, the Secret of `credentialName` also
-    has the client's own certificate, which is used."""
+    """Return the fields that have no effect beside `insecureSkipVerify`: those that verify the server. With the mode
+    MUTUAL, `credentialName` is not among them, because its Secret also has the client's own certificate."""
     verifying = ("caCertificates", "caCrl", "subjectAltNames")
     return verifying if mode is ClientTlsMode.MUTUAL else (*verifying, "credentialName")
 

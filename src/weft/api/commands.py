@@ -100,7 +100,8 @@ _COMMAND = re.compile(r"%%|%(?P<name>[A-Z0-9_]+)(?:\((?P<given>[^\n]*?)\))?(?P<l
 
 
 def log_flaw(line: str) -> tuple[str, str]:
-    """Return why Envoy would reject an access log format, and a hint; two empty strings if Envoy would accept it."""
+    """Return (flaw, hint) for `line`, an access log format: why Envoy would reject it, and what to do. Both are empty
+    if Envoy would accept it."""
     end = 0
     while (sign := line.find("%", end)) >= 0:
         command = _COMMAND.match(line, sign)

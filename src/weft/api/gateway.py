@@ -51,7 +51,8 @@ def _server(server: Fields) -> GatewayServer:
 
 
 def _is_host(server: Fields, index: int, host: str) -> bool:
-    """Return whether an entry of `hosts` is valid, and report it if it is not."""
+    """Return whether `host`, the entry at position `index` of the server's `hosts`, is valid. If it is not, report an
+    error."""
     namespace, slash, name = host.rpartition("/")
     if "://" in host:
         what, hint = f"`{host}` is a URL, not a host", "leave out the scheme and the path"

@@ -8,8 +8,8 @@ STANDARD_GATEWAY = f"Gateway.{GATEWAY_API}"
 
 
 def key_kind(api_version: str, kind: str) -> str:
-    """Return the kind for an ObjectKey: `kind`, or `KIND.GROUP` where another group that weft reads has a kind of the
-    same name."""
+    """Return the kind for the ObjectKey of an object with this `apiVersion` and `kind`: `kind`, or `KIND.GROUP` if weft
+    also reads a kind of the same name from another API group."""
     return STANDARD_GATEWAY if kind == "Gateway" and group_of(api_version) == GATEWAY_API else kind
 
 

@@ -73,8 +73,9 @@ def _is_mesh_config(meta: Meta, *, from_file: bool) -> bool:
 
 
 def _embedded(data: Fields) -> Fields | None:
-    """Parse the text of the MeshConfig; None if it is not a YAML mapping. If the text is a literal block (`mesh:
-    |`), a problem has the line of its setting; otherwise, it has the line of `mesh`."""
+    """Parse the text of the MeshConfig, which is in the field `mesh` of `data`, a ConfigMap's data. None if the text is
+    not a YAML mapping. The line of a problem is that of the setting if the text is a literal block (`mesh: |`);
+    otherwise it is the line of `mesh`."""
     text, start = data.text("mesh"), data.text_line("mesh")
     try:
         composed = compose(text, start or 1)
@@ -143,8 +144,9 @@ def _settings(config: Fields, meta: Meta) -> Settings:
 
 
 def _trusted_proxies(config: Fields) -> int:
-    """Return the number of trusted proxies in front of the gateways: the only supported setting in `defaultConfig`.
-    Other fields in it are reported."""
+    """Return `numTrustedProxies` of the `gatewayTopology`, the number of trusted proxies in front of the gateways; 0 if
+    it is not set. It is the only supported setting in `defaultConfig`: other fields of `gatewayTopology` are errors,
+    other fields of `defaultConfig` get a warning."""
     written = config.raw("defaultConfig")
     topology = written.get("gatewayTopology") if isinstance(written, Mapping) else None
     if not isinstance(topology, Mapping):

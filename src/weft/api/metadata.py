@@ -59,7 +59,8 @@ def read_metadata(root: Fields, document: Document, domain: str) -> Meta:
 
 
 def content_version(body: Mapping[str, Any]) -> str:
-    """Return a hash of an object's content without its status; it does not depend on the file or the line."""
+    """Return a hash of `body`, an object's content, without its status. It does not depend on the object's file or
+    line."""
     content = {name: value for name, value in body.items() if name != "status"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -33,7 +33,8 @@ def from_name(name: str, number: int = 0) -> Protocol:
 
 
 def service_protocol(port: Fields, name: str, number: int) -> Protocol:
-    """Return the protocol of a port of a Kubernetes Service."""
+    """Return the protocol of a port of a Kubernetes Service, by `appProtocol`, the port's name or its number. `name`
+    and `number`: those of the port."""
     transport = port.choice("protocol", ("TCP", "UDP", "SCTP"), default="TCP")
     written = port.text("appProtocol", most=253)
     if transport == "UDP":

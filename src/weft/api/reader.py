@@ -72,9 +72,10 @@ class Fields:
         below: Iterable[Fields] = (),
         severity: Severity = Severity.ERROR,
     ) -> None:
-        """Report the problem `what`: none of the fields `names` is set as needed. They are fields of each mapping in
-        `below`, or of this mapping if `below` is empty. `at`: the path of the problem. If one of these fields has an
-        error itself, or is misspelled, only that error is reported: one mistake, one message."""
+        """Report the problem `what`, such as "`name` is required": none of the fields `names` has a usable value. The
+        fields are those of this mapping, or of each mapping in `below` if it is not empty. `at`: the path of the
+        problem, below this mapping; empty for this mapping itself. If one of these fields has an error of its own, or
+        is misspelled, only that error is reported, so that one mistake gives one message."""
         causes = tuple((fields, name) for fields in (tuple(below) or (self,)) for name in names)
         self.report.consequence(Consequence(causes, self._at(at), what, hint, severity))
 
@@ -226,8 +227,9 @@ class Fields:
         return self._fields((name,), value)
 
     def embedded(self, name: str, value: Mapping[str, Any], lines: Mapping[Path, int] | None = None) -> Fields:
-        """Return the cursor for a mapping that was parsed from the text of this field. `lines`: the lines of the
-        mapping's own fields, if known."""
+        """Return the cursor at `value`, a mapping that was parsed from the text of the field `name`. `lines`: the line
+        in the file of each field of `value`, by its path. Without `lines`, problems in `value` have the line of the
+        field `name`."""
         path = (*self.path, name)
         if lines:
             self.report.add_lines({(*path, *below): line for below, line in lines.items() if below})
@@ -276,7 +278,8 @@ class Fields:
         most: int = 255,
     ) -> str:
         """Read a text that `valid` accepts, such as an address; `default` if the field is not set, empty or not valid.
-        `what`: what the text should be, for the message."""
+        `what`: what the text should be, for the message, such as "an IP address". `most`: the largest number of
+        characters. `required`: a missing field is an error."""
         value = self.text(name, default=default, required=required, most=most)
         if not value or valid(value):
             return value or default
@@ -293,7 +296,8 @@ class Fields:
         required: bool = False,
         most: int = 255,
     ) -> tuple[str, ...]:
-        """Read a list of texts that `valid` accepts; others are left out."""
+        """Read a list of texts that `valid` accepts. Other texts are errors and are left out. The parameters are those
+        of `checked`."""
         return tuple(text for _, text in self.numbered_texts(name, valid, what, hint, required=required, most=most))
 
     def numbered_texts(
@@ -306,7 +310,8 @@ class Fields:
         required: bool = False,
         most: int = 255,
     ) -> list[tuple[int, str]]:
-        """Read a list like `checked_texts`. Return each text with its position in the document, for further checks."""
+        """Read a list of texts like `checked_texts`, and return each text with its index in the list, so that the
+        caller can report further errors at that index."""
         texts = []
         for index, value in enumerate(self._list(name, required=required)):
             text = self._text((name, index), value, most)
@@ -366,9 +371,9 @@ class Fields:
         self._known.update(names)
 
     def outdented(self, holder: str, names: Iterable[str]) -> bool:
-        """Report fields that belong below `holder` but are written beside it, with the wrong indentation. This is
-        checked only if `holder` itself is empty. Returns whether there are such fields; they are not also
-        reported as unknown."""
+        """Report an error for each of the fields `names` that is written beside the field `holder` but belongs below
+        it, because of a wrong indentation. This is checked only if `holder` itself is empty. Return whether there are
+        such fields; they are not also reported as unknown."""
         there = [name for name in names if name in self._body] if self.raw(holder) is None else []
         for name in there:
             self._known.add(name)
@@ -376,8 +381,8 @@ class Fields:
         return bool(there)
 
     def texts_beside(self, name: str) -> list[str]:
-        """Return the names of the unknown fields that have text values, except for those that seem to be `name`
-        misspelled."""
+        """Return the names of this mapping's unknown fields whose value is a text, without those that seem to be `name`
+        misspelled. Unknown fields are those that no getter has read so far."""
         texts = [other for other, value in self._body.items() if isinstance(value, str) and other not in self._known]
         return [other for other in texts if not did_you_mean(other[:80], (name,)).startswith("did you")]
 
@@ -477,7 +482,7 @@ class Fields:
 
 
 def root_of(report: DocumentReport) -> Fields:
-    """Return the cursor at the root mapping of the document."""
+    """Return the cursor at the root mapping of the document that `report` is about."""
     return Fields(report, (), report.document.body)
 
 

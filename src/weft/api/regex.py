@@ -102,7 +102,8 @@ class _Reader:
         self._groups = [_Group(captures=True)]
 
     def steps(self) -> int:
-        """Return an estimate of the size of the compiled program, in steps; it is never too low."""
+        """Parse the expression and return an estimate of the size of its compiled program, in steps; the estimate is
+        never too low. Raises _Flaw if RE2 would reject the expression."""
         tokens = re.compile(_SYNTAX, re.VERBOSE | re.DOTALL)
         while self._at < len(self._text):
             token = tokens.match(self._text, self._at)

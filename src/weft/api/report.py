@@ -55,8 +55,8 @@ class DocumentReport:
         self._add(path, what, hint, Severity.ERROR)
 
     def warning(self, path: Path, what: str, hint: str = "", *, code: str = "") -> None:
-        """Add the warning `what` about the field at `path`. `code`: the WFT code of a check of `weft analyze`, if the
-        warning is more than a remark about a field."""
+        """Add the warning `what` about the field at `path`. `code`: the WFT code, if the warning is also a check of
+        `weft analyze`; "" otherwise."""
         self._add(path, what, hint, Severity.WARNING, code)
 
     def finish(self) -> tuple[Problem, ...]:

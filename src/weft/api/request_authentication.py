@@ -116,8 +116,9 @@ def _names(rule: Fields, name: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _lacks_keys(rule: Fields, issuer: str) -> None:
-    """Report that a rule has no keys. Istio would discover the keys at the issuer, and trust whatever URL the issuer
-    returns."""
+    """Report that a rule has neither `jwks` nor `jwksUri`. In Istio such a rule is valid: Istio discovers the keys at
+    the issuer, and trusts whatever URL the issuer returns. weft does not do that. `issuer`: that of the rule, for the
+    message."""
     what = "the rule has neither `jwks` nor `jwksUri`, and weft does not discover the keys of an issuer"
     hint = "set `jwks` or `jwksUri`"
     if issuer.startswith("https://"):

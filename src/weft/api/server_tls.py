@@ -46,7 +46,9 @@ _HASH = re.compile(r"[0-9A-Fa-f]{64}|(?:[0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}")
 
 
 def read_server_tls(server: Fields, *, encrypted: bool, impossible: tuple[str, ...] = ()) -> ServerTls | None:
-    """`impossible`: fields that this kind of server cannot have."""
+    """Read the `tls` of `server`, a server of a Gateway or an ingress listener of a Sidecar; None if the field is not
+    set. `encrypted`: the protocol of its port is HTTPS or TLS. `impossible`: fields of `tls` that are an error for this
+    kind of server."""
     tls = server.fields("tls")
     if tls is None:
         return None

@@ -116,8 +116,9 @@ def _endpoints(spec: Fields, ports: tuple[ServicePort, ...], resolution: Resolut
 
 
 def _check_dynamic(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...]) -> None:
-    """Check an entry with `resolution: DYNAMIC_DNS`: each request must name the host to resolve, so only wildcards and
-    protocols that name a host are possible. As in Istio."""
+    """Check an entry with `resolution: DYNAMIC_DNS`, for which a proxy resolves the host that each request names. So,
+    as in Istio, its `hosts` must be wildcards, and its `ports` must have a protocol in which a request names a host.
+    `addresses`, `endpoints` and `workloadSelector` are errors, and a `targetPort` gets a warning."""
     for index, host in enumerate(hosts):
         if not host.startswith("*"):
             what = f"with `resolution: DYNAMIC_DNS` a host must be a wildcard, and `{host}` is none"

@@ -99,7 +99,8 @@ def _egress(spec: Fields) -> tuple[EgressListener, ...]:
 
 
 def _is_host(item: Fields, index: int, host: str) -> bool:
-    """Return whether an entry of `hosts` is valid, and report it if it is not."""
+    """Return whether `host`, the entry at position `index` of the listener's `hosts`, is valid. If it is not, report an
+    error."""
     namespace, slash, name = host.partition("/")
     if not slash:
         what, hint = f"`{host}` must be NAMESPACE/HOST", f"write ./{host} for this namespace, */{host} for any"
@@ -128,7 +129,8 @@ def _ingress(spec: Fields) -> tuple[IngressListener, ...]:
 
 
 def _server_tls(item: Fields, port: ServicePort) -> ServerTls | None:
-    """Read the TLS that the proxy terminates for its workload, with certificates from files, as in Istio."""
+    """Read the `tls` of `item`, an ingress listener at `port`: the TLS that the proxy terminates for its workload. As
+    in Istio, its certificates are files. None if the proxy terminates no TLS there."""
     encrypted = port.protocol in (Protocol.HTTPS, Protocol.TLS)
     server_tls = read_server_tls(item, encrypted=encrypted, impossible=_AT_GATEWAYS_ONLY)
     if server_tls is None:

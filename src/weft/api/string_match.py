@@ -15,7 +15,8 @@ def string_match(holder: Fields, name: str) -> StringMatch | None:
 
 
 def uri_match(holder: Fields, name: str) -> StringMatch | None:
-    """Read the match of a path. Unlike in other matches, an empty prefix is allowed, and matches every path."""
+    """Read the match of a path in the field `name` of `holder`; None if it is not set. Unlike in other matches, an
+    empty prefix is allowed, and matches every path."""
     fields = holder.fields(name)
     if fields is not None and fields.raw("prefix") == "" and fields.one_of("exact", "prefix", "regex") == "prefix":
         fields.text("prefix")

@@ -17,7 +17,9 @@ _SAME_ZONE = LocalitySetting(failover_priority=(REGION_LABEL, ZONE_LABEL), alway
 
 
 def read_traffic_distribution(root: Fields, meta: Meta, spec: Fields | None = None) -> LocalitySetting | None:
-    """`spec`: the fields that may contain `trafficDistribution`; None for kinds without this field."""
+    """Return the setting that makes callers prefer endpoints in their own zone; None if the object sets no traffic
+    distribution, so that all endpoints are preferred alike. `root`: the fields of the whole object. `spec`: the fields
+    that may contain `trafficDistribution`; None for kinds without this field, for which only the annotation is read."""
     written = spec.choice("trafficDistribution", VALUES) if spec is not None else ""
     at: Path = ("spec", "trafficDistribution")
     if not written:

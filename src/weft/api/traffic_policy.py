@@ -200,8 +200,8 @@ def _connection_pool(policy: Fields) -> ConnectionPool | None:
 
 
 def read_pool(holder: Fields, name: str, *, to_workload: bool = False) -> ConnectionPool | None:
-    """Read a connection pool; None if the field is not set. `to_workload`: the pool is for the connections of a proxy
-    to its own application."""
+    """Read the connection pool in the field `name` of `holder`; None if the field is not set. `to_workload`: the pool
+    is for the connections of a proxy to its own application."""
     fields = holder.fields(name)
     if fields is None:
         return None

@@ -2,7 +2,8 @@
 ServiceEntry have the same fields.
 
 An entry counts as meshed if its label `security.istio.io/tlsMode` is `istio`. Without that label, it counts as meshed
-if it names a service account, since only a workload with an identity can have one. That is Istio's rule.
+if it names a service account, because only a workload of the mesh has the identity of a service account. That is
+Istio's rule.
 """
 
 from __future__ import annotations

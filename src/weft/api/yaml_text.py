@@ -34,7 +34,8 @@ Path = tuple[str | int, ...]
 
 
 class TextFlaw(msgspec.Struct, frozen=True):
-    """A problem of the text itself, found before its content is interpreted."""
+    """A problem of the YAML text itself, found before its content is interpreted. `line`: its line in the file. `what`:
+    the message."""
 
     line: int
     what: str

@@ -16,9 +16,9 @@ WEFT = (sys.executable, "-P", "-m", "weft.cli")
 
 
 def with_this_weft(hint: str) -> str:
-    """Return `hint` with a command that can be pasted. A hint that begins with `sudo weft` becomes `sudo`, the path
-    of this weft, and the arguments that the user typed. In any other hint, only the `weft` of `sudo weft …` is
-    replaced by that path."""
+    """Return `hint` with commands that can be pasted, because they contain the path of this weft. A hint that begins
+    with `sudo weft` is replaced by the command that the user typed, run with sudo: `sudo /PATH/weft up .`. In any other
+    hint, `sudo weft …` becomes `sudo /PATH/weft …`."""
     if not hint.startswith("sudo weft"):
         return hint.replace("sudo weft …", f"sudo {_command()} …")
     return f"sudo {_command()} {shlex.join(sys.argv[1:])}".rstrip()

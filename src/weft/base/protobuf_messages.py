@@ -24,8 +24,8 @@ INT64 = FieldDescriptorProto.TYPE_INT64
 def field(
     name: str, number: int, kind: FieldDescriptorProto.Type.ValueType | str = STRING, *, repeated: bool = False
 ) -> FieldDescriptorProto:
-    """Return the descriptor of a field. `kind`: a scalar type, or the full name of a message type. `repeated`: whether
-    it is a list."""
+    """Return the descriptor of a field with this name and number. `kind`: a scalar type, or the full name of a message
+    type. `repeated`: whether it is a list."""
     label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
     descriptor = FieldDescriptorProto(name=name, number=number, label=label)
     if isinstance(kind, str):
@@ -44,8 +44,8 @@ class MessagePool:
             self._pool.AddSerializedFile(each.serialized_pb)
 
     def add(self, full_name: str, *fields: FieldDescriptorProto, string_maps: Mapping[str, int] | None = None) -> Any:
-        """Add a message type `PACKAGE.NAME` and return its class. `string_maps`: names and numbers of fields that
-        are maps of strings."""
+        """Add a message type with these fields and return its class. `full_name`: PACKAGE.NAME. `string_maps`: names
+        and numbers of further fields, which are maps from strings to strings."""
         package, _, name = full_name.rpartition(".")
         message = DescriptorProto(name=name, field=fields)
         for each, number in (string_maps or {}).items():

@@ -120,8 +120,10 @@ class AdminSocket:
 
 
 def ask(directory: Path, wish: Wish) -> Iterator[AuthorityStatus]:
-    """Send `wish` to the process that signs with the CA in `directory`, and yield each status that it returns.
-    Raises AuthorityError; ConnectionError or FileNotFoundError if no process listens."""
+    """Send the request `wish` (status, rotate or switch) to the process that signs with the CA in `directory`, and
+    yield each status that it returns: one, or with `wish.follow` one for each phase until the rotation has ended.
+    Raises AuthorityError if the process rejects the request; ConnectionError or FileNotFoundError if no process
+    listens."""
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(str(directory / SOCKET))
         line.sendall(msgspec.json.encode(wish) + b"\n")

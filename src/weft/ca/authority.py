@@ -137,7 +137,7 @@ class Authority:
         return self._keeper.bundle()
 
     async def bundles(self) -> AsyncIterator[tuple[str, ...]]:
-        """Yield the current bundle, and every new bundle when the roots change."""
+        """Yield the current bundle at once, and the whole new bundle whenever the roots change."""
         changed = asyncio.Event()
         unsubscribe = self.subscribe(changed.set)
         try:
@@ -185,8 +185,9 @@ class Authority:
         return unsubscribe
 
     def rotate(self, propagation: timedelta | None = None) -> AuthorityStatus:
-        """Create a new root and announce it. The new root signs after `propagation`; the old root is dropped when
-        its certificates have expired. Raises AuthorityError if a rotation is in progress or the CA is plugged in."""
+        """Create a new root and announce it, and return the new status. The new root is trusted at once, and signs
+        after `propagation` (None: that of `terms`); the old root is dropped when its certificates have expired. Raises
+        AuthorityError if a rotation is in progress or the CA is plugged in."""
         wait = self.terms.propagation if propagation is None else propagation
         self.tick()
         self._keeper.rotate(self._clock(), max(0.0, wait.total_seconds()))

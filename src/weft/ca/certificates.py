@@ -23,7 +23,8 @@ PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519Pri
 
 
 class Validity(msgspec.Struct, frozen=True):
-    """The period in which a certificate is valid, in Unix seconds. Certificates contain whole seconds."""
+    """The period in which a certificate is valid, from `begins` to `ends`, in Unix seconds. Certificates contain whole
+    seconds."""
 
     begins: float
     ends: float
@@ -95,7 +96,7 @@ def make_server(
     signing: Signing, public_key: PublicKey, names: tuple[str, ...], validity: Validity
 ) -> x509.Certificate:
     """Return a certificate for a TLS server with the DNS names or addresses in `names`. It does not contain a workload
-    identity. `signing`: the CA that signs."""
+    identity. `signing`: the CA that signs. `public_key`: the server's key."""
     return _sign_leaf(
         signing, public_key, [_general_name(name) for name in names], [ExtendedKeyUsageOID.SERVER_AUTH], validity
     )

@@ -48,8 +48,8 @@ _REFUSALS = {
 
 class CertificateClient:
     def __init__(self, target: str, roots: str | None = None, *, server_name: str = "") -> None:
-        """`roots`: the initial root certificates as PEM, None for `unix:/path`. `server_name`: the name in the CA's
-        certificate, if it is not the target's host."""
+        """`target`: the CA's address, HOST:PORT or `unix:/path`. `roots`: the initial root certificates as PEM, None
+        for `unix:/path`. `server_name`: the name in the CA's certificate, if it is not the target's host."""
         if roots is None and not target.startswith("unix:"):
             raise ValueError("a CA on the network needs a root certificate; only a Unix socket needs none")
         self._target = target
@@ -77,7 +77,8 @@ class CertificateClient:
         return _issued(answer, csr, time.time())
 
     async def bundles(self) -> AsyncIterator[tuple[str, ...]]:
-        """Yield the roots whenever they change. While the CA is unavailable, retry without raising."""
+        """Yield the roots to trust, as PEM: the current ones first, and all roots again whenever they change. While the
+        CA is unavailable, retry without raising."""
         last: tuple[str, ...] = ()
         backoff = Backoff(first=0.2, most=10.0)
         while True:
@@ -147,7 +148,8 @@ def _is_being_cancelled() -> bool:
 
 def _issued(answer: bytes, csr: bytes, now: float) -> Issued:
     """Parse the CA's response `answer`, and return the certificate and its chain without the root. Raises CaUnavailable
-    if the response is not a certificate chain, or the certificate is not for the key of `csr`."""
+    if the response is not a certificate chain, or the certificate is not for the key of `csr`. `now`: the time of the
+    response, in Unix time."""
     try:
         pem = "\n".join(messages.CertificateResponse.FromString(answer).cert_chain)
         leaf, *above = x509.load_pem_x509_certificates(pem.encode())

@@ -108,8 +108,8 @@ def is_plugged_in(directory: Path) -> bool:
 
 
 def stamp(directory: Path) -> tuple[tuple[int, int, int] | None, ...]:
-    """Return a value that changes when one of the files is replaced or written. Symbolic links are followed, because
-    Kubernetes mounts Secrets with them."""
+    """Return a value that changes when one of the CA files in `directory` is replaced or written. Symbolic links are
+    followed, because Kubernetes mounts Secrets with them."""
     return tuple(_stamp(directory / name) for name in FILES)
 
 
@@ -150,7 +150,7 @@ def _climb(
 ) -> tuple[list[x509.Certificate], x509.Certificate]:
     """Return (chain, root): the certificates from the signing CA (`signer`) up to a root in `roots`, and that root.
     `offered` are the certificates from which the chain is built; it follows their signatures, not the order in the
-    files."""
+    files. `directory`: that of the files, for error messages."""
     chain = [signer]
     while len(chain) <= _LONGEST_CHAIN:
         top = chain[-1]
@@ -171,7 +171,7 @@ def _climb(
 
 def _check_authority(certificate: x509.Certificate, file: Path, now: float, *, below: int) -> None:
     """Raise AuthorityError if `certificate` is expired, not yet valid, or may not sign. `below`: the number of CA
-    certificates between `certificate` and a workload's."""
+    certificates between `certificate` and a workload's. `file`: the certificate's file, for error messages."""
     shown = certificate.subject.rfc4514_string() or "a certificate without a name"
     at = datetime.fromtimestamp(now, UTC)
     if at >= certificate.not_valid_after_utc:

@@ -30,10 +30,10 @@ class Root(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The stored state of a self-made root and its rotation. Times are Unix seconds. `signer` is the root that signs;
-    none of its certificates is valid after `issued_until`. `next`: the announced root, which begins to sign at
-    `switch_at`; a process last served it at `seen_at`. `previous`: the root that signed before, which is trusted until
-    `drop_at`."""
+    """The stored state of a self-made root and its rotation. `version`: that of the format. Times are Unix seconds.
+    `signer` is the root that signs; none of its certificates is valid after `issued_until`. `next`: the announced root,
+    which begins to sign at `switch_at`; a process last served it at `seen_at`. `previous`: the root that signed before,
+    which is trusted until `drop_at`."""
 
     version: int = 1
     trust_domain: str

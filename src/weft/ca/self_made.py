@@ -80,8 +80,9 @@ class SelfMade:
         return self.state.bundle()
 
     def note(self, expires: float, lifetime: float) -> None:
-        """Record that an issued certificate expires at `expires`. The time on disk is set a quarter of the
-        certificate's `lifetime` later, so that the next certificates need no new write."""
+        """Record that an issued certificate expires at `expires`, so that its root is trusted until then. If this is
+        later than `issued_until` of the stored state, store `expires` plus a quarter of the certificate's `lifetime`,
+        so that the next certificates need no new write."""
         self._issued_until = max(self._issued_until, expires)
         if expires > self.state.issued_until:
             ahead = msgspec.structs.replace(self.state, issued_until=expires + lifetime / 4)

@@ -66,15 +66,17 @@ class SharedRoot:
         return (before.signer, before.bundle()) != (state.signer, state.bundle())
 
     def note(self, expires: float, lifetime: float) -> None:
-        """Record that an issued certificate expires at `expires`. The stored time is set a quarter of the
-        certificate's `lifetime` later, so that the next certificates need no new write."""
+        """Record that an issued certificate expires at `expires`, so that its root is trusted until then. If this is
+        later than `issued_until` of the stored state, request to store `expires` plus a quarter of the certificate's
+        `lifetime`, so that the next certificates need no new write."""
         self._longest = max(self._longest, lifetime)
         if expires > self._issued_until:
             self._issued_until = expires + lifetime / 4
             self._ask(msgspec.structs.replace(self.state, issued_until=self._issued_until))
 
     def lead(self, now: float) -> None:
-        """Make this process the one that advances rotations."""
+        """Make this process the one that advances rotations. If no leader has served an announced root for a while,
+        request to postpone the switch to it by that time (`rotation.resume`)."""
         self.leads = True
         if now - self.state.seen_at > 2 * _HEARTBEAT:  # no leader served the announced root in this time
             resumed = rotation.resume(self.state, now)

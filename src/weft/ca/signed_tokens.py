@@ -111,7 +111,8 @@ class TokenIssuer:
 
     def issue(self, caller: Caller, *, audience: str = AUDIENCE, lifetime: timedelta = _LIFETIME) -> str:
         """Return a token for `audience`, valid for `lifetime` and bound to the caller's pod; `caller.expires` is
-        ignored. Raises ValueError."""
+        ignored. Raises ValueError if the caller has no pod, if the pod was revoked, or if its names are not valid in a
+        token."""
         if not caller.pod or not caller.pod_uid:
             raise ValueError("a token is bound to a pod: its name and UID are needed")
         if self._is_revoked(caller.pod_uid):

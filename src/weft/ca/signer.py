@@ -38,4 +38,4 @@ class Signer(Protocol):
         `lifetime`: the requested lifetime; None for the default."""
 
     def bundles(self) -> AsyncIterator[tuple[str, ...]]:
-        """Yield the roots to trust at once, and again whenever they change."""
+        """Yield the roots to trust, as PEM: the current ones at once, and all roots again whenever they change."""

@@ -88,15 +88,15 @@ def read_secret(path: Path) -> bytes | None:
 
 
 def _is_given(facts: os.stat_result) -> bool:
-    """Return whether a file is owned by root and readable by this process's group, as in a Secret that Kubernetes
-    mounts for a non-root process."""
+    """Return whether a file, with the stat result `facts`, is owned by root and readable by this process's group, as in
+    a Secret that Kubernetes mounts for a non-root process."""
     shared = facts.st_mode & (stat.S_IRWXG | stat.S_IRWXO) == stat.S_IRGRP
     return shared and facts.st_uid == 0 != os.geteuid() and facts.st_gid in (os.getegid(), *os.getgroups())
 
 
 def replace_file(path: Path, content: bytes, *, mode: int) -> None:
-    """Replace a file atomically: write a file beside it, flush, rename, and flush the directory. A reader sees
-    either the old or the new content."""
+    """Replace a file atomically: write a file with this `mode` beside it, flush, rename, and flush the directory. A
+    reader sees either the old or the new content."""
     beside = path.with_name(f".{path.name}.new")
     with contextlib.suppress(FileNotFoundError):
         beside.unlink()

@@ -13,8 +13,8 @@ import msgspec
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """The identity in a token: a service account, and the pod that the token is bound to. `expires`: when the token
-    expires, in Unix time."""
+    """The identity in a token: a service account, and the pod that the token is bound to (`pod`, `pod_uid`; "" if it is
+    bound to none). `expires`: when the token expires, in Unix time."""
 
     namespace: str
     service_account: str

@@ -22,8 +22,8 @@ _UNKNOWN = "weft.cli.unknown_command"  # key in a context's `meta`: shell comple
 
 
 class Listing(NamedTuple):
-    """One command of a group, before its module is imported: its name, where it is implemented, its line of help, and
-    whether the help leaves it out."""
+    """One command of a group, before its module is imported: its `name`, where it is implemented (`where`:
+    MODULE:ATTRIBUTE below `weft.cli`), its `line` of help, and whether the help leaves it out (`hidden`)."""
 
     name: str
     where: str  # module:attribute, below weft.cli

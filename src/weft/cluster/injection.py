@@ -50,8 +50,8 @@ class Injection:
             self._server.leave()
 
     async def open(self, host: str | None, port: int, certificate: ServingCertificate) -> int:
-        """Read the settings and start the webhooks' server. Returns its port. Raises KubeError, SettingsError or
-        OSError."""
+        """Read the settings and start the webhooks' server with this certificate. Returns its port. Raises KubeError,
+        SettingsError or OSError."""
         version = msgspec.json.decode(await self._client.raw("GET", "/version"), type=_Version)
         injector = Injector(
             await self._first_settings(),

@@ -88,7 +88,9 @@ class RootSecret:
         self._is_gone = False
 
     async def open(self) -> Authority:
-        """Read the root from the Secret, or create it unless another replica does. Raises AuthorityError, KubeError."""
+        """Read the root from the Secret, and return the authority that signs with it. If the Secret does not exist,
+        wait for the leader to restore it if it was deleted, and otherwise create it with a new root. Raises
+        AuthorityError, KubeError."""
         try:
             secret = await self._client.get(SECRETS, NAME, _Secret, namespace=self._namespace)
         except ApiError as error:

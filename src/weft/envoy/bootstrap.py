@@ -45,7 +45,10 @@ _TYPES = "type.googleapis.com"
 
 
 class BootstrapNode(msgspec.Struct, frozen=True, kw_only=True):
-    """The proxy's node: its id, locality and metadata, with Istio's metadata keys."""
+    """What the proxy states about itself to the control plane: its node id, locality and metadata, with Istio's
+    metadata keys. `name`, `namespace` and `addresses`: those of the pod. `kind`: sidecar or router, the first part of
+    the node id. `locality`: REGION/ZONE/SUBZONE. `metadata`: further metadata, which overrides that of the other
+    fields."""
 
     name: str
     namespace: str
@@ -320,7 +323,8 @@ def _admin_cluster(port: int) -> dict[str, Any]:
 
 
 def _own_listener(bootstrap: Bootstrap, port: int, path: str, admin_path: str) -> dict[str, Any]:
-    """Return a listener that exposes one path of the admin API, and no other, to clients outside the pod."""
+    """Return a listener on `port` that exposes one path of the admin API, and no other, to clients outside the pod: a
+    request for `path` gets the response of `admin_path`."""
     name = f"{path.strip('/').replace('/', '-')}-{port}"
     return _listener(bootstrap, port, name, [_admin_route(path, admin_path)], [])
 

@@ -13,7 +13,8 @@ BOOTSTRAP_FILE = "envoy.json"
 
 
 class EnvoyCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """How to start an Envoy: `argv`, `environment`, and the paths that its user must be able to read (`visible`)."""
+    """How to start an Envoy: `argv`, `environment`, `working_directory`, and the paths that its user must be able to
+    read (`visible`)."""
 
     argv: tuple[str, ...]
     environment: dict[str, str]
@@ -24,8 +25,8 @@ class EnvoyCommand(msgspec.Struct, frozen=True, kw_only=True):
 def prepare(
     bootstrap: Bootstrap, binary: Path, directory: Path, *, log_level: str = "warning", drain_seconds: int = 5
 ) -> EnvoyCommand:
-    """Write the bootstrap into the pod's directory and return the command that starts Envoy with it. `drain_seconds`:
-    how long Envoy drains connections of a replaced listener.
+    """Write the bootstrap into the pod's `directory`, and return the command that starts the Envoy at `binary` with it.
+    `drain_seconds`: how long Envoy drains connections of a replaced listener.
 
     The bootstrap is a file and not an argument, because every user of a machine can read the arguments of every
     process.

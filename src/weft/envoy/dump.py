@@ -70,8 +70,9 @@ class Dump(msgspec.Struct, frozen=True):
         return sections[-1]
 
     def messages(self, kind: str, *paths: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-        """Yield the messages at these paths in all sections of one type. The first name of a path is that of a list
-        in the section; the other names lead to a field in each item of that list."""
+        """Yield the messages at `paths` in all sections whose type ends in `kind`. The first name of a path is that of
+        a list in the section; the other names lead to a field in each item of that list. For example,
+        `("dynamic_active_clusters", "cluster")` yields the `cluster` of each item of `dynamic_active_clusters`."""
         for section in self.sections(kind):
             for listed, *inner in paths:
                 for item in items(section, listed):

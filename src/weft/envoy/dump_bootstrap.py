@@ -15,8 +15,8 @@ def bootstrap(dump: Dump) -> dict[str, Any]:
 
 
 def versions(section: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the versions of Istio, of its proxy and of Envoy, each as (title, version). Unknown versions are left
-    out."""
+    """Return the versions of Istio, of its proxy and of Envoy in a dump's bootstrap `section`, each as (title,
+    version). Unknown versions are left out."""
     node = at(section, "bootstrap", "node")
     proxy = text(node, "metadata", "ISTIO_PROXY_SHA")
     versions = [

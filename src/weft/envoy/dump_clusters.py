@@ -62,8 +62,8 @@ def clusters(dump: Dump, wanted: ClusterFilter | None = None) -> list[dict[str, 
 
 
 def table(clusters: list[dict[str, Any]], *, named: bool = False, why: Told | None = None) -> DumpTable:
-    """Return the table of the clusters. `named`: the first column is the cluster's full name. `why`: the last column
-    is the object that created the cluster."""
+    """Return the table of the clusters. `named`: the first column is the cluster's full name. `why`: returns the object
+    that created a cluster, which becomes the last column; None: no such column."""
     rows = tuple(
         (
             *((f"cluster/{text(each, 'name')}",) if named else ()),

@@ -18,7 +18,8 @@ TOLD_COLUMNS = ("NAME", "STATUS", "LOCALITY", "CLUSTER")
 
 
 class EndpointFilter(msgspec.Struct, frozen=True):
-    """Selects endpoints whose fields equal those of the filter; case is ignored. An empty field or 0 selects all."""
+    """Selects endpoints whose address, port, cluster and health (`status`) equal those of the filter; case is ignored.
+    An empty field or 0 selects all."""
 
     address: str = ""
     port: int = 0
@@ -58,8 +59,8 @@ def clusters(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[str,
 def table(
     statuses: list[dict[str, Any]], wanted: EndpointFilter | None = None, *, why: Told | None = None
 ) -> DumpTable:
-    """Return the table of the endpoints in use that `wanted` selects. `statuses`: the clusters of /clusters. `why`: the
-    last column is the object that created each endpoint."""
+    """Return the table of the endpoints in use that `wanted` selects. `statuses`: the clusters of /clusters. `why`:
+    returns the object that created an endpoint, which becomes the last column; None: no such column."""
     endpoints = sorted(each for cluster in statuses for each in _endpoints(cluster, wanted or EndpointFilter()))
     rows = [
         (
@@ -84,8 +85,8 @@ def assignments(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[s
 
 
 def told(dump: Dump, wanted: EndpointFilter | None = None, *, why: Told | None = None) -> DumpTable:
-    """Return the table of the endpoints that the control plane has sent, with localities. `why`: the last column is
-    the object that created each endpoint."""
+    """Return the table of the endpoints that the control plane has sent and that `wanted` selects (None: all), with
+    their localities. `why`: as for `table`."""
     wanted = wanted or EndpointFilter()
     rows = []
     for assignment in assignments(dump, wanted):

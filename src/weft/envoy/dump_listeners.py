@@ -25,7 +25,7 @@ _PROTOCOLS = {
 
 
 class ListenerFilter(msgspec.Struct, frozen=True):
-    """Selects listeners. An empty field or 0 selects all."""
+    """Selects listeners by address, port and type (HTTP, TCP, HTTP+TCP or UNKNOWN). An empty field or 0 selects all."""
 
     address: str = ""
     port: int = 0
@@ -51,8 +51,8 @@ def table(
     listeners: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None
 ) -> DumpTable:
     """Return the table of the listeners. `verbose`: one row for each filter chain instead of each listener. `named`:
-    the first column is the listener's name. `why`: the last column is the object that created the row's filter
-    chain or listener."""
+    the first column is the listener's name. `why`: returns the object that created a row's filter chain or listener,
+    which becomes the last column; None: no such column."""
     rows: list[tuple[str, ...]] = []
     for listener in listeners:
         name = (f"listener/{text(listener, 'name')}",) if named else ()

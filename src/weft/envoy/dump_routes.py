@@ -26,7 +26,8 @@ def table(
     configurations: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None
 ) -> DumpTable:
     """Return the table of the route configurations. `verbose`: one row for each route instead of each configuration.
-    `named`: names begin with `route/`. `why`: the last column is the object that created the row's route."""
+    `named`: names begin with `route/`. `why`: returns the object that created a row's route, which becomes the last
+    column; None: no such column."""
     prefix = "route/" if named else ""
     rows: list[tuple[str, ...]] = []
     for each in configurations:

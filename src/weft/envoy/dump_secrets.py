@@ -28,9 +28,10 @@ def secrets(dump: Dump) -> dict[str, Any]:
 def table(
     section: dict[str, Any], *, now: datetime | None = None, named: bool = False, why: Told | None = None
 ) -> DumpTable:
-    """Return the table of the certificates: the first certificate of each chain, and every trusted root. `now`: the
-    time for which the validity is computed. `named`: names begin with `secret/`. `why`: the last column is the
-    object that created the secret."""
+    """Return the table of the certificates in a dump's secrets `section`: the first certificate of each chain, and
+    every trusted root. `now`: the time for which the validity is computed; None for the current time. `named`: names
+    begin with `secret/`. `why`: returns the object that created a secret, which becomes the last column; None: no such
+    column."""
     now = now or datetime.now(UTC)
     rows: list[tuple[str, ...]] = []
     for listed, state in _LISTS:
@@ -43,7 +44,8 @@ def table(
 
 
 def roots(section: dict[str, Any]) -> frozenset[bytes]:
-    """Return the root certificates that the proxy trusts, as PEM without whitespace."""
+    """Return the root certificates that the proxy trusts, from a dump's secrets `section`, as PEM without
+    whitespace."""
     return frozenset(
         b"".join(each.split())
         for entry in items(section, "dynamic_active_secrets")

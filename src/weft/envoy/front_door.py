@@ -67,8 +67,9 @@ def bootstrap(directory: str) -> str:
 
 
 def files(directory: str, doors: Sequence[HostPort]) -> Mapping[str, str]:
-    """Return the content of each xDS file for the published ports `doors`, by name, in the order of writing: clusters
-    before the listeners that refer to them."""
+    """Return the content of each xDS file for the published ports `doors`, by the file's name, in the order of writing:
+    clusters before the listeners that refer to them. `directory`: where the files will be; clusters refer to their EDS
+    files there."""
     return {
         **{door.file: _response([_assignment(door)]) for door in doors},
         CLUSTERS: _response([_cluster(directory, door) for door in doors]),

@@ -76,7 +76,7 @@ def bootstrap(
     routes: Sequence[route_pb2.RouteConfiguration] = (),
     endpoints: Sequence[endpoint_pb2.ClusterLoadAssignment] = (),
 ) -> bootstrap_pb2.Bootstrap:
-    """Return a static bootstrap that contains all the resources."""
+    """Return a static bootstrap that contains all of these resources; `validate` lets Envoy check it."""
     routes_by_name = {route.name: route for route in routes}
     endpoints_by_name = {assignment.cluster_name: assignment for assignment in endpoints}
     document = json_format.ParseDict(_BACKSTAGE, bootstrap_pb2.Bootstrap())

@@ -5,9 +5,9 @@ Rules: an invalid document never removes a valid object. An object is deleted on
 longer does, and even then in two steps, `apply` and `settle`. So a half-written file, or an object that moves from
 one file to another, deletes nothing.
 
-If several files contain the same object, the version in the file whose path sorts first is used. Versions that would be
-rejected are skipped if another one would be accepted. Exception: if the valid version in use was read from one of these
-files, the version in that file is not skipped, even if it would be rejected now. The `reader` decides whether a version
+If several files contain the same object, the file whose path sorts first decides. A file whose version of the object
+would be rejected is skipped if another file has a version that would be accepted. Exception: a file is not skipped if
+the mesh uses a valid version of the object that was read from this file earlier. The `reader` decides whether a version
 is valid and knows which version is in use.
 """
 
@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A file that exists but cannot be read. The objects that were read from the file before stay in the mesh."""
+    """A file that exists but cannot be read, for the reason `problem`. The objects that were read from the file before
+    stay in the mesh."""
 
     problem: Problem
 

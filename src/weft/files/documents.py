@@ -182,8 +182,8 @@ class _Reading:
         return key
 
     def _key(self, value: Mapping[str, Any], lines: Mapping[Path, int], line: int) -> ObjectKey | None:
-        """Return the key of the document's object. If a field of the key is missing or invalid, add a problem for
-        each such field and return None."""
+        """Return the key of the object `value`. If a field of the key is missing or invalid, add a problem for each
+        such field and return None. `lines`: the line of each field. `line`: that of the object."""
         kind, metadata = value.get("kind"), value.get("metadata")
         before = len(self._problems)
         for name in ("apiVersion", "kind"):

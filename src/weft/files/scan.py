@@ -117,7 +117,8 @@ class _Walk:
                 return
 
     def _visit(self, entry: os.DirEntry[str], path: str, levels: int) -> bool:
-        """Record a file, or walk a directory. Return False if the scan has reached a limit."""
+        """Record the file `entry`, or walk it if it is a directory. `path`: its path below the scanned directory.
+        `levels`: how many levels of directories may still be entered. Return False if the scan has reached a limit."""
         try:
             status = entry.stat()
         except OSError:  # a dangling link, or deleted in the meantime; `read` distinguishes them
@@ -148,8 +149,9 @@ class _Walk:
         return True
 
     def _leads_out(self, entry: os.DirEntry[str], path: str) -> bool:
-        """Return whether an entry is a link to a directory above the mesh's own, or to one of the kernel's. Such a
-        directory contains the whole machine and not a part of the mesh."""
+        """Return whether an entry is a symbolic link to the mesh's own directory, to a directory above it, or to a
+        directory of the kernel such as /proc. Such a link is not followed, because its target is not a part of the
+        mesh."""
         if not entry.is_symlink():
             return False
         target, own = os.path.realpath(entry.path), os.path.realpath(self._root)

@@ -1,9 +1,9 @@
 """Watches a directory of YAML files. The first batch contains all objects; each later batch contains what a save has
 changed.
 
-The kernel's events only say when to look again; what is true is what a look finds, so missed, doubled and misleading
-events do no harm. Rule: nothing that happens to the directory ends the loop, and no object is deleted while the
-directory does not exist.
+The kernel's events only decide when the directory is scanned again. The changes are computed from the scan, so missed,
+repeated and misleading events do no harm. Rule: nothing that happens to the directory ends the loop, and no object is
+deleted while the directory does not exist.
 """
 
 from __future__ import annotations

@@ -51,7 +51,9 @@ def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], se
 
 
 def required(pod: Mapping[str, Any], namespace: str, settings: InjectionSettings) -> Decision:
-    """Decide whether a pod that the API server has sent to the injector gets a sidecar."""
+    """Decide whether a pod that the API server has sent to the injector gets a sidecar. The first of these decides:
+    hostNetwork and excluded namespaces (no sidecar), the pod's label or annotation `sidecar.istio.io/inject`, the
+    selectors in `settings`, and `autoInject` in `settings`."""
     spec = pod.get("spec")
     if isinstance(spec, Mapping) and spec.get("hostNetwork"):
         return Decision(

@@ -128,7 +128,7 @@ def _headers(handler: dict[str, Any]) -> list[Any]:
 
 
 def _path(text: Any) -> str:
-    """Return a probe's path as kubelet parses it: a URL without a host, and without its fragment."""
+    """Return the path of a probe (`text`) as kubelet parses it: a URL without a host, and without its fragment."""
     if not isinstance(text, str) or not text:
         return "/"
     try:

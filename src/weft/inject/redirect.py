@@ -57,8 +57,8 @@ def of_pod(annotations: Mapping[str, str], defaults: Redirection) -> Redirection
 
 
 def problems_of_redirection(wanted: Redirection) -> Iterator[tuple[str, str]]:
-    """Yield (field, problem) for each invalid value. The field's name is that of the annotation, without the
-    prefix."""
+    """Yield (field, problem) for each invalid value of `wanted`. The field's name is that of the annotation, without
+    the prefix."""
     for field, (_, kind) in _FIELDS.items():
         value = getattr(wanted, field)
         if kind.endswith("*") and value.strip() == EVERYTHING:

@@ -26,7 +26,8 @@ IpFamily = Literal["IPv4", "IPv6"]
 
 
 class ProxyResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Kubernetes quantities by the resource's name, such as cpu or memory."""
+    """The resource requests and limits of a container: Kubernetes quantities by the resource's name, such as cpu or
+    memory."""
 
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}

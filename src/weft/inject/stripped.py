@@ -22,7 +22,9 @@ _LISTS = ("containers", "initContainers")
 
 
 class InjectionStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The names of everything that was injected, in Istio's format, which Istio's tools and node agents read."""
+    """The names of everything that was injected into a pod, and the revision that did it: the content of the status
+    annotation, in Istio's format, which Istio's tools and node agents read. A field is None if nothing of its kind was
+    injected."""
 
     init_containers: tuple[str, ...] | None = None
     containers: tuple[str, ...] | None = None

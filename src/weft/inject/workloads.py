@@ -46,11 +46,11 @@ def inject_document(
     native_sidecars: bool = True,
     sleep_hooks: bool = True,
 ) -> Result:
-    """Return the document with a sidecar in the pod template of each of its workloads. A workload to whose pods the
-    injector would add none is unchanged, with the reason in `notes`; other objects are unchanged, too. `render`:
-    returns Envoy's arguments for a sidecar. Labels of namespaces are not considered. `namespace` is used for objects
-    that name none. `native_sidecars` and `sleep_hooks`: whether the cluster supports native sidecars and lifecycle
-    hooks that sleep. Raises InjectionRefused."""
+    """Return the document with a sidecar in the pod template of each of its workloads. If the injector would add no
+    sidecar to the pods of a workload, the workload is unchanged, and `notes` of the result has the reason. Objects that
+    are no workloads are unchanged, too. `render`: returns Envoy's arguments for a sidecar. Labels of namespaces are not
+    considered. `namespace` is used for objects that name none. `native_sidecars` and `sleep_hooks`: whether the cluster
+    supports native sidecars and lifecycle hooks that sleep. Raises InjectionRefused."""
     result = copied(document)
     notes: list[str] = []
     changed = False
@@ -103,8 +103,8 @@ def _at(item: Any, place: tuple[str, ...] | None) -> dict[str, Any] | None:
 
 
 def _owner(item: dict[str, Any], pod: dict[str, Any], metadata: dict[str, Any]) -> WorkloadOwner | None:
-    """Return the owner that the webhook will find for the pods of the template in `item`; None if `item` is itself a
-    pod."""
+    """Return the owner that the webhook will find for the pods of `item`, a workload; None if `item` is itself a pod.
+    `pod`: the pod template in `item`. `metadata`: that of `item`."""
     if item["kind"] == "Pod":
         return None
     reference = {

@@ -38,7 +38,7 @@ def as_yaml(objects: list[dict[str, Any]]) -> str:
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes no anchors, and multi-line texts as block scalars."""
+    """A YAML dumper that writes no anchors, and writes multi-line texts as block scalars."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -56,7 +56,8 @@ class ContainerResources(_Part, frozen=True):
 
 
 class ControlValues(_Part, frozen=True):
-    """The values of the control plane's Deployment."""
+    """The values of the control plane's Deployment. `annotations`: those of its pods. `plaintext_xds`: whether it also
+    serves xDS without TLS on port 15010; every client in the cluster can then read every configuration."""
 
     replicas: int = 2
     # With 1,000 services, 2,000 pods and 100 nodes it uses 290 MB (`python -m bench --kubernetes kube-control`).
@@ -72,7 +73,8 @@ class ControlValues(_Part, frozen=True):
 
 
 class NodeValues(_Part, frozen=True):
-    """The values of the node agent's DaemonSet."""
+    """The values of the node agent's DaemonSet. `kubelet_root`: kubelet's directory on the nodes. `certificate_ttl`:
+    the lifetime of a pod's certificate. `max_unavailable`: how many of its pods may be missing during an update."""
 
     kubelet_root: str = "/var/lib/kubelet"
     certificate_ttl: str = "24h"  # lifetime of a pod's certificate; it is renewed after four fifths of it
@@ -88,7 +90,10 @@ class NodeValues(_Part, frozen=True):
 
 
 class InjectionValues(_Part, frozen=True):
-    """Which pods get a proxy, and what installs the redirect to it."""
+    """Which pods get a proxy, and what installs the redirect to it. `failure_policy`: whether pods are rejected (Fail)
+    or start without a proxy (Ignore) while the webhook does not respond. `by_default`: whether namespaces without an
+    injection label are included. `redirect_by`: `init` for an init container with NET_ADMIN, `node` for the node's
+    agent. `settings`: those of the injected containers (docs/kubernetes.md)."""
 
     failure_policy: FailurePolicy = "Fail"
     by_default: bool = False  # also in namespaces without an injection label
@@ -107,8 +112,9 @@ class Validation(_Part, frozen=True):
 
 
 class GatewayValues(_Part, frozen=True):
-    """Optional permissions that the control plane needs for gateways: to read the Secrets with their certificates, to
-    read the ConfigMaps with CA certificates of their backends, and to create their proxies."""
+    """Optional permissions that the control plane needs for gateways. `secrets_in`: the namespaces in which it may read
+    Secrets, for the certificates of gateways. `config_maps_in`: those in which it may read ConfigMaps, for the CA
+    certificates of backends. `*` means all namespaces. `deployments`: whether it may create the proxies of Gateways."""
 
     # Namespaces in which it may read Secrets, for the certificates of gateways there; `*`: in all namespaces. It
     # watches only the Secrets that a Gateway names, but Kubernetes cannot limit its permission to these.

@@ -46,8 +46,9 @@ def programs(workload: Workload, files: Mapping[str, str]) -> Object:
 
 
 def running(workload: Workload, image: str, files: str) -> Object:
-    """Return the Deployment of a workload, or a Job if the workload's restart policy is not `Always`. `files` is the
-    name of the ConfigMap with the workload's files."""
+    """Return the Deployment of a workload, or a Job if the workload's restart policy is not `Always`. `image`: the
+    container image in which the workload's command runs. `files` is the name of the ConfigMap with the workload's
+    files."""
     metadata = {"name": workload.name, "namespace": workload.namespace, "labels": dict(workload.labels)}
     template = {"metadata": _pod_metadata(workload), "spec": _pod(workload, image, files)}
     if workload.restart is RestartPolicy.ALWAYS:

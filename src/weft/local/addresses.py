@@ -123,8 +123,9 @@ class Addresses:
         return msgspec.structs.replace(value, addresses=self.services.take(name).texts)
 
     def readmit(self, value: Value) -> Value:
-        """Return a service of the mesh's recorded history with the virtual address that `admit` would give it.
-        Addresses that the service declares are not reserved, and conflicts are not reported."""
+        """Return `value`, from the mesh's recorded history. A service gets the virtual address that `admit` would give
+        it; any other value is returned unchanged. Addresses that the service declares are not reserved, and conflicts
+        are not reported."""
         if not isinstance(value, Service) or value.addresses or not _needs_address(value):
             return value
         return msgspec.structs.replace(value, addresses=self.services.take(service_name(value)).texts)

@@ -36,8 +36,8 @@ def fetch_problems(name: str) -> tuple[Problem, ...]:
 
 
 def fetch_admin(name: str, pod: str, path: str, query: dict[str, str] | None = None, *, method: str = "GET") -> bytes:
-    """Return the unchanged answer of the admin API of the pod's Envoy to `path`. The mesh allows the method POST only
-    for `/logging`, which sets log levels."""
+    """Return the unchanged answer of the admin API of the pod's Envoy to a request for `path` with this query. `name`:
+    the mesh. The mesh allows the method POST only for `/logging`, which sets log levels."""
     return _ask(name, method, "/admin", {"pod": pod, "path": path} | (query or {}))
 
 
@@ -124,8 +124,9 @@ def _connect(name: str) -> Exchange:
 
 
 def _request(exchange: Exchange, name: str, method: str, path: str, query: dict[str, str], body: bytes = b"") -> None:
-    """Send a request on the connection `exchange`, and return when the body of a 200 answer can be read. For any
-    other status, raise the corresponding error. `name`: the mesh, for the error's message."""
+    """Send a request with this method, path, query and body on the connection `exchange`, and return when the body of a
+    200 answer can be read. For any other status, raise the corresponding error. `name`: the mesh, for the error's
+    message."""
     status = exchange.ask(method, f"{path}?{urlencode(query)}", body)
     if status == _OK:
         return

@@ -98,9 +98,9 @@ class Detection:
 
 
 def _named(what: str, ports: _Ports, *, declared: bool) -> Iterator[str]:
-    """Yield one text `WHAT: PORT, PORT` with the inbound ports on which Envoy detects the protocol; nothing if there
-    are no such ports. With `declared`, these are the ports that are declared with different protocols, otherwise
-    the ports whose protocol is not declared."""
+    """Yield one text `WHAT: PORT, PORT`, which lists inbound ports on which Envoy detects the protocol; nothing if
+    there are none. `what`: the name before the colon. With `declared`, the listed ports are those for which services
+    declare different protocols; without it, those whose protocol is not declared."""
     looked_into = [(number, carried.first is not Protocol.UNDECLARED) for number, carried in ports if carried.detected]
     if numbers := [str(number) for number, is_declared in looked_into if is_declared is declared]:
         yield f"{what}: {', '.join(numbers)}"

@@ -54,9 +54,9 @@ class DnsServer:
         upstreams: Callable[[], Sequence[tuple[str, int]]] | None = None,
         found: Callable[[Sequence[str], str], None] = lambda addresses, asker: None,
     ) -> None:
-        """`upstreams` returns the resolvers for names outside the mesh; by default those of the machine. `found` is
-        called with the addresses of the mesh that an answer contains and the address of the client, which is about
-        to connect to them."""
+        """`look_up` resolves names of the mesh. `upstreams` returns the resolvers for other names, as (address, port);
+        by default those of the machine. `found` is called with the addresses of the mesh that an answer contains and
+        with the address of the client, which is about to connect to them."""
         self._look_up = look_up
         self._found = found
         self._upstreams = upstreams or HostResolvers()
@@ -192,7 +192,8 @@ class HostResolvers:
 
 
 def resolver_file(server: str, namespace: str, domain: str) -> str:
-    """Return the text of a pod's resolv.conf, in the form that kubelet writes."""
+    """Return the text of the resolv.conf of a pod in this namespace, in the form that kubelet writes. `server`: the
+    address of the DNS server. `domain`: the DNS domain of services."""
     return f"nameserver {server}\nsearch {namespace}.svc.{domain} svc.{domain} {domain}\noptions ndots:5\n"
 
 

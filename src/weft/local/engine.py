@@ -75,8 +75,9 @@ class Engine:
         trust: Trust = Trust(),  # noqa: B008 - a frozen value
         history: Path | None = None,
     ) -> None:
-        """`history`: a private directory for the recorded history of the mesh. Without it, the history is lost when the
-        mesh stops."""
+        """`directory`: the mesh's directory of YAML. `name`: the name of the mesh, unique among the running meshes.
+        `domain`: the DNS domain of services. `trust`: the CA, and the lifetime of certificates. `history`: a private
+        directory for the recorded history of the mesh. Without it, the history is lost when the mesh stops."""
         self.directory = directory.absolute()
         self.name = name
         self.domain = domain

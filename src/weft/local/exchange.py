@@ -22,7 +22,7 @@ class Exchange:
     """A connection for one request. `timeout`: the longest time in seconds without receiving a byte."""
 
     def __init__(self, path: str, timeout: float) -> None:
-        """Connect to the socket at `path`. Raises OSError."""
+        """Connect to the Unix socket at `path`. Raises OSError. `timeout`: as for the class."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout)
         try:
@@ -41,7 +41,8 @@ class Exchange:
         self._socket.close()
 
     def ask(self, method: str, target: str, body: bytes = b"") -> int:
-        """Send the request, read the response's headers, and return its status. Raises OSError, or NoAnswer."""
+        """Send a request with this method, target (path and query of the URL) and body, read the response's headers,
+        and return its status. Raises OSError, or NoAnswer."""
         head = f"{method} {target} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         self._socket.sendall(head.encode("ascii") + body)
         words = self._line().split(None, 2)

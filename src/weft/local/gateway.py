@@ -1,5 +1,5 @@
-"""Derives the plan of a gateway's proxy from that of a sidecar: an Envoy without an app, without traffic interception,
-which listens on its own ports.
+"""Derives the plan of a gateway's proxy (everything needed to run it) from the plan of a sidecar. A gateway is an Envoy
+without an app and without traffic interception, which listens on its own ports.
 
 If ports of the gateway are published on the machine, its Envoy starts in a private directory, in which it creates a
 Unix socket for each published port.
@@ -25,9 +25,9 @@ from weft.node.proxy import ProxyPlan
 
 
 def as_gateway(sidecar: ProxyPlan, doorstep: Path) -> ProxyPlan:
-    """Return the plan of a gateway's proxy, derived from the plan of a sidecar. `doorstep`: the directory for the
-    sockets of the gateway's published ports. The directory is created here, and only the proxies' user may access
-    it."""
+    """Return the plan of a gateway's proxy (everything needed to run it), derived from `sidecar`, the plan of a
+    sidecar. `doorstep`: the directory for the sockets of the gateway's published ports. The directory is created here,
+    and only the proxies' user may access it."""
     doorstep.mkdir(mode=0o700, exist_ok=True)
     os.chown(doorstep, PROXY_UID, PROXY_GID)
     bootstrap = sidecar.bootstrap

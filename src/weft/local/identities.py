@@ -51,7 +51,8 @@ class Trust(msgspec.Struct, frozen=True):
 
 class Identities:
     def __init__(self, directory: Path, trust_domain: str, trust: Trust) -> None:
-        """Open or create the CA that `trust` describes. Raises AuthorityError."""
+        """Open or create the CA that `trust` describes, for this trust domain. `directory`: the directory for the pods'
+        SDS sockets and the agent's files. Raises AuthorityError."""
         terms = Terms(lifetime=trust.certificate_ttl, propagation=_PROPAGATION)
         self.trust_domain = trust_domain
         self.authority = (
@@ -92,8 +93,8 @@ class Identities:
         return self._directory / str(plan.uid) / "sds.sock"
 
     async def give(self, plan: PodPlan, network: NetworkNamespace) -> None:
-        """Open the pod's SDS socket and request its certificate. `network` is the pod's network namespace: only
-        processes in it may connect to the socket. Raises DoorError."""
+        """Open the SDS socket of the pod with this plan and request its certificate. `network` is the pod's network
+        namespace: only processes in it may connect to the socket. Raises DoorError."""
         workload = plan.workload
         caller = Caller(workload.namespace, workload.service_account, plan.name, plan.pod_uid)
 
@@ -106,7 +107,7 @@ class Identities:
         await self._agent.add(bearer, doorway)
 
     async def take(self, plan: PodPlan) -> None:
-        """Close the pod's SDS socket, discard its key and revoke its tokens. Idempotent."""
+        """Close the SDS socket of the pod with this plan, discard its key and revoke its tokens. Idempotent."""
         self._tokens.revoke(plan.pod_uid)
         await self._agent.remove(plan.key)
 
@@ -117,7 +118,7 @@ class Identities:
         return self._agent.status(plan.key)
 
     def problem(self, plan: PodPlan) -> Problem | None:
-        """Return what is wrong with the pod's certificate, or None."""
+        """Return what is wrong with the certificate of the pod with this plan, or None."""
         status, now = self.status(plan), time.time()
         if status is None or not status.error:
             return None

@@ -54,8 +54,8 @@ class IdentitySource(Typed):
     """The parts of the identities that a pod uses; `local/identities.py` implements this protocol."""
 
     async def give(self, plan: PodPlan, network: NetworkNamespace) -> None:
-        """Open the pod's SDS socket, for processes in its network namespace `network`, and request its certificate.
-        Raises DoorError."""
+        """Open the SDS socket of the pod with this plan, for processes in its network namespace `network`, and request
+        its certificate. Raises DoorError."""
 
     async def take(self, plan: PodPlan) -> None: ...
 
@@ -63,9 +63,10 @@ class IdentitySource(Typed):
 
 
 class PodEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod gets from its mesh: its network, directory, environment and identities. `visible`: paths of the
-    machine that the pod can read, whatever the modes of their parents. `path`: the PATH of its app. `settled`: returns
-    when the proxies have acknowledged the last change."""
+    """What a pod gets from its mesh: its network, directory, environment and identities. `bridge`: the bridge that it
+    is connected to. `namespace_name`: the name of its network namespace. `domain`: the DNS domain of services.
+    `visible`: paths of the machine that the pod can read, whatever the modes of their parents. `path`: the PATH of its
+    app. `settled`: returns when the proxies have acknowledged the last change."""
 
     bridge: links.Bridge
     namespace_name: str

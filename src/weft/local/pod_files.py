@@ -30,7 +30,8 @@ def view_of(workload: Workload, uid: int, *, visible: Iterable[str] = (), files:
 
 
 def _named(workload: Workload, directory: Path) -> Iterator[str]:
-    """Yield the files inside the directory that the command, or the command of the readiness probe, names."""
+    """Yield the paths of the files inside `directory` that the workload's command, or the command of its readiness
+    probe, names."""
     check = workload.readiness.check if workload.readiness is not None else None
     for word in (*workload.command, *(check.command if isinstance(check, ExecProbe) else ())):
         path = directory / word

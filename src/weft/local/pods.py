@@ -48,7 +48,8 @@ STARTING_AT_ONCE = 4  # pods; each start uses a core for a tenth of a second
 
 
 class MachineSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine's resources that all pods of a mesh use."""
+    """The machine's resources that all pods of a mesh use: the mesh's run directory, its bridge, and Envoy's executable
+    (`binary`)."""
 
     run_directory: RunDirectory
     bridge: Bridge
@@ -81,7 +82,7 @@ class LocalPods:
         self._stopping = False
 
     def begin(self, ground: MachineSetup) -> None:
-        """Set the machine's resources. Must be called before the first `want`."""
+        """Set the machine's resources (`ground`). Must be called before the first `want`."""
         self._ground = ground
         self._front_door = FrontDoor(ground.binary, ground.run_directory.path, ground.run_directory.doors)
 

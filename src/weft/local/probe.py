@@ -79,7 +79,7 @@ async def until_passed(probe: Probe, target: ProbeTarget) -> None:
 
 
 async def check(probe: Probe, target: ProbeTarget) -> str:
-    """Probe once. Return what was checked and why it failed, or "" if it passed."""
+    """Probe the app `target` once. Return what was checked and why it failed, or "" if it passed."""
     failure = await _failure(probe, target)
     return f"{_question(probe, target)}: {failure}" if failure else ""
 

@@ -24,8 +24,8 @@ _LOOK_AGAIN = 0.5  # seconds between two checks whether an app listens
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that runs in a pod. `addresses`: those of the pod. `run`: runs another command in the pod, and returns
-    its exit status."""
+    """A program that runs in a pod. `namespace`: the pod's network namespace. `addresses`: those of the pod. `pid`: the
+    program's process. `run`: runs another command in the pod, and returns its exit status."""
 
     workload: Workload
     namespace: NetworkNamespace

@@ -51,7 +51,9 @@ class LockOwner(msgspec.Struct, frozen=True):
 
 
 class MeshRecord(msgspec.Struct, frozen=True):
-    """A mesh that has a run directory on this machine, running or killed."""
+    """A mesh that has a run directory (`path`) on this machine. `running`: false if the mesh was killed and its remains
+    were not removed. `pid`, `started`: the process that runs it and its start, in Unix time. `directory`: the mesh's
+    directory of YAML."""
 
     name: str
     path: str
@@ -285,8 +287,8 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _made(path: Path, mode: int) -> bool:
-    """Create a directory if it does not exist, and return True. Return False if another mesh removed the directory
-    in the meantime, so that the caller must try again."""
+    """Create the directory `path` with this mode, if it does not exist, and return True. Return False if another mesh
+    removed the directory in the meantime, so that the caller must try again."""
     try:
         path.mkdir(mode=mode, parents=True)
     except FileExistsError:

@@ -1,5 +1,5 @@
-"""Derives the plan of a pod's proxy from the pod's plan: the proxy's node id and metadata, and which traffic is
-intercepted."""
+"""Derives the plan of a pod's proxy (everything needed to run it) from the plan of the pod: the proxy's node id and
+metadata, and which traffic is intercepted."""
 
 from __future__ import annotations
 

@@ -63,10 +63,11 @@ class WorkloadStatus(msgspec.Struct, frozen=True):
 
 
 class EdgeStatus(msgspec.Struct, frozen=True):
-    """Calls from one workload to one destination, as the caller's proxies counted them: rates, shares and latencies
-    over the last few seconds, `requests` since the proxies started. `success`, `denied`: shares from 0.0 to 1.0
-    (`denied`: of responses 401 and 403, which count as success of the called service); None without requests, and for
-    TCP."""
+    """Calls from one workload (`source`: NAMESPACE/WORKLOAD) to one destination (the called host, port and subset), as
+    the caller's proxies counted them. `requests` and `connections` (of TCP) count from the start of the proxies;
+    everything else is about the last few seconds. `success`: the share of successful responses, 0.0 to 1.0. `denied`:
+    the share of the responses 401 and 403, which also count as success. Both are None without requests, and for TCP.
+    `p50_ms`, `p99_ms`: quantiles of the latency."""
 
     source: str  # NAMESPACE/WORKLOAD
     destination: str  # the called host

@@ -60,8 +60,9 @@ class VirtualAddresses:
 
 
 def is_needed(mesh: Mesh) -> bool:
-    """Return whether any connection in the mesh can be opened to a service's virtual address without a proxy that
-    replaces it by an endpoint's address."""
+    """Return whether the bridge's rules are needed: whether any connection in the mesh may reach the bridge with a
+    service's virtual address as its destination. Otherwise a proxy replaces every such address by that of an
+    endpoint."""
     return any(_calls_addresses(value) for _, values in mesh.values() for value in values)
 
 

@@ -20,8 +20,9 @@ RuleOf = Callable[[str, Service, Group], DestinationRule | None]  # rule for (ca
 
 
 def inbound_ports(group: Group, sidecar: Sidecar | None, registry: Registry, rule: RuleOf) -> tuple[InboundPort, ...]:
-    """The inbound ports of a group: a Sidecar's ingress listeners, or the ports of the services that select the
-    group. `rule` returns the DestinationRule for calls to a host."""
+    """The inbound ports of a group: the ingress listeners of its Sidecar, if it has any; otherwise the ports of the
+    services that select the group, and the ports that its instances declare. `rule` returns the DestinationRule for
+    calls to a host."""
     if sidecar is not None and sidecar.ingress:
         return tuple(
             InboundPort(
@@ -86,12 +87,15 @@ def published(group: Group, registry: Registry) -> tuple[int, ...]:
 
 
 def _alike(group: Group, registry: Registry) -> list[Instance]:
-    """One instance of the group per distinct set of ports; without instances, a placeholder with the group's labels."""
+    """One instance of the group for each distinct set of ports. If the group has no instances: a placeholder without
+    ports, with the group's labels."""
     placeholder = Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
     return registry.samples(group.namespace, group.labels) or [placeholder]
 
 
 def _inside(listener: IngressListener) -> Protocol:
-    """The protocol of a listener; inside its own TLS if it has any, as in Istio, even where that TLS is not used."""
+    """The protocol of an ingress listener. If the listener has TLS of its own, it is the protocol inside that TLS (HTTP
+    for HTTPS, TCP for TLS), as in Istio; even where the proxy does not terminate this TLS, because callers use mutual
+    TLS of the mesh instead."""
     after = {Protocol.HTTPS: Protocol.HTTP, Protocol.TLS: Protocol.TCP}
     return after.get(listener.port.protocol, listener.port.protocol) if listener.tls else listener.port.protocol

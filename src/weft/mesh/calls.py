@@ -37,7 +37,8 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Called:
-    """The addresses and hosts that one group has called, each with its first call."""
+    """What one group has called: for each address and each host, its first call. `everything`: the group has called
+    more than the limit, and gets every service."""
 
     def __init__(self) -> None:
         self.addresses: dict[Address, Call] = {}
@@ -47,9 +48,9 @@ class Called:
 
 class Calls:
     def __init__(self, most: int = MOST, clock: Callable[[], float] = time.time, *, everything: bool = False) -> None:
-        """`most`: the number of addresses and hosts that a group may call before it gets every service.
-        `everything`: every group gets every service from the start; for the analysis of a mesh without recorded
-        calls."""
+        """`most`: the number of addresses and hosts that a group may call before it gets every service. `clock`:
+        returns the Unix time of a call. `everything`: every group gets every service from the start; for the analysis
+        of a mesh without recorded calls."""
         self._most, self._clock, self._everything = most, clock, everything
         self.fixed = False  # groups keep their mode (on demand or not), however the mesh changes
         self._groups: dict[Group, Called] = {}
@@ -61,7 +62,7 @@ class Calls:
     # While a group has proxies
 
     def telling(self, group: Group) -> Telling | None:
-        """How the group's proxies get services (on demand, or all at once); None if the group has no connected
+        """How the proxies of a group get services: all at once, or each on demand. None if the group has no connected
         proxies."""
         return self._tellings.get(group)
 
@@ -84,7 +85,8 @@ class Calls:
         return self._brought.get(group)
 
     def bring_listeners(self, group: Group, listeners: frozenset[str]) -> None:
-        """Record listeners that reconnecting proxies of a group have, until the group joins."""
+        """Record the names of listeners that reconnecting proxies of a group still have, so that the proxies keep them.
+        The record is used and dropped when the group joins."""
         known = self._listeners.get(group, frozenset())
         if len(known) < self._most and (known or len(self._listeners) < _MOST_GROUPS):
             self._listeners[group] = known.union(islice(listeners, self._most))
@@ -95,7 +97,8 @@ class Calls:
     # What a group calls
 
     def of(self, group: Group) -> Called:
-        """The addresses and hosts that a group has called, read-only; empty if it has called nothing."""
+        """The addresses and hosts that a group has called; empty if it has called nothing. The caller must not change
+        the result."""
         called = self._groups.get(group)
         if called is None:
             called = Called()
@@ -112,10 +115,10 @@ class Calls:
         hosts: Iterable[str] = (),
         why: CallReason = CallReason.CALLED,
     ) -> bool:
-        """Record that a group calls these addresses and hosts. `why`: how this is known. Returns whether the record
-        changed: an address or host is new, or the group has reached its limit and gets every service from now on. Calls
-        far beyond the limit are not recorded, and held calls to such addresses get no reply: by then the group gets
-        every service anyway."""
+        """Record that a group calls these addresses and hosts. `why`: how this is known; a DNS lookup is only a guess,
+        and is not recorded beyond the limit. Returns whether the record changed: an address or host is new, or the
+        group has reached its limit and gets every service from now on. Calls far beyond the limit are not recorded, and
+        held calls to such addresses get no reply: by then the group gets every service anyway."""
         called = self.of(group)
         call, before = Call(why, self._clock()), (len(called.addresses), len(called.hosts), called.everything)
         for kept, new, most in ((called.addresses, addresses, _WHILE_TOLD * self._most), (called.hosts, hosts, 0)):

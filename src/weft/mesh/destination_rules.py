@@ -37,7 +37,7 @@ class Rules:
 
     def of(self, host: str, owners: Iterable[str], group: Group, settings: Settings) -> DestinationRule | None:
         """The rule for a group's calls to a host; None if no rule applies. `owners`: the namespaces to search, in this
-        order."""
+        order. `settings`: those of the mesh, which have the default of `exportTo`."""
         candidates = self._covering(host)
         if not candidates:
             return None

@@ -46,8 +46,9 @@ class Gateways:
 
 
 def bound(gateways: Iterable[Gateway], targets: Callable[[int], Iterable[int]]) -> tuple[BoundServer, ...]:
-    """The servers of these Gateways, bound to the ports where the proxy listens. `targets`: the workload's target
-    ports for a port of its Services; empty if no Service has the port."""
+    """The servers of these Gateways, bound to the ports where the proxy listens; a server that conflicts with an
+    earlier one is left out. `targets`: returns the workload's target ports for a port of its Services; empty if no
+    Service has the port, so that the server's own port is used."""
     speaking: dict[tuple[str, int], str] = {}
     taken: dict[tuple[str, int], set[str]] = {}
     servers: list[BoundServer] = []
@@ -75,8 +76,9 @@ def edge(
     asked: Iterable[str] = (),
 ) -> Edge:
     """The Edge of gateway proxies with these servers: the hosts they serve, with their routes and destinations.
-    `routings`: the VirtualServices bound to a Gateway that these proxies may see, the oldest first. `leads_to`:
-    the hosts that a VirtualService or its delegates route to. `asked`: further hosts that the proxies call."""
+    `routings`: the VirtualServices bound to a Gateway that these proxies may see, the oldest first. `leads_to`: the
+    hosts that a VirtualService or its delegates route to. `asked`: hosts that the proxies themselves call, such as
+    external authorizers; they are added to the destinations."""
     together: dict[str, list[BoundServer]] = {}  # by route configuration
     streams: dict[BoundServer, tuple[VirtualService, ...]] = {}
     for server in servers:
@@ -158,11 +160,11 @@ def _by_host(routings: Iterable[VirtualService]) -> _ByHost:
 
 
 def _door(name: str, domain: str, members: list[BoundServer], known: _ByHost) -> ServedName:
-    """The virtual host of one domain in the route configuration `name`. It gets the routes of every VirtualService for
-    which the narrower of a server's host and a VirtualService's host is this domain: if a server is for one name, a
-    VirtualService for `*` applies to that name. If there is no such VirtualService, those with the most specific host
-    that covers the domain apply. `members`: the servers of the route configuration. `known`: the VirtualServices by
-    host."""
+    """The virtual host of `domain` in the route configuration `name`. It gets the routes of every VirtualService that
+    meets a server of the route configuration at this domain: of the server's host and the VirtualService's host, one
+    covers the other, and `domain` is the narrower one. For example, server `x.a.com` and VirtualService `*` meet at
+    `x.a.com`. If no VirtualService meets a server there, the VirtualServices with the most specific host that covers
+    the domain apply. `members`: the servers of the route configuration. `known`: the VirtualServices by host."""
     serving = [server for server in members if any(host_covers(each.host, domain) for each in server.hosts)]
     covering = [known.get(pattern, ()) for pattern in patterns(domain)]  # the most specific first
     met = (
@@ -185,8 +187,9 @@ def _door(name: str, domain: str, members: list[BoundServer], known: _ByHost) ->
 
 
 def _speaks(server: BoundServer, domain: str, routes: tuple[VirtualService, ...]) -> bool:
-    """Whether a server is responsible for a domain: it lists the domain itself, or allows one of `routes` to serve
-    it. A server that only has a wider host does not count."""
+    """Whether a server is responsible for a domain: it lists exactly this domain as a host, or it admits one of
+    `routes`, the VirtualServices of the domain. A server that only covers the domain with a wider host is not
+    responsible."""
     return any(each.host == domain for each in server.hosts) or any(server.admits(each, domain) for each in routes)
 
 
@@ -194,7 +197,7 @@ _Route = TypeVar("_Route", HttpRoute, L4Route)
 
 
 def _as_taken(routing: VirtualService, gateways: tuple[str, ...]) -> VirtualService:
-    """The VirtualService without routes and matches that are only for gateways other than `gateways`."""
+    """The VirtualService `routing` without the routes and matches that are only for gateways other than `gateways`."""
     return msgspec.structs.replace(
         routing,
         http=tuple(_taken(routing.http, gateways)),
@@ -214,9 +217,9 @@ def _taken(routes: tuple[_Route, ...], gateways: tuple[str, ...]) -> Iterator[_R
 
 
 def _domains(server: BoundServer, known: _ByHost) -> set[str]:
-    """The domains for which a server has virtual hosts: hosts that both the server and a VirtualService have. A server
-    that redirects to HTTPS needs no routes, so it has a virtual host for each of its hosts. `known`: the
-    VirtualServices by host."""
+    """The domains for which a server has virtual hosts. If a VirtualService that the server admits has a host that
+    covers, or is covered by, a host of the server, the narrower of the two hosts is such a domain. A server that
+    redirects to HTTPS needs no routes, so all of its hosts are included. `known`: the VirtualServices by host."""
     domains = {each.host for each in server.hosts} if server.server.redirects else set()
     for served in server.hosts:
 
@@ -231,11 +234,12 @@ def _domains(server: BoundServer, known: _ByHost) -> set[str]:
 
 
 def _beside(route_name: str, members: Sequence[BoundServer], names: Mapping[str, str]) -> set[str]:
-    """Names of other TLS servers that clients may request in a connection to the server with the route configuration
-    `route_name` (HTTP/2 connection reuse). `members`: this server. `names`: as for `_owner`. Requests for these names
-    are misdirected (421). Names that this server's wildcards cover are always included. Other names, for which the same
-    certificate may be valid, are included only if there are few names. If an included name is wider than this server's
-    own names, this server's own names are included too, so that requests for its own names are still served."""
+    """The names for which the route configuration `route_name` of one TLS server (`members`) needs a virtual host that
+    returns 421 (misdirected): names of other TLS servers on the same port, because a client may reuse an HTTP/2
+    connection for them. `names`: the route configuration of each host, as for `_owner`. If there are few names, all
+    names of other servers are included; otherwise only those that a wildcard of this server covers. If an included name
+    is a wildcard that covers a name of this server, that name is included too, so that requests for it are still
+    served."""
     own = {each.host for server in members for each in server.hosts}
     wide = [host for host in own if host.startswith("*")]
     few = len(names) <= _FEW_NAMES
@@ -275,6 +279,6 @@ def served_host(gateway: Gateway, written: str) -> ServedHost:
 
 
 def _name(server: GatewayServer, served: ServedHost) -> str:
-    """The name (SNI) that distinguishes a server's connections from those of other servers on its port; plain TCP
-    has none."""
+    """The name by which the connections to a host of a server are distinguished from those to other servers on the
+    port: the host itself (as SNI) if the server has TLS, else ANY."""
     return served.host if server.encrypted else ANY

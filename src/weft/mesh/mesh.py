@@ -113,7 +113,7 @@ class Mesh:
     # Changing
 
     def apply(self, key: ObjectKey, values: tuple[Value, ...]) -> Touched:
-        """Replace the object's values with these; no values means that the object was deleted. Returns what the
+        """Replace the values of the object `key` with `values`; () means that the object was deleted. Returns what the
         change touched."""
         before = self._values.pop(key, ())
         if values:
@@ -343,11 +343,11 @@ class Mesh:
         return self._reach.scopes
 
     def leave(self, scope: Scope) -> None:
-        """Drop a scope that is no longer in use."""
+        """Drop what is cached for a scope that no proxy uses any more."""
         self._reach.forget(scope)
 
     def on_demand(self, scope: Scope) -> Judgement:
-        """Whether sidecars of this scope get services on demand, at their first call."""
+        """Whether sidecars of this scope get services on demand, at their first call, and why."""
         return Judgement(self.settings.on_demand, len(self.reach(scope)), self._few)
 
     def endpoints(self, service: Service, port: ServicePort) -> tuple[Endpoint, ...]:
@@ -405,8 +405,9 @@ class Mesh:
         return self._routings.of(host, scope, self.settings)
 
     def tls_routes_inside(self, service: Service, scope: Scope) -> tuple[VirtualService, ...]:
-        """The VirtualServices with `tls` routes for hosts inside the host of a service, which is a wildcard. Hosts that
-        are nearer to the host of another visible service are left out."""
+        """The VirtualServices with `tls` routes for hosts that the wildcard host of a service covers; () if the
+        service's host is no wildcard. A host counts only if `service` is the visible service with the narrowest host
+        that covers it."""
         if not service.host.startswith("*."):
             return ()
         inside = sorted(self._routings.tls_hosts_inside(service.host))
@@ -427,8 +428,9 @@ class Mesh:
         return self._routings.leading_to(host, scope, self.settings)
 
     def hidden_service(self, host: str, scope: Scope) -> Service | None:
-        """The service of a host that visible routes lead to, even if the Sidecar hides it or some of its ports. None if
-        there is no such service."""
+        """The service of a host to which routes that this scope sees lead, including ports that the Sidecar hides, and
+        even if the Sidecar hides the whole service. None if no such routes lead to the host, if the host has no
+        service, or if the scope has no Sidecar."""
         if scope.imports is None or next(self.leading_to(host, scope), None) is None:
             return None
         return self.service(host, scope) or self.service(host, Scope(scope.namespace))
@@ -488,7 +490,8 @@ class Mesh:
         )
 
     def settings_of(self, group: Group, reporter: Reporter) -> Settings:
-        """The settings for a group's proxies as client or as server (`reporter`)."""
+        """The mesh's settings with the access logs that Telemetries configure for a group's proxies. `reporter`:
+        whether the proxies log as client or as server."""
         telemetries = self.policies(Telemetry, group)
         return settings_for(self.settings, telemetries, group.namespace, reporter)
 
@@ -522,7 +525,8 @@ class Mesh:
         return iter(self._credentials)
 
     def bound_to(self, gateway: str, viewer: str) -> tuple[VirtualService, ...]:
-        """The VirtualServices bound to a Gateway and exported to the namespace `viewer`, the oldest first."""
+        """The VirtualServices bound to a Gateway and exported to the namespace `viewer`, the one with the highest
+        precedence first. `gateway`: NAMESPACE/NAME."""
         return self._routings.bound_to(gateway, viewer, self.settings)
 
     def gateways_of(self, group: Group) -> tuple[Gateway, ...]:

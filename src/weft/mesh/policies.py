@@ -34,9 +34,9 @@ class Policies:
     def of(
         self, kind: type[Kind], namespace: str, labels: Labels, root_namespace: str, *, gateway: bool = False
     ) -> tuple[Kind, ...]:
-        """The policies that select the workload with these labels in this namespace: the root namespace's first, the
-        oldest first within a namespace. `gateway`: whether the workload is a gateway. A policy whose targetRefs name
-        a Gateway applies only to the proxies of that Gateway."""
+        """The policies of the type `kind` that select the workload with these labels in this namespace: the root
+        namespace's first, the oldest first within a namespace. `gateway`: whether the workload is a gateway. A policy
+        whose targetRefs name a Gateway applies only to the proxies of that Gateway."""
         named = f"Gateway {dict(labels).get(GATEWAY_NAME, '')}" if gateway else ""
         places = dict.fromkeys((root_namespace, namespace))
         return tuple(

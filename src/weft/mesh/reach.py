@@ -21,7 +21,8 @@ class ReachableHosts:
         self._covered: dict[str, tuple[Service, ...]] = {}  # claims to a host that have virtual addresses
 
     def of(self, scope: Scope) -> Set[str]:
-        """The hosts whose first call from this scope can be identified by its destination address."""
+        """The hosts that proxies of this scope can get on demand. The first call to such a host can be identified by
+        its destination address. Hosts whose config is sent without a call (`named_by`) are not included."""
         hosts = self._hosts.get(scope)
         if hosts is None:
             named = named_by(scope)
@@ -75,8 +76,8 @@ def seen(registry: Registry, host: str, scope: Scope) -> Service | None:
 
 
 def _precedence(service: Service, viewer: str) -> tuple[int, Audience, bool]:
-    """Sort key of a claim for the callers of the namespace `viewer`, the best claim first. Equal claims are sorted
-    already (`strength`)."""
+    """Sort key of a service that claims a host, for callers in the namespace `viewer`: the service with the smallest
+    key is used. Services with equal keys stay in the order of the registry (`strength`)."""
     near = audience(service.export_to, owner=service.namespace, viewer=viewer)
     return strength(service)[0], near, service.namespace != viewer
 

@@ -35,8 +35,8 @@ _Held = TypeVar("_Held")
 
 
 class SliceMember(msgspec.Struct, frozen=True):
-    """One endpoint of a service, from its EndpointSlices. `instance`: its pod; None if that is unknown. `port`: the
-    port number at which the endpoint is called."""
+    """One endpoint of a service, from its EndpointSlices. `instance`: its pod; None if that is unknown. `addresses`:
+    the addresses of the endpoint, two for a dual-stack pod. `port`: the port number at which the endpoint is called."""
 
     instance: Instance | None
     addresses: tuple[str, ...]
@@ -253,8 +253,8 @@ class Registry:
         return next(iter(there.values())) if len(there) == 1 else None  # hostNetwork pods share the node's address
 
     def _others(self, service: Service) -> list[Instance | None]:
-        """The instances of the endpoints that EndpointSlices add to those of the service's selector; None for an
-        endpoint without a known pod."""
+        """The instances of those endpoints of a service that its EndpointSlices list and that its selector did not
+        select, such as endpoints that a person added. None for an endpoint without a known pod."""
         return [
             self._behind(each, endpoint)
             for each in (self._slices.of(service.namespace, service.name) if service.sliced else ())

@@ -2,7 +2,8 @@
 a proxy, and the service accounts of the instances. Updating the summaries costs the same for ten pods and ten
 thousand.
 
-The reason: in almost all pods a proxy intercepts all ports. Only the other pods (`_odd`) are checked one by one.
+This is possible because in almost all pods a proxy intercepts all ports. Only the other pods (`_odd`) are checked one
+by one.
 """
 
 from __future__ import annotations
@@ -101,8 +102,8 @@ def all_secured(others: Sequence[Instance | None], service: Service, off: Off | 
 
 
 def _is_met(instance: Instance, port: ServicePort) -> bool:
-    """Whether a proxy receives the calls to this port. Calls to a port that is excluded from interception go
-    directly to the application."""
+    """Whether a proxy receives the calls to this service port at the instance. Calls to a port that is excluded from
+    interception go directly to the application."""
     number = instance.port_for(port)
     return instance.meshed and (number is None or instance.intercepts(number))
 

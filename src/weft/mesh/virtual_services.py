@@ -71,7 +71,7 @@ class Routings:
 
     def bound_to(self, gateway: str, viewer: str, settings: Settings) -> tuple[VirtualService, ...]:
         """The VirtualServices bound to a Gateway and exported to the namespace `viewer`, the one with the highest
-        precedence first."""
+        precedence first. `gateway`: NAMESPACE/NAME."""
         routings = [routing for routing in self._by_gateway.to(gateway) if is_exported(routing, viewer, settings)]
         return _by_precedence(routings, viewer, settings)
 
@@ -98,8 +98,8 @@ class Routings:
         return self._by_host.names()
 
     def changed_by(self, routing: VirtualService) -> frozenset[str]:
-        """The hosts whose routes change when this VirtualService changes. A VirtualService without hosts is a
-        delegate: the hosts of the VirtualServices that delegate to it change."""
+        """The hosts whose routes change when the VirtualService `routing` changes: its own hosts. If it has no hosts,
+        it is a delegate, and the hosts are those of the VirtualServices that delegate to it."""
         if routing.hosts:
             return frozenset(routing.hosts)
         return frozenset(host for root in self._handing_over_to(routing) for host in root.hosts)
@@ -117,8 +117,9 @@ def audience_of(routing: VirtualService, viewer: str, settings: Settings) -> Aud
 
 
 def _by_precedence(routings: list[VirtualService], viewer: str, settings: Settings) -> tuple[VirtualService, ...]:
-    """Return the VirtualServices `routings`, which are sorted by `strength`, in the order of their precedence for
-    callers in the namespace `viewer`."""
+    """Return the VirtualServices `routings` in the order of their precedence for callers in the namespace `viewer`:
+    VirtualServices before attached Gateway API routes, and private before exported by name before public. Equal ones
+    keep their order; `routings` are sorted by `strength`."""
     if len(routings) > 1:
         routings.sort(key=lambda routing: (routing.attached, audience_of(routing, viewer, settings)))
     return tuple(routings)
@@ -129,7 +130,7 @@ def _is_for_sidecars(routing: VirtualService, scope: Scope, settings: Settings) 
 
 
 def wildcards_around(routing: VirtualService) -> set[str]:
-    """The wildcards that cover a host of a VirtualService with `tls` routes. The service of such a wildcard accepts the
+    """The wildcards that cover a host for which `routing` has `tls` routes. The service of such a wildcard accepts the
     connections to this host, so it needs these routes."""
     return {wildcard for host in routing.hosts for wildcard in patterns(host)[1:]} if routing.tls else set()
 

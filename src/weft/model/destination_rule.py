@@ -38,8 +38,9 @@ class ConsistentHash(msgspec.Struct, frozen=True):
 
 
 class Warmup(msgspec.Struct, frozen=True):
-    """How a new endpoint's share of traffic grows (slow start). `minimum_percent`: the share that it begins with.
-    `aggression`: how fast the share grows (Envoy's slow start)."""
+    """How a new endpoint's share of traffic grows (Envoy's slow start). `duration`: the time after which the endpoint
+    gets its full share. `minimum_percent`: the share that it begins with. `aggression`: how fast the share grows. None
+    stands for Envoy's default."""
 
     duration: timedelta
     minimum_percent: float | None = None
@@ -55,9 +56,11 @@ class Distribution(msgspec.Struct, frozen=True):
 
 
 class LocalitySetting(msgspec.Struct, frozen=True):
-    """Istio's localityLbSetting. `model/locality.py` applies it. `failover`: pairs of a region and the region to
-    which its calls fail over. `failover_priority`: labels, each as LABEL or LABEL=VALUE. `always`: also
-    without outlier detection, so that only readiness decides when calls move elsewhere."""
+    """Istio's localityLbSetting; `model/locality.py` applies it. `enabled`: whether localities matter at all.
+    `distribute`: the shares of each locality, by the caller's locality. `failover`: pairs of a region and the region to
+    which its calls fail over. `failover_priority`: labels that are compared between the caller and an endpoint, the
+    most important first, each as LABEL, or as LABEL=VALUE for the value that stands for the caller's. `always`: whether
+    the setting applies even without outlier detection, so that only readiness decides when calls move elsewhere."""
 
     enabled: bool = True
     distribute: tuple[Distribution, ...] = ()
@@ -110,7 +113,8 @@ class ProxyProtocol(StrEnum):
 
 
 class Tunnel(msgspec.Struct, frozen=True):
-    """An HTTP tunnel: connections are sent to the host in an HTTP CONNECT (or POST) request."""
+    """An HTTP tunnel: connections are sent to `host` and `port` in an HTTP CONNECT request, or in a POST request if
+    `by_post` is set."""
 
     host: str
     port: int
@@ -137,10 +141,11 @@ class ClientTlsMode(StrEnum):
 
 
 class ClientTls(msgspec.Struct, frozen=True):
-    """The TLS settings of connections to a host. `server_name`: the `sni`. `certificate`, `private_key`,
-    `authorities` (caCertificates; "" for the system's CA certificates) and `revoked` (caCrl) are paths in the proxy's
-    file system. `verify`: false for insecureSkipVerify. `roots`: CA certificates inline, as PEM. `credential`: the name
-    of a Secret in the proxy's namespace that replaces all of these files."""
+    """The TLS settings of connections to a host. `server_name`: the `sni`. `subject_alt_names`: the names of which the
+    server's certificate must have one; () for the default: those of the service, or the server name. `certificate`,
+    `private_key`, `authorities` (caCertificates; "" for the system's CA certificates) and `revoked` (caCrl) are paths
+    in the proxy's file system. `verify`: false for insecureSkipVerify. `roots`: CA certificates inline, as PEM.
+    `credential`: the name of a Secret in the proxy's namespace that replaces all of these files."""
 
     mode: ClientTlsMode = ClientTlsMode.DISABLE
     server_name: str = ""
@@ -343,15 +348,17 @@ class PolicyLevel(StrEnum):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """The level that decides a field; None if no level that is in force sets it. `passed`: a wider level that also sets
-    the field and is overridden."""
+    """Which level of a rule decides one field. `level`: the deciding level; None if the field is not set at any level
+    that applies. `passed`: a wider level that also sets the field, but is overridden or does not apply; None if there
+    is none."""
 
     level: PolicyLevel | None  # None: no effective level sets the field
     passed: PolicyLevel | None = None
 
 
 def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subset | None = None) -> Decided:
-    """The level that decides `field`, one field of the policy that `effective` returns for the port and subset."""
+    """Find the level of `rule` that decides `field`, which is a field of the policy that `effective` returns for the
+    port and subset. `subset`: None for the host as a whole."""
     in_force: list[tuple[PolicyLevel, TrafficPolicy]] = []  # the narrowest first
     ignored: list[tuple[PolicyLevel, TrafficPolicy]] = []
     for written, everywhere, at_port in (

@@ -24,10 +24,10 @@ class ServedHost(msgspec.Struct, frozen=True):
 
 
 class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
-    """A server of a Gateway, bound to a port of one group of proxies. `gateway`: NAMESPACE/NAME. `listens`: the port
-    on which the proxies listen: the target port of the Service's port or, without a Service, the server's own port.
-    `hosts`: the server's hosts, without those that an older server has. `index`: the position of the server in the
-    Gateway."""
+    """A server of a Gateway, bound to a port of one group of proxies. `gateway`: the Gateway as NAMESPACE/NAME.
+    `server`: the server as the Gateway declares it. `listens`: the port on which the proxies listen: the target port of
+    the Service's port or, without a Service, the server's own port. `hosts`: the server's hosts, without those that an
+    older server has. `index`: the position of the server in the Gateway."""
 
     gateway: str
     server: GatewayServer
@@ -51,15 +51,18 @@ class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
         return f"https.{self.server.port.number}.{self.server.port.name}.{name}.{namespace}"
 
     def admits(self, routing: VirtualService, domain: str) -> bool:
-        """Whether the server allows a VirtualService to define the routes of a domain."""
+        """Whether the server allows `routing`, a VirtualService, to define the routes of `domain`: the VirtualService
+        names the server's Gateway, and a host of the server covers the domain and is open to the VirtualService's
+        namespace."""
         return self.gateway in routing.gateways and any(
             each.admits(routing) and host_covers(each.host, domain) for each in self.hosts
         )
 
     def meets(self, routing: VirtualService, domain: str) -> bool:
-        """Whether `domain` results from the server's hosts and those of a VirtualService that the server admits: the
-        narrower of two hosts, one of which covers the other. Server `*.a.com` and VirtualService `x.a.com` give
-        `x.a.com`, and so do server `x.a.com` and VirtualService `*`."""
+        """Whether the VirtualService `routing` and the server have routes for exactly `domain`. They do if the
+        VirtualService names the server's Gateway, a host of the one covers a host of the other, and `domain` is the
+        narrower of these two hosts. Server `*.a.com` and VirtualService `x.a.com` give `x.a.com`, and so do server
+        `x.a.com` and VirtualService `*`. A host of the server must be open to the VirtualService's namespace."""
         return self.gateway in routing.gateways and any(
             each.admits(routing) and narrower(each.host, host) == domain
             for each in self.hosts
@@ -99,7 +102,7 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 def narrower(one: str, other: str) -> str:
-    """The narrower of two hosts or wildcards; "" if no host matches both."""
+    """The narrower of two hosts or wildcards; "" if no host matches both. `*.a.com` and `x.a.com` give `x.a.com`."""
     if host_covers(one, other):
         return other
     return one if host_covers(other, one) else ""

@@ -9,8 +9,9 @@ import msgspec
 
 
 class CheckedBody(msgspec.Struct, frozen=True):
-    """How much of a request's body is sent to an authorizer. `allow_partial`: if false, a request with a longer body
-    is rejected. `as_bytes`: for gRPC only, whether the body is sent as bytes instead of UTF-8 text."""
+    """How much of a request's body is sent to an authorizer. `most_bytes`: at most this many bytes. `allow_partial`:
+    whether a longer body is cut off; if not, a request with a longer body is rejected. `as_bytes`: for gRPC only,
+    whether the body is sent as bytes instead of UTF-8 text."""
 
     most_bytes: int
     allow_partial: bool = False
@@ -18,7 +19,12 @@ class CheckedBody(msgspec.Struct, frozen=True):
 
 
 class Authorizer(msgspec.Struct, frozen=True, kw_only=True):
-    """An external authorizer, which decides for CUSTOM policies (Envoy's ext_authz)."""
+    """An external authorizer, which decides for CUSTOM policies (Envoy's ext_authz). `name`: its name in MeshConfig.
+    `host`, `port`: those of its service; `namespace`: that of the service, needed only if several services have the
+    host. `grpc`: whether it is called over gRPC; if not, over HTTP. `fail_open`: whether requests are allowed while it
+    is unavailable; if not, they get the status `status_on_error` (0: 403). `body`: how much of a request's body it
+    gets; None: nothing. The fields from `path_prefix` on are for HTTP only; header names in them may begin or end with
+    `*`."""
 
     name: str
     host: str  # of a service

@@ -55,7 +55,9 @@ class ParentRef(msgspec.Struct, frozen=True, order=True):
 
 
 class Backend(msgspec.Struct, frozen=True):
-    """A backendRef of a rule: a Service, or a host of any Service or ServiceEntry (`is_host`). Whether it can be used
+    """A backendRef of a rule: a Service, or with the kind `Hostname` (`is_host`) a host of any Service or ServiceEntry.
+    `host`: its fully qualified host. `port`: 0 if the backendRef has none. `weight`: its share of the traffic, relative
+    to the rule's other backends. `headers`: header changes for this backend only. Whether the backend can be used
     depends on services and ReferenceGrants."""
 
     namespace: str
@@ -83,7 +85,9 @@ class RouteRule(msgspec.Struct, frozen=True):
 
 
 class StandardRoute(msgspec.Struct, frozen=True):
-    """An HTTPRoute, GRPCRoute, TLSRoute or TCPRoute."""
+    """An HTTPRoute, GRPCRoute, TLSRoute or TCPRoute (`kind`). `parents`: the Gateways or Services to which it wants to
+    be attached. `hostnames`: the hosts for which it applies; () for all hosts of its parents. `created`: the creation
+    time; "" if unknown."""
 
     kind: RouteKind
     name: str
@@ -117,7 +121,8 @@ class GrantTarget(msgspec.Struct, frozen=True):
 
 
 class ReferenceGrant(msgspec.Struct, frozen=True):
-    """A ReferenceGrant: which objects of other namespaces may refer to which objects in its namespace."""
+    """A ReferenceGrant: any object that matches one of `sources` (by API group, kind and namespace) may refer to any
+    object of the grant's own namespace that matches one of `targets` (by API group, kind and name)."""
 
     name: str
     namespace: str
@@ -149,7 +154,8 @@ class From(StrEnum):
 
 
 class LabelRequirement(msgspec.Struct, frozen=True):
-    """One entry of a label selector's `matchExpressions`."""
+    """One entry of a label selector's `matchExpressions`. `key`: the label. `operator`: In, NotIn, Exists or
+    DoesNotExist."""
 
     key: str
     operator: str  # In, NotIn, Exists, DoesNotExist
@@ -223,16 +229,18 @@ class StandardGateway(msgspec.Struct, frozen=True):
 
     @property
     def bundles(self) -> tuple[tuple[str, str], ...]:
-        """The ConfigMaps with CA certificates, by namespace and name."""
+        """The (namespace, name) of each ConfigMap with CA certificates that this Gateway references to verify client
+        certificates."""
         references = (each for check in self.checks for each in check.authorities)
         return tuple((each.namespace, each.name) for each in references if (each.group, each.kind) == ("", "ConfigMap"))
 
 
 class BackendTls(msgspec.Struct, frozen=True):
     """A BackendTLSPolicy for one target: a Service, or a ServiceEntry with all of its hosts (`target_kind`). `service`:
-    the name of the target, `host`: the host of the Service. `section`: the name of a port of the target; "" for all
-    ports. `system`: whether to trust the system's CA certificates instead of those in the
-    ConfigMaps `bundles`. `other_kinds`: kinds that the policy references instead of ConfigMaps, which is not
+    the name of the target, `host`: the host of the Service. `server_name`: the SNI of the connections, which is also
+    the name that the server's certificate must have unless `subject_alt_names` lists others. `section`: the name of a
+    port of the target; "" for all ports. `system`: whether to trust the system's CA certificates instead of those in
+    the ConfigMaps `bundles`. `other_kinds`: kinds that the policy references instead of ConfigMaps, which is not
     supported."""
 
     name: str
@@ -251,7 +259,7 @@ class BackendTls(msgspec.Struct, frozen=True):
 
 
 class AuthorityBundle(msgspec.Struct, frozen=True):
-    """A ConfigMap with CA certificates in `ca.crt`."""
+    """A ConfigMap with CA certificates. `roots`: the certificates in its `ca.crt`, as PEM."""
 
     name: str
     namespace: str

@@ -51,13 +51,13 @@ class Instance(msgspec.Struct, frozen=True):
         return self.meshed or self.gateway
 
     def intercepts(self, number: int) -> bool:
-        """Whether the instance's sidecar intercepts calls to this port."""
+        """Whether the instance's sidecar intercepts calls to the port `number`."""
         included = self.included_ports is None or number in self.included_ports
         return self.meshed and included and number not in self.excluded_ports
 
     def speaks_tls(self, number: int) -> bool:
-        """Whether this port can accept the mesh's TLS; policies are not considered. A label may disable TLS, or
-        declare that an instance without a sidecar terminates TLS itself."""
+        """Whether the instance can accept the mesh's TLS at the port `number`; policies are not considered. A label of
+        the instance may disable TLS, or declare that an instance without a sidecar terminates TLS itself."""
         return self.intercepts(number) and _NO_TLS not in self.labels if self.meshed else _OWN_TLS in self.labels
 
     def can_answer(self, resolution: Resolution) -> bool:

@@ -43,7 +43,8 @@ class LocalityGroup(msgspec.Struct, frozen=True):
 
 
 def without_rule(service: Service | None, mesh: LocalitySetting) -> LocalitySetting:
-    """The locality setting where no DestinationRule has one: the service's trafficDistribution, else the mesh's."""
+    """The locality setting where no DestinationRule has one: the service's trafficDistribution, else `mesh`, the
+    setting of the whole mesh."""
     return service.distribution or mesh if service is not None else mesh
 
 
@@ -59,8 +60,9 @@ def setting_for(policy: TrafficPolicy, default: LocalitySetting) -> LocalitySett
 
 
 def weighs_places(policy: TrafficPolicy, mesh: LocalitySetting) -> bool:
-    """Whether the proxy first chooses a locality by weight, then an endpoint in it (locality-weighted load
-    balancing)."""
+    """Whether the proxy first chooses a locality by weight, then an endpoint in it (locality-weighted load balancing).
+    `policy`: the traffic policy of a port of a host. `mesh`: the setting that applies if the policy has none (see
+    `without_rule`)."""
     setting = setting_for(policy, mesh)
     return setting is not None and bool(setting.distribute or setting.failover or setting.failover_priority)
 
@@ -69,7 +71,8 @@ def whereabouts(
     rule: DestinationRule | None, mesh: LocalitySetting, locality: str, labels: Labels
 ) -> Whereabouts | None:
     """The caller's locality, and those of its labels that `failoverPriority` compares, for calls to the host of the
-    rule; None if such calls do not depend on the caller's locality."""
+    rule; None if such calls do not depend on the caller's locality. `mesh`: the setting that applies if the rule has
+    none (see `without_rule`). `locality` and `labels`: the caller's."""
     if not asks_where(rule) and not (mesh.enabled and (mesh.distribute or mesh.always)):
         return None
     named = _named_labels(rule, mesh)
@@ -86,13 +89,16 @@ def asks_where(rule: DestinationRule | None) -> bool:
 
 
 def fails_over(policy: TrafficPolicy, mesh: LocalitySetting, caller: Whereabouts | None) -> bool:
-    """Whether the caller's calls to a port move to other localities when the endpoints of nearer ones are ejected."""
+    """Whether the caller's calls to a port move to other localities when the endpoints of nearer ones are ejected.
+    `policy`: the traffic policy of the port. `mesh`: the setting that applies if the policy has none (see
+    `without_rule`). `caller`: None if the calls do not depend on the caller's locality."""
     known = caller is not None and bool(caller.locality or caller.labels)
     return known and setting_for(policy, mesh) is not None
 
 
 def looks_at_labels(rule: DestinationRule | None, mesh: LocalitySetting) -> bool:
-    """Whether callers in one locality may get different priorities, by their labels."""
+    """Whether callers in one locality may get different priorities for calls to the host of the rule, by their labels.
+    `mesh`: the setting of the whole mesh."""
     return asks_where(rule) and bool(_named_labels(rule, mesh))
 
 
@@ -177,8 +183,9 @@ def _by_labels(place: LocalityGroup, caller: Whereabouts, wanted: Sequence[str])
 
 
 def _by_distance(groups: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting) -> list[LocalityGroup]:
-    """The groups with priorities by distance to the caller. Distance only orders groups to which `failoverPriority`
-    gives the same priority. If the caller has no locality, the priorities do not change."""
+    """The groups with priorities by distance to the caller. The region to which `failover` of the setting leads is
+    nearer than all other regions but the caller's own. Distance only orders groups to which `failoverPriority` gives
+    the same priority. If the caller has no locality, the priorities do not change."""
     if not caller.locality:
         return groups
     region = parts_of(caller.locality)[0]
@@ -210,7 +217,8 @@ def _without_gaps(groups: list[LocalityGroup]) -> tuple[LocalityGroup, ...]:
 
 
 def _named_labels(rule: DestinationRule | None, mesh: LocalitySetting) -> set[str]:
-    """The caller labels that failoverPriority compares with endpoint labels, without the topology labels."""
+    """The names of the caller's labels that `failoverPriority` of the rule or of `mesh` compares with the labels of
+    endpoints, without the topology labels. `mesh`: the setting that applies if the rule has none."""
     written = [level.load_balancer.locality for level in levels(rule) if level.load_balancer is not None]
     settings = (mesh, *(each for each in written if each is not None))
     named = (entry for setting in settings if not setting.distribute for entry in setting.failover_priority)

@@ -27,7 +27,8 @@ class ObjectKey(msgspec.Struct, frozen=True, order=True):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The object that a value was made from, the version of its content, and for files its position."""
+    """Where a value comes from: the object that it was parsed from (`key`), the version of that object's content, and,
+    for an object in a file, the file and the line; "" and 0 if unknown."""
 
     key: ObjectKey
     version: str = ""

@@ -51,11 +51,13 @@ class Telling(msgspec.Struct, frozen=True, cache_hash=True):
     """How one group of proxies gets services: all at once, or each on demand at its first call. Every field is an
     input of the group's config.
 
-    `every`: the group gets all services that it may see, called or not. `held`: HTTP services have listeners at their
-    own addresses, because other calls are or were held. `shared`: with `held`, the listeners of whole ports
-    (`0.0.0.0_PORT`) are kept as well, because they may have connections. `ranges`: the CIDRs in which calls to
-    addresses without config are held. `kept`: the hosts that the group had when it became on-demand, or when `ranges`
-    changed. `too_many`: the group has called too many hosts and gets every service from then on."""
+    `every`: the group gets all services that it may see, called or not. `held`: calls to addresses without config are
+    held, or were held before. In that case each HTTP service has a listener at its own addresses, instead of sharing
+    one for the whole port. `shared`: with `held`, the listeners of whole ports (`0.0.0.0_PORT`) are kept as well,
+    because they may have connections. `ranges`: the CIDRs in which calls to addresses without config are held. `kept`:
+    the hosts that the group had when it became on-demand, or when `ranges` changed. `too_many`: the group has called
+    too many hosts and gets every service from then on.
+    """
 
     every: bool = True
     held: bool = False

@@ -10,7 +10,8 @@ from weft.model.names import ObjectKey, Origin
 
 
 class StatusCondition(msgspec.Struct, frozen=True):
-    """One condition of an object's status. `holds`: whether the condition's status is True."""
+    """One condition of an object's status, with its type, such as `Accepted`. `holds`: whether the condition's status
+    is True. `reason`: a word of the Gateway API, such as `NoMatchingParent`; `message`: the explanation for users."""
 
     type: str
     holds: bool
@@ -52,7 +53,7 @@ class ListenerOutcome(msgspec.Struct, frozen=True):
 
 
 class PolicyOutcome(msgspec.Struct, frozen=True):
-    """The conditions of a BackendTLSPolicy for one Service."""
+    """The conditions of a BackendTLSPolicy for one Service. `service`: the name of the Service. `host`: its host."""
 
     policy: ObjectKey
     service: str

@@ -58,7 +58,7 @@ def peer_modes(policies: Iterable[PeerAuthentication], root_namespace: str) -> P
 def decider(policies: Iterable[PeerAuthentication], root_namespace: str, port: int = 0) -> PeerAuthentication | None:
     """The policy that decides the mTLS mode at a port of a workload, or, with port 0, the mode of the workload as a
     whole; None if no policy sets a mode. `policies`: those that select the workload, the oldest first within a
-    namespace."""
+    namespace. `root_namespace`: the namespace whose policies apply to the whole mesh."""
     levels = _levels(policies, root_namespace)
     if port and dict(_ports(levels)).get(port) is not None:
         return levels[-1]
@@ -66,8 +66,9 @@ def decider(policies: Iterable[PeerAuthentication], root_namespace: str, port: i
 
 
 def _levels(policies: Iterable[PeerAuthentication], root_namespace: str) -> list[PeerAuthentication]:
-    """The policy that decides at each level, in this order: the mesh, the namespace, the workload. The first policy
-    of a level decides. A level without a policy is left out."""
+    """The policy that decides at each level, in this order: the mesh, the namespace, the workload. The first policy of
+    a level decides. A level without a policy is left out. `policies`: those that select the workload, the oldest first
+    within a namespace. `root_namespace`: the namespace whose policies apply to the whole mesh."""
     mesh = namespace = workload = None
     for policy in policies:
         if not policy.selector and policy.namespace == root_namespace:

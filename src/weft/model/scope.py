@@ -99,7 +99,9 @@ def _as_spoken(port: ServicePort, protocol: Protocol) -> ServicePort:
 
 
 class Audience(IntEnum):
-    """For which namespaces an object is exported, as a caller sees it. The smaller value has precedence."""
+    """The namespaces to which an object is exported, in relation to one caller that sees it: only to named namespaces,
+    one of which the object and the caller are both in (OWN); to the caller's namespace by name (NAMED); or to all
+    namespaces (PUBLIC). An object with a smaller value takes precedence."""
 
     OWN = 0  # only for named namespaces, one of which is the namespace of both the object and the caller
     NAMED = 1  # for the caller's namespace, by name

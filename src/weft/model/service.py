@@ -60,7 +60,8 @@ class ServicePort(msgspec.Struct, frozen=True):
 
 class StaticEndpoint(msgspec.Struct, frozen=True):
     """An endpoint listed in a ServiceEntry. `address`: an IP address, a host name or a Unix socket path. `ports`: pairs
-    of a service port's name and the endpoint's port number for it. `serves`: the names of the service ports that it
+    of a service port's name and the endpoint's port number for it. `weight`: its share of the calls, relative to other
+    endpoints. `locality`: REGION/ZONE/SUBZONE; "" if it is not set. `serves`: the names of the service ports that it
     serves; None for all."""
 
     address: str

@@ -52,5 +52,6 @@ Admit = Callable[[Value], Value]
 
 
 def as_it_is(value: Value) -> Value:
-    """The `Admit` function that returns a value unchanged."""
+    """Return the value unchanged: the default for an `Admit` function, which completes a value before it is added to
+    the mesh."""
     return value

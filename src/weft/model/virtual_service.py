@@ -19,7 +19,8 @@ CLAIMS = "@request.auth.claims"
 
 
 def claim_path(header: str) -> tuple[str, ...]:
-    """The names of the claim and of its nested fields that a header match means; () if it means a header."""
+    """The path of the JWT claim that a header match names: the claim and its nested fields.
+    `@request.auth.claims[a][b]` gives ("a", "b"). () if the match is for a real header."""
     return tuple(header[len(CLAIMS) + 1 : -1].split("][")) if header.startswith(f"{CLAIMS}[") else ()
 
 
@@ -176,8 +177,10 @@ class L4Match(msgspec.Struct, frozen=True):
 
 
 class L4Route(msgspec.Struct, frozen=True):
-    """A `tcp` or `tls` route, depending on the list of the VirtualService that contains it. `failing`: the total
-    weight of destinations that cannot be used, whose connections are closed."""
+    """A `tcp` or `tls` route, depending on the list of the VirtualService that contains it. `match`: the connections
+    that it applies to, if any of the entries matches; () for all. `route`: the destinations with their weights. `line`:
+    the line of the route in its file. `failing`: the total weight of destinations that cannot be used; this share of
+    the connections is closed."""
 
     match: tuple[L4Match, ...] = ()
     route: tuple[WeightedDestination, ...] = ()
@@ -207,8 +210,8 @@ class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 def destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
-    """Yield every destination of the VirtualService's routes and mirrors, each as its line in the file and the
-    destination."""
+    """Yield (line, destination) for every destination of the routes and mirrors of `routing`. The line is that of the
+    destination in the file, or else of its route."""
     for route in routing.http:
         yield from ((weighted.line or route.line, weighted.destination) for weighted in route.route)
         yield from ((mirror.line or route.line, mirror.destination) for mirror in route.mirrors)

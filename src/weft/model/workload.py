@@ -49,7 +49,8 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class PublishedPort(msgspec.Struct, frozen=True):
-    """A gateway's port that is reachable from the machine itself."""
+    """A port of a gateway that is published on this machine: connections to `address` and `host_port` of the machine
+    lead to `port` of the gateway. `line`: the line in the file that declares it."""
 
     port: int
     host_port: int

@@ -22,8 +22,8 @@ _RESTORE: dict[Family, str] = {4: "iptables-restore", 6: "ip6tables-restore"}
 
 
 class VirtualAddress(msgspec.Struct, frozen=True):
-    """One port of one service address and the pods that it is forwarded to. The service's and the pods' addresses
-    are of the same IP family."""
+    """One port of one service address, and the pods to which it is forwarded (`targets`: pairs of a pod's address and
+    port). `protocol`: tcp or udp. The service's and the pods' addresses are of the same IP family."""
 
     address: str
     port: int

@@ -94,8 +94,8 @@ def _restore(namespace: NetworkNamespace, family: Family, rules: str) -> subproc
 
 
 def _removal(namespace: NetworkNamespace, family: Family) -> str:
-    """Return iptables-restore lines that remove weft's chains, and the jumps to them, from the namespace's nat
-    table; an empty string if there are none."""
+    """Return the iptables-restore lines of one IP family that remove weft's chains, and the jumps to them, from the
+    namespace's nat table; an empty string if there are none."""
     saved = _saved(namespace, family)
     present = [chain for chain in CHAINS if f":{chain} " in saved]
     present += re.findall(rf"^:({_MARK}\w+) ", saved, re.MULTILINE)

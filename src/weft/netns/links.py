@@ -33,8 +33,9 @@ _NODAD = 0x02
 
 
 class Bridge(msgspec.Struct, frozen=True):
-    """The switch of the mesh, in a network namespace that only the mesh uses. The bridge's addresses are the default
-    gateways of the pods."""
+    """The switch of the mesh, in a network namespace that only the mesh uses. `ipv4` and `ipv6`: the bridge's
+    addresses, which are the default gateways of the pods. `ipv6` is None if the mesh has no IPv6. `name`: the name of
+    the interface."""
 
     namespace: NetworkNamespace
     ipv4: IPv4Interface
@@ -43,7 +44,8 @@ class Bridge(msgspec.Struct, frozen=True):
 
 
 class PodLink(msgspec.Struct, frozen=True):
-    """The veth pair that connects one pod to the bridge."""
+    """The veth pair that connects one pod to the bridge. `namespace`: the pod's. `ipv4` and `ipv6`: the pod's
+    addresses; None without IPv6."""
 
     namespace: NetworkNamespace
     bridge: Bridge

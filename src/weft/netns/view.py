@@ -32,10 +32,9 @@ class Laid(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process sees. `visible` paths can be reached even below directories that the process's user may not
-    enter. `hidden` directories look empty, except for visible paths in them; they can be reached, too. `files` are
-    mounted over other files. The modes of files still apply: a view makes nothing readable or writable that its
-    mode forbids."""
+    """What a process sees. `visible` paths can be reached even below directories that the process's user may not enter.
+    `hidden` directories look empty, except that visible paths in them can be reached. `files` are mounted over other
+    files. The modes of files still apply: a view makes nothing readable or writable that its mode forbids."""
 
     visible: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -83,7 +82,7 @@ def closed_ancestors(uid: int, gid: int, path: str | Path) -> list[Path]:
 
 
 def is_closed(uid: int, gid: int, path: str | Path) -> bool:
-    """Return whether a user may not reach or list a directory."""
+    """Return whether the user may not reach or list the directory `path`."""
     return bool(closed_ancestors(uid, gid, path)) or _is_closed(Path(path).resolve(), uid, gid)
 
 
@@ -121,7 +120,8 @@ def _covers(view: View, uid: int, gid: int) -> Iterator[_Cover]:
 
 
 def _places(path: Path) -> set[Path]:
-    """Return where a path is: a symbolic link itself, in its real directory, and its target."""
+    """Return the two real paths of `path`: its target, if it is a symbolic link, and the link itself in its real
+    directory. They are equal if `path` is no link."""
     return {path.resolve(), path.parent.resolve() / path.name}
 
 

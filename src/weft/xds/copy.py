@@ -143,9 +143,9 @@ class Copy:
     # Frames of the stream
 
     def hello(self, node: str) -> Hello:
-        """Return the first frame of a new stream, which lists the agent's pods, groups and resource bodies. Reports on
-        the previous stream may be lost, so unsent reports are discarded, and acceptances and sync states are reported
-        again from the start."""
+        """Return the first frame of a new stream of the agent on `node`. It lists the agent's pods, groups and resource
+        bodies. Reports that were sent on the previous stream may be lost. So unsent reports are discarded, and
+        acceptances and sync states are reported again from the start."""
         self._connected = True
         self._drop_unused()
         self._told, self._removed = set(self.pods), set()
@@ -207,10 +207,11 @@ class Copy:
         return True
 
     def had(self, group: Hashable, resources: Iterable[str]) -> int:
-        """Record that a proxy of `group` has reconnected, and still has these clusters and listeners `0.0.0.0_PORT`
-        from its earlier stream. If the group is on demand, the hosts of these clusters, and the listeners, that the
-        copy lacks are requested from the control plane, which adds them because a proxy has them. Returns the number of
-        the request, for `is_answered`, or 0 if there is nothing to wait for."""
+        """Record that a proxy of `group` has reconnected, and still has `resources` from its earlier stream: clusters,
+        and listeners `0.0.0.0_PORT`. If the group is on demand, what the copy lacks of these is requested from the
+        control plane: the hosts of the clusters, and the listeners. The control plane adds them to the group, so that
+        the proxy keeps them. Returns the number of the request, for `is_answered`, or 0 if there is nothing to wait
+        for."""
         name = str(group)
         resources = tuple(resources)
         self.want(name, (each for each in resources if is_held(CLUSTER, each)))

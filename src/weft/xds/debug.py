@@ -34,7 +34,8 @@ class Debugger(Protocol):
         """Authorize the caller `peer`. Raises StreamRefused if it may not send debug requests."""
 
     async def answer(self, type_url: str, names: tuple[str, ...]) -> Sequence[AnyMessage]:
-        """Return the resources of the response to a debug request. Raises StreamRefused if the type is unknown."""
+        """Return the resources of the response to a debug request. `names`: the resource names in the request, which
+        are the arguments of the debug page. Raises StreamRefused if the type is unknown."""
 
 
 def is_question(request: XdsRequest) -> bool:

@@ -115,11 +115,11 @@ NOT_SENT = -1
 
 
 class ProxyFrame(msgspec.Struct, frozen=True, array_like=True):
-    """Sync state of one proxy, as its agent reports it. `settled`: for each type, the revision up to which the proxy
-    has acknowledged every change; NOT_SENT if nothing of the type was sent to it. `behind`: for each stale type, the
-    revision of the first change that the proxy has not acknowledged. `refused`: for each type, the error of the proxy's
-    last NACK; `errors`: these errors without their types. `cluster`, `version`: CLUSTER_ID and ISTIO_VERSION in the
-    proxy's node metadata."""
+    """Sync state of one proxy, as its agent reports it. `number`: the id of the proxy's xDS stream at the agent.
+    `settled`: for each type, the revision up to which the proxy has acknowledged every change; NOT_SENT if nothing of
+    the type was sent to it. `behind`: for each stale type, the revision of the first change that the proxy has not
+    acknowledged. `refused`: for each type, the error of the proxy's last NACK; `errors`: these errors without their
+    types. `cluster`, `version`: CLUSTER_ID and ISTIO_VERSION in the proxy's node metadata."""
 
     number: int  # id of the proxy's xDS stream at the agent
     node_id: str

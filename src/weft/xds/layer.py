@@ -162,8 +162,8 @@ class LayeredTable(ResourceTable):
         self.until = max(self.until, revision)
 
     def compact(self) -> None:
-        """If every resource of the layer was accepted, store that as one revision (`until`) instead of one entry per
-        name."""
+        """If some proxy of the group has accepted every resource of the layer, store that as one revision (`until`:
+        everything up to it was accepted) instead of one entry per name."""
         if not self.explicit or self.until >= self.shared.revision:
             return
         if self.hidden:
@@ -178,7 +178,7 @@ class LayeredTable(ResourceTable):
 
     def below(self, name: str, resource: Resource | None, revision: int) -> None:
         """Adjust this table to a change that is about to be made in its layer: the layer's resource `name` becomes
-        `resource`, or is removed (None)."""
+        `resource`, or is removed (None). `revision`: the revision of that change."""
         self.revision = revision
         if name in self.claims:
             if resource is None:
@@ -204,7 +204,8 @@ class LayeredTable(ResourceTable):
         self._changes.pop(name, None)  # the layer's revision is newer than the group's
 
     def rest_upon(self, shared: LayerTable, revision: int) -> bool:
-        """Replace the layer below this table by `shared`. Returns whether any live resource changed."""
+        """Replace the layer below this table by `shared`, as part of the update with this revision. Returns whether any
+        live resource changed."""
         before = dict(self.live)
         for name in self.shared.live:
             if (accepted := self.accepted.get(name)) is not None:

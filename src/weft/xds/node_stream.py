@@ -368,8 +368,8 @@ class NodeStream:
         return patch if patch.weight < patch.size // 2 else None
 
     def _has(self, type_url: str, resource: Resource) -> bool:
-        """Whether the agent has this body: the agent listed the body in its Hello, or the body was sent in one of the
-        agent's groups and is still current there."""
+        """Whether the agent has the body of this version of the resource: the agent listed it in its Hello, or it was
+        sent in one of the agent's groups and is still current there."""
         name, version = resource.name, resource.version
         if (type_url, name, version) in self._held:
             return True

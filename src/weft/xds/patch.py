@@ -29,7 +29,8 @@ class Patch(msgspec.Struct, frozen=True, array_like=True):
 
 @lru_cache(maxsize=64)  # many nodes need the same patch
 def difference(version: str, base: tuple[bytes, ...], parts: tuple[bytes, ...]) -> Patch:
-    """Return the patch from the body `base`, which has this version, to the body `parts`."""
+    """Return the patch that makes the body `parts` out of the body `base`. Both bodies are given as the parts that they
+    are joined from. `version`: the version of `base`."""
     places: dict[bytes, tuple[int, int]] = {}
     at = 0
     for part in base:

@@ -40,7 +40,8 @@ class StreamObserver(Protocol):
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable | Awaitable[Hashable]:
         """Return the group of a new client, directly or as an awaitable. Raises StreamRefused to reject the client. The
         group may get its first state later; the client waits for it. If a client disconnects while the awaitable is
-        pending, it has not joined and `leave` is not called."""
+        pending, it has not joined and `leave` is not called. `peer`: the listening address that the client connected
+        to, the client's own address, and its principal."""
 
     def leave(self, stream_id: int) -> None: ...
 
@@ -122,8 +123,9 @@ class XdsServer:
         self.debugger: Debugger | None = None  # serves debug requests; if None, they are rejected
 
     async def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
-        """Serve on `unix:/path` or `host:port`, in addition to other addresses. Port 0 picks a free port. Returns the
-        address with the actual port. The caller is responsible for the permissions of a socket's directory."""
+        """Serve on `unix:/path` or `host:port`, in addition to other addresses. Port 0 picks a free port.
+        `credentials`: those of TLS; None for plaintext. Returns the address with the actual port. The caller is
+        responsible for the permissions of a socket's directory."""
         server = grpc.aio.server(options=OPTIONS)
         try:
             if credentials is None:
@@ -161,8 +163,9 @@ class XdsServer:
         return [session.status() for session in self._sessions.values()]
 
     def watches(self, stream_id: int) -> dict[str, tuple[str, ...]]:
-        """Return, for each type, the names that a client has subscribed to explicitly. A wildcard is not among the
-        names: the tuple of a client that subscribed only to a wildcard is empty."""
+        """Return, for each type, the names that the client of a stream has subscribed to explicitly; {} if the stream
+        has ended. A wildcard is not among the names: for a client that subscribed only to a wildcard, the tuple is
+        empty."""
         session = self._sessions.get(stream_id)
         subscriptions = session.stream.subscriptions if session is not None else {}
         return {type_url: tuple(sorted(each.names)) for type_url, each in subscriptions.items()}

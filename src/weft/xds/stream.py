@@ -1,4 +1,5 @@
-"""One client's xDS stream, without its socket: requests and turns in, responses out. The caller passes the time.
+"""One client's xDS stream, without its socket. The caller passes each request to `receive`, calls `turn` to get the
+responses that may be sent, and passes the current time to both.
 
 Delta and state-of-the-world streams share this code: both owe the client the same names, and differ only in how a
 subscription is parsed and a response is filled. Rules: one unacknowledged response per type, while further changes wait
@@ -32,7 +33,8 @@ _PINNED = (CLUSTER, ROUTE, LISTENER)  # types that a round fixes; endpoints and 
 
 
 class NackedResource(msgspec.Struct, frozen=True):
-    """The resource that a client rejects, and the client's error message."""
+    """A version of a resource that a client has rejected. `group`, `node_id`: those of the client. `message`: the
+    client's error message."""
 
     group: Hashable
     type_url: str
@@ -337,9 +339,9 @@ class XdsStream:
         return response
 
     def _everything(self, subscription: Subscription, table: ResourceTable, news: set[str]) -> list[Resource]:
-        """Return everything that a state-of-the-world response must contain so that the client does not delete it.
-        `news`: the owed names that are part of this response. A resource whose removal or change is still owed and not
-        part of this response is included in its previous version."""
+        """Return all resources that a state-of-the-world response to `subscription` must contain: the client deletes
+        every resource that is missing from it. `news`: the owed names that are part of this response. A resource whose
+        change or removal is still owed, but not part of this response, is included in its previous version."""
         later = subscription.owed.keys() - news
         wildcard = subscription.wildcard
         names = filter(subscription.watches, table.live) if wildcard else sorted(subscription.names & table.live.keys())

@@ -167,7 +167,10 @@ class Subscription:
 
     def sendable(self, table: ResourceTable, dialect: Dialect) -> tuple[list[str], list[str]]:
         """Return (upserts, removals): the owed names whose resources exist, and those whose resources do not exist.
-        Owed names that need not or cannot be sent are dropped."""
+        Names that are not to be sent are dropped from what is owed: a resource that this client must not get
+        (`withholds`); and of the names without a resource, clusters of held calls, quarantined names for which the
+        client does not wait, and, in the state-of-the-world dialect, names of types whose responses cannot remove
+        anything."""
         upserts: list[str] = []
         removals: list[str] = []
         for name, awaited in tuple(self.owed.items()):

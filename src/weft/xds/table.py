@@ -160,7 +160,8 @@ class ResourceTable:
         """Called after acceptances were recorded; a subclass may store them in less memory."""
 
     def known(self, name: str, version: str) -> Resource | None:
-        """Return the resource with this name and version, if it is live or still recorded; else None."""
+        """Return the resource with this name and version, if it is live, quarantined, or was replaced last; else
+        None."""
         rejected, (replaced, _) = self.rejected.get(name), self._replaced.get(name, (None, 0))
         for resource in (self.live.get(name), rejected.resource if rejected else None, replaced):
             if resource is not None and resource.version == version:
@@ -180,7 +181,9 @@ class ResourceTable:
         return True
 
     def collect(self, type_url: str, watchers: set[Watcher]) -> None:
-        """Drop the records of removed names that all streams (`watchers`) have sent."""
+        """Drop the records of removed names whose removal all streams (`watchers`) have sent and their clients have
+        acknowledged. If there are too many records, the oldest are dropped in any case; a stream that still needs them
+        must be restarted (`Behind`)."""
         if len(self.removed) <= self._collect_at:
             return
         passed = min((at for watcher in watchers if (at := watcher.settled(type_url)) is not None), default=None)

@@ -47,8 +47,9 @@ _LAST_WORDS = 1.0  # seconds to wait for the stream's status after a failed writ
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """Address and credentials for one connection to the control plane. The repr contains only the address. `target`:
-    HOST:PORT or unix:/path. `roots`: PEM; None for a Unix socket. `chain`: PEM, the leaf first. `server_name`: the name
-    in the server's certificate, if it is not the host of `target`."""
+    HOST:PORT or unix:/path. `roots`: PEM; None for a Unix socket. `chain` and `key`: the agent's certificate, the leaf
+    first, and its key, as PEM; empty without a certificate. `token`: a bearer token; empty without one. `server_name`:
+    the name in the server's certificate, if it is not the host of `target`."""
 
     target: str  # HOST:PORT, or unix:/path
     roots: str | None = None  # PEM; None for a Unix socket

@@ -226,8 +226,8 @@ def _cors(fields: Fields) -> CorsPolicy:
 
 
 def _origin(written: str) -> StringMatch:
-    """Return the match for the allowed CORS origin `written`. `*` alone matches every origin; in
-    `https://*.example.com`, it matches any labels."""
+    """Return the match for `written`, an allowed CORS origin. Each `*` in it matches any text: `*` alone matches every
+    origin, `https://*.example.com` matches https://a.b.example.com."""
     if "*" not in written:
         return StringMatch(MatchKind.EXACT, written)
     return StringMatch(MatchKind.REGEX, ".*".join(map(re.escape, written.split("*"))))

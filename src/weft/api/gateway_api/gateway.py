@@ -105,8 +105,9 @@ def _check(fields: Fields, meta: Meta, port: int) -> CallersCheck:
 
 
 def _address(item: Fields) -> tuple[str, str]:
-    """Return (type, value) of `item`, an entry of `addresses`; the value is "" if it is not set. As in Istio, an
-    address is the host of a Service in front of existing proxies. Without a value, weft assigns the address."""
+    """Read `item`, an entry of a Gateway's `addresses`, and return (type, value). An empty value means that weft
+    assigns the address. As in Istio, the only value that weft supports is the host name of a Service in front of
+    existing proxies; any other value is an error."""
     kind, value = item.text("type", default="IPAddress", most=253), item.text("value", most=253)
     if not value and kind in ("IPAddress", "Hostname"):
         return kind, ""
@@ -150,7 +151,9 @@ def _listener(item: Fields, meta: Meta) -> Listener:
 
 
 def _tls(item: Fields, meta: Meta, protocol: str) -> tuple[bool, tuple[CertificateRef, ...], str]:
-    """Read the `tls` of a listener. Return (passthrough, certificates, client certificates), see `Listener`."""
+    """Read the `tls` of a listener with this protocol. Return (passthrough, certificates, client certificates): whether
+    TLS is forwarded without being terminated; the listener's certificates, () with passthrough; and whether clients
+    must present certificates, as `_client_certificates` returns it."""
     fields = item.fields("tls")
     if fields is None:
         if protocol in ("HTTPS", "TLS"):
@@ -172,7 +175,9 @@ def _tls(item: Fields, meta: Meta, protocol: str) -> tuple[bool, tuple[Certifica
 
 
 def _client_certificates(fields: Fields, *, passthrough: bool) -> str:
-    """Read Istio's option for mutual TLS, the only one of the `options` that weft supports."""
+    """Read, from the `options` of a listener's TLS, Istio's option for mutual TLS. Return MUTUAL (clients need a
+    certificate), OPTIONAL_MUTUAL (a client may present one), or "" (none is requested). Every other option is an error.
+    `passthrough`: TLS is not terminated, so that this option is an error, too."""
     options = fields.string_map("options")
     for name in options:
         if name != _TERMINATE_MODE:

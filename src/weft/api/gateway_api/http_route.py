@@ -30,8 +30,8 @@ def read_http_route(root: Fields, meta: Meta) -> tuple[StandardRoute, ...]:
 def read_requests(
     root: Fields, meta: Meta, kind: RouteKind, read_rule: Callable[[Fields, Meta, int], RouteRule]
 ) -> tuple[StandardRoute, ...]:
-    """Read an HTTPRoute or GRPCRoute; `read_rule` reads one rule, given its fields, the metadata of the route and the
-    position of the rule. A route without rules matches every request."""
+    """Read an HTTPRoute or GRPCRoute (`kind`). `read_rule` reads one rule, given its fields, the metadata of the route
+    and the position of the rule. A route without rules matches every request."""
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()

@@ -155,8 +155,9 @@ class _Cluster(NamedTuple):
 def _of_running(
     written: _Written, mesh: str | None, cluster: _Cluster, *, everywhere: bool, namespace: str
 ) -> tuple[Examined, str]:
-    """Return the findings in a running mesh or a cluster with the files `written` applied, and a name for the mesh
-    or cluster. `everywhere` and `namespace` limit the findings as the flags -A and -n do."""
+    """Return (findings, name): the findings in a running mesh on this machine or in a cluster, with the files `written`
+    applied, and a name for the mesh or cluster. `mesh` and `cluster`: the flags that choose it. `everywhere` and
+    `namespace` limit the findings as the flags -A and -n do."""
     from weft.cli.reach.connect import reach
     from weft.cli.reach.local import LocalReach
 
@@ -362,7 +363,7 @@ def _show(problems: list[Problem], output: str, *, verbose: bool, colour: bool |
 
 
 def _row(problem: Problem) -> dict[str, str]:
-    """Return a finding as data, with istioctl's field names and some fields that istioctl does not have."""
+    """Return a finding (`problem`) as data, with istioctl's field names and some fields that istioctl does not have."""
     from weft.analyze.checks import CHECKS
 
     where = problem.where

@@ -65,8 +65,8 @@ def validate(paths: tuple[Path, ...], files: tuple[Path, ...], strict: bool, out
 
 
 def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
-    """Return the number of objects, their problems ordered by file and line, and whether the files are only a part of a
-    mesh."""
+    """Read all `paths`. Return (count, problems, partial): the number of objects, their problems ordered by file and
+    line, and whether the files are only a part of a mesh."""
     from weft.analyze.finding import coded
     from weft.cli.read.mesh_files import FileAdmission, meshes_in
     from weft.inspect.rehearse.rehearsal import own_problems, rehearse

@@ -268,7 +268,8 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
     """Serve the debug pages and, for istioctl, xDS on two sockets that only their owner can open. `given` is the
     directory of `--debug`; empty: the default directory. If the sockets cannot be created in the default directory,
     proxies are still served, and a message states that the control plane cannot be queried. If they cannot be created
-    in a given directory, the command fails. `stack` closes the sockets at the end."""
+    in a given directory, the command fails. `stack` closes the sockets at the end. `config`: the directory of YAML; the
+    debug socket reports it to commands, so that they can read the files."""
     import os
 
     from weft.base.private_directory import NotPrivate, make_private

@@ -38,7 +38,8 @@ def run(
     skew: timedelta,
 ) -> None:
     """Run the control plane of a cluster until SIGINT, or until `LINGER` seconds after SIGTERM. `ca` is the directory
-    of a plugged-in CA's files, `skew` how much clocks may differ."""
+    of a plugged-in CA's files, `skew` how much clocks may differ. `listening`: the addresses to serve on. `namespace`,
+    `revision`: those of the installation. `domain`: the cluster's DNS domain."""
     import asyncio
     import os
     import socket

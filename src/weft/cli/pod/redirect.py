@@ -40,9 +40,9 @@ def run(arguments: list[str]) -> int:
 
 
 def have_redirected(arguments: list[str]) -> int:
-    """Request the redirect from the node's agent, and return the exit code. `arguments` are those of istio-iptables,
-    and `--socket` and `--timeout`. They are not checked here: the injector wrote them, and the pod's start waits
-    for this command."""
+    """Request from the node's agent that this pod's traffic is redirected to its proxy, and return the exit code.
+    `arguments` are those of istio-iptables, and `--socket` and `--timeout`. Those of istio-iptables are not checked
+    here: the injector wrote them, and the pod's start waits for this command."""
     from weft.node.redirect_call import RedirectFailed, ask
 
     rest = list(arguments)

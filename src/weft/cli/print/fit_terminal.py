@@ -63,7 +63,7 @@ _LAST_COLUMN = 24  # the last column may wrap, but is at least this wide if it h
 
 
 def _needed(names: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> int:
-    """Return the width of a table in which only the last column wraps."""
+    """Return the width that a table with these column names and rows needs, if only its last column wraps."""
     widths = [max(cell_len(str(cell)) for cell in column) for column in zip(names, *rows, strict=True)]
     return sum(width + _GAP for width in widths[:-1]) + min(widths[-1], _LAST_COLUMN)
 

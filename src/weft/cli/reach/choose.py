@@ -67,15 +67,15 @@ def running_meshes() -> list[str]:
 
 
 def choose_pod(status: MeshStatus, word: str, namespace: str = "") -> PodStatus:
-    """Return the pod of the mesh `status` that `word` names, or one pod of the workload that it names, preferably a
-    ready one."""
+    """Return one pod of the mesh with this `status`: the pod that `word` names, or one pod of the workload that it
+    names, preferably a ready one. `word` and `namespace`: as for `choose_pods`."""
     pods = choose_pods(status, word, namespace)
     return next((pod for pod in pods if pod.phase is PodPhase.READY), pods[0])
 
 
 def choose_pods(status: MeshStatus, word: str, namespace: str = "") -> list[PodStatus]:
-    """Return the pod that `word` names, or all pods of the workload that it names: NAME, NAME.NAMESPACE,
-    NAMESPACE/NAME, deploy/NAME. `namespace` is that of the flag -n."""
+    """Return the pod that `word` names, or all pods of the workload that it names, in the mesh with this `status`.
+    Forms of `word`: NAME, NAME.NAMESPACE, NAMESPACE/NAME, deploy/NAME. `namespace` is that of the flag -n."""
     pods = status.pods
     kind, name, namespace = split(word, namespace, known={pod.namespace for pod in pods})
     if kind == "service":

@@ -31,7 +31,8 @@ class MeshReach(Protocol):
     def admin(
         self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
     ) -> bytes:
-        """Send a request to the admin interface of the proxy's Envoy, and return the body of the response."""
+        """Send a request to the admin interface of the proxy's Envoy, and return the body of the response. `path` and
+        `query`: those of the request's URL; None for no query."""
 
     def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
         """Return the names of a kind, for shell completion. `kind` is `pod` (only pods with a proxy are listed), a kind
@@ -45,7 +46,7 @@ class MeshReach(Protocol):
         has run longest. `question` is the body of the request, for data that is too long for `query`."""
 
     def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
-        """Return the page /debug/PAGE of every replica, by the replica's name. A proxy is connected to only one
-        replica."""
+        """Return the page /debug/PAGE of every replica, by the replica's name. A page about proxies needs all replicas,
+        because each proxy is connected to only one. `query`: that of the request's URL; None for none."""
 
     def close(self) -> None: ...

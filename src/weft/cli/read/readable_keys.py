@@ -37,7 +37,8 @@ def problems_of(documents: Sequence[Document]) -> Iterator[Problem]:
 
 
 def _declared(documents: Iterable[Document]) -> Iterator[tuple[str, Path]]:
-    """Yield the name of each Workload with each path that it declares visible."""
+    """Yield (name, path) for each path that a Workload declares visible to its app (`mounts`). The name is that of the
+    Workload, for messages."""
     from weft.api.parse import parse
     from weft.model.workload import Workload
 
@@ -78,7 +79,8 @@ def _named(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
 
 
 def _readers(file: Path, declared: Iterable[tuple[str, Path]]) -> str:
-    """Return who can read a file, other than its owner; empty if no app can."""
+    """Return, as words for a message, who can read `file` besides its owner: every app, or one app. Empty if no app
+    can. `declared`: the name of each Workload, with each path that it declares visible to its app."""
     try:
         real = file.resolve()
         if not real.is_file() or not real.stat().st_mode & _OTHERS_READ:
@@ -91,7 +93,8 @@ def _readers(file: Path, declared: Iterable[tuple[str, Path]]) -> str:
 
 
 def _shows(mount: Path, file: Path) -> bool:
-    """Return whether an app that sees `mount` reaches the file in it."""
+    """Return whether an app that sees the path `mount` can reach `file` there: `mount` is the file itself, or a
+    directory above it, and all directories in between are open to others."""
     if mount == file:
         return True
     between = [parent for parent in file.parents if mount in parent.parents]

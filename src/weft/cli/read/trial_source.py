@@ -29,10 +29,10 @@ class GivenFiles(NamedTuple):
 
 
 class Base(NamedTuple):
-    """The mesh before a change: a name for messages, its objects, its RequestTests, and requests of recent traffic
-    (`recent`). `running`: the pods and EndpointSlices of a cluster; None for a mesh on this machine or in files.
-    `problems`: those of its files, and of objects that were replaced by their last valid version. `runs`: whether it is
-    a running mesh, which uses the last valid version of an object with an error."""
+    """The mesh before a change: a name for messages, its objects (`documents`), its RequestTests (`cases`), and
+    requests of recent traffic (`recent`). `running`: the pods and EndpointSlices of a cluster; None for a mesh on this
+    machine or in files. `problems`: those of its files, and of objects that were replaced by their last valid version.
+    `runs`: whether it is a running mesh, which uses the last valid version of an object with an error."""
 
     name: str
     documents: list[Document]

@@ -118,8 +118,8 @@ def _is_over(status: MeshStatus) -> bool:
 
 
 def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
-    """Return what is wrong, one line each: failed pods, files not read, missing pods, and in one line all pods that are
-    not ready yet. `patience`: the seconds that were waited, for the text."""
+    """Return what is wrong with a mesh of this `status`, one line each: failed pods, files not read, missing pods, and
+    in one line all pods that are not ready yet. `patience`: the seconds that were waited, for the text."""
     failed = [pod for pod in status.pods if pod.phase is PodPhase.FAILED]
     wrong = [f"{pod.name} failed: {pod.message}" for pod in failed]
     if status.objects is None:

@@ -197,13 +197,15 @@ class Attached:
     def _between_workloads(
         parent: Parent, routes: list[StandardRoute], services: Services, host: str, service: Service | None
     ) -> Derived:
-        """Derive the routes of calls to one host of a Service or ServiceEntry; `service` is None if it does not
-        exist."""
+        """Derive the routes of calls to `host`, the host of a Service or one host of a ServiceEntry (`parent`).
+        `routes`: the Gateway API routes that name it as a parent. `services`: finds the services of their backends.
+        `service`: the service of the host; None if the parent does not exist."""
         resolved_routes = {route.key: resolved(route, services, None, host) for route in routes}
         return _of_service(parent, routes, resolved_routes, host, service)
 
     def _of_entry_policies(self, parent: Parent, services: Services) -> Derived:
-        """Derive the DestinationRules of the BackendTLSPolicies for a ServiceEntry, one for each of its hosts."""
+        """Derive the DestinationRules of the BackendTLSPolicies for a ServiceEntry (`parent`), one for each of its
+        hosts. `services`: finds the services of the ServiceEntry."""
         policies = self._policies.get(parent, [])
         results = [
             called_over_tls([replace(policy, host=service.host) for policy in policies], service, self._bundles)
@@ -302,7 +304,8 @@ def _of_service(
     """Derive the routes of `parent`, a Service or one host of a ServiceEntry, for calls between workloads. `routes`:
     the Gateway API routes that name it as a parent. `resolved_routes`: their rules, by route. Producer routes, in the
     namespace of the parent, apply to all callers. Consumer routes, in another namespace, apply only to callers in that
-    namespace, and replace the producer routes at their ports. `service` is None if the parent does not exist."""
+    namespace, and replace the producer routes at their ports. `host`: the host of the parent. `service`: the service of
+    that host; None if the parent does not exist."""
     namespace = parent[1]
     named = [(route, each) for route in routes for each in route.parents if each.place == parent]
     every = frozenset(port.number for port in service.ports) if service is not None else frozenset()
@@ -356,7 +359,8 @@ def _of_service(
 def _streams(
     members: Iterable[_Member], resolved_routes: Mapping[ObjectKey, ResolvedRoute], kind: RouteKind
 ) -> tuple[L4Route, ...]:
-    """The routes of connections from the TLSRoutes or TCPRoutes among `members`."""
+    """The routes of connections from the routes of this kind (TLSRoute or TCPRoute) among `members`. `resolved_routes`:
+    the rules of each route."""
     return tuple(
         replace(stream, match=tuple(replace(match, port=port) for match in stream.match for port in sorted(each.ports)))
         for each in members

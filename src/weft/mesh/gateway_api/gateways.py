@@ -72,10 +72,11 @@ class AttachedGateway(msgspec.Struct, frozen=True):
 
 class _Place(msgspec.Struct):
     """A listener of a Gateway, with the routes that have been attached to it so far (`attached`: each route with its
-    hostnames on this listener). `kinds`: the kinds of routes that the listener allows. `told`: its conditions
-    Accepted, Conflicted and ResolvedRefs. `permitted`: whether the listener may use the Secrets and ConfigMaps that it
-    references; if not, it closes connections. `roots`: the CA certificates (PEM) that client certificates must chain
-    to; "" if no client certificate is needed."""
+    hostnames on this listener). `kinds`: the kinds of routes that the listener allows. `told`: its conditions Accepted,
+    Conflicted and ResolvedRefs. `accepted`: whether the listener is valid and conflicts with no other, so that it is
+    served. `permitted`: whether the listener may use the Secrets and ConfigMaps that it references; if not, it closes
+    connections. `roots`: the CA certificates (PEM) that client certificates must chain to; "" if no client certificate
+    is needed."""
 
     listener: Listener
     kinds: tuple[RouteKind, ...]
@@ -287,8 +288,9 @@ def _hosts(place: _Place, route: StandardRoute) -> tuple[str, ...]:
 
 
 def _excluding(place: _Place, route: StandardRoute, hosts: tuple[str, ...]) -> StandardRoute | None:
-    """The route of another kind that is attached to the listener (`place`) and has a hostname in common with
-    `route`; None if there is none. HTTPRoutes and GRPCRoutes cannot share a hostname of a listener."""
+    """A route that excludes `route` from the listener `place`: it is attached to the listener, is of the other HTTP
+    kind, and has a hostname in common with `hosts`, the hostnames of `route` on this listener. None if there is no such
+    route. HTTPRoutes and GRPCRoutes cannot share a hostname of a listener."""
     if not route.kind.is_http or all(key.kind == route.kind for key in place.attached):
         return None
     for other, theirs in place.attached.values():

@@ -68,8 +68,9 @@ class ResolvedRoute(msgspec.Struct, frozen=True):
 def resolved(
     route: StandardRoute, services: Services, grants: Iterable[ReferenceGrant] | None, called: str = ""
 ) -> ResolvedRoute:
-    """Resolve a route's backends and return its rules for the mesh. `grants`: the ReferenceGrants; None for routes
-    between workloads, which need none. `called`: the destination host for rules without backends."""
+    """Resolve a route's backends and return its rules for the mesh. `services`: finds the services of the backends.
+    `grants`: the ReferenceGrants; None for routes between workloads, which need none. `called`: the destination host
+    for rules without backends."""
     permitted = _Permission(route, tuple(grants) if grants is not None else None)
     http: list[tuple[Precedence, HttpRoute]] = []
     streams: list[L4Route] = []
@@ -100,8 +101,8 @@ def resolved(
 
 
 def precedence(kind: RouteKind, match: HttpMatch) -> Precedence:
-    """Sort key for the Gateway API's order of matches across all routes, the smallest first. A regular expression is
-    ordered after a prefix of the same length."""
+    """Sort key of a match of a route of this kind, for the Gateway API's order of matches across all routes: the match
+    with the smallest key is tried first. A regular expression is ordered after a prefix of the same length."""
     uri = match.uri
     if kind is RouteKind.GRPC:
         service, method = _call(match)

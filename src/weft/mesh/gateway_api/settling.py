@@ -25,9 +25,9 @@ class Settling:
         self._held = False
 
     def notice(self, values: Iterable[Value]) -> None:
-        """Mark the parents (Gateways or Services) whose derived objects depend on these values. The index is
-        searched in its state at the time of the call. So call this before a change, with the values to remove,
-        and after it, with the removed and the added values."""
+        """Mark the parents (Gateways or Services) whose derived objects depend on these values, according to the
+        current state of the index. So a change needs two calls: one before it, with the values to remove, and one after
+        it, with the removed and the added values."""
         self._unsettled.update(parent for value in values for parent in self._attached.changed_by(value))
 
     @contextmanager
@@ -41,9 +41,9 @@ class Settling:
     def settle(
         self, services: Services, credential: Callable[[CredentialRef], Credential | None]
     ) -> Iterator[tuple[list[Made], list[Made]]]:
-        """Derive the objects of the marked parents again. Yields, for each parent, two lists: the values that are no
-        longer derived, and those that are new. `services`: returns the service for a host and a namespace.
-        `credential`: returns the content of a Secret; None if it does not exist."""
+        """Derive the objects of the marked parents again. Yields (gone, new) for each parent: the values that are no
+        longer derived, and those that are new. Yields nothing during a batch of changes. `services`: finds the services
+        of the mesh. `credential`: returns the content of a Secret; None if it does not exist."""
         if self._held:
             return
         parents, self._unsettled = sorted(self._unsettled), set()

@@ -275,7 +275,8 @@ def _envoys_memory(answer: bytes) -> int | None:
 
 
 def _pods(inventory: Inventory, namespace: str) -> list[PodTemplate]:
-    """Return the pods that have started and have not ended, in `namespace`, or in all namespaces if it is empty."""
+    """Return the pods of the cluster's `inventory` that have started and have not ended: those in `namespace`, or in
+    all namespaces if it is empty."""
     pods = [template_of(each) for each in inventory.documents if each.key.kind == "Pod"]
     return [pod for pod in pods if pod and pod.runs and not pod.over and (not namespace or pod.namespace == namespace)]
 

@@ -141,8 +141,9 @@ def _of_machine(bundle: ReportArchive, shown: Progress) -> None:
 
 
 def _of_mesh(reached: MeshReach, bundle: ReportArchive, shown: Progress, namespace: str) -> None:
-    """Add what every kind of mesh has: the control plane's debug pages, and the config of each proxy. `shown`: prints
-    the progress. `namespace`: only proxies of this namespace; "" for all."""
+    """Add to the archive `bundle` what every kind of mesh has: the control plane's debug pages, and the config of each
+    proxy. `reached`: the connection to the mesh. `shown`: prints the progress. `namespace`: only proxies of this
+    namespace; "" for all."""
     import msgspec
 
     from weft.cli.reach.interface import PodProxy
@@ -185,9 +186,9 @@ def _of_place(
     namespace: str,
     cluster: tuple[Path | None, str | None, str],
 ) -> None:
-    """Add what differs between the kinds of meshes: for a mesh on this machine, its status and the logs of its proxies;
-    for a cluster, the list of pods and the logs; for a `weft control`, nothing. `cluster`: kubeconfig, context and the
-    control plane's namespace. `shown` and `namespace`: as for `_of_mesh`."""
+    """Add to the archive what only some kinds of meshes have: for a mesh on this machine, its status and the logs of
+    its proxies; for a cluster, the list of pods and the logs; for a `weft control`, nothing. `cluster`: kubeconfig,
+    context and the control plane's namespace. `shown` and `namespace`: as for `_of_mesh`."""
     from weft.cli.reach.control import ControlReach
     from weft.cli.reach.local import LocalReach
 
@@ -281,7 +282,8 @@ def _text(lines: Iterable[str]) -> bytes:
 
 
 def _joined(reached: MeshReach, pages: dict[str, bytes], page: str) -> bytes:
-    """Return a debug page of all replicas as one JSON object, by the replica's name. Also stores it in `pages`."""
+    """Return the debug page `page` of all replicas as one JSON object, by the replica's name. Also add the object to
+    `pages`, under the page's name."""
     import msgspec
 
     answers = {name: msgspec.json.decode(answer) for name, answer in reached.ask_all(page).items()}

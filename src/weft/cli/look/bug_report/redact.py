@@ -113,7 +113,7 @@ def _line(data: bytes) -> bytes:
 
 
 def _without_url_secrets(data: bytes) -> bytes:
-    """Redact query strings and userinfo (`user:password@`)."""
+    """Return `data` with the query strings and the userinfo (`user:password@`) of all URLs redacted."""
     return _USER.sub(rb"\1" + REDACTED.encode() + b"@", _QUERY.sub(rb"\1" + REDACTED.encode(), data))
 
 

@@ -22,7 +22,9 @@ _WORKLOAD = "Workload"  # a Workload of `weft up` decides for itself whether it 
 
 
 class Template(msgspec.Struct, frozen=True):
-    """The template from which a pod is created."""
+    """The template from which pods are created. `object`: the object that contains it, such as `Deployment shop/web`;
+    `kind` and `namespace`: those of this object; `file` and `line`: where the object is written. `pod`: the template
+    itself, with metadata and spec."""
 
     object: str  # such as `Deployment shop/web`
     kind: str

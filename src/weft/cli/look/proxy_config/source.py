@@ -58,8 +58,8 @@ class ProxySource:
         return self.reach.find(self.target, self.namespace)
 
     def config(self, kind: str) -> Dump:
-        """Return one section of /config_dump. If a file lacks the section, the command ends: an absent section does
-        not mean that the proxy has no such resources."""
+        """Return one section of /config_dump; `kind` is its type, such as `ClustersConfigDump`. If a file lacks the
+        section, the command ends: an absent section does not mean that the proxy has no such resources."""
         from weft.envoy.dump import MASKS
 
         dump = self._dump("/config_dump", {"mask": MASKS[kind]})
