@@ -12,9 +12,9 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MOST = 200_000  # frames of a flood, if the server does not stop it
 
 
-async def ask_by_http2(address, port, method="GET", path="/", headers=(), authority="orders"):
-    """The status of the response; 0 if there was no response."""
-    reader, writer = await asyncio.open_connection(address, port)
+async def ask_by_http2(address, port, method="GET", path="/", headers=(), authority="orders", tls=None):
+    """The status of the response; 0 if there was no response. `tls`: the client's SSL context, if it uses TLS."""
+    reader, writer = await asyncio.open_connection(address, port, ssl=tls)
     block = _block(method, authority, path, headers)
     writer.write(_PREFACE + _frame(_SETTINGS, 0, 0) + _frame(_HEADERS, _END_STREAM | _END_HEADERS, 1, block))
     try:

@@ -1,6 +1,7 @@
 """HTTP/1.1 upgrades through two proxies with HTTP/2 between them, as the applications on both ends see them."""
 
 import asyncio
+import ssl
 
 import pytest
 from envoy.config.route.v3.route_components_pb2 import Route
@@ -8,7 +9,8 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 
-from translate.live import app, pair
+from translate.live import FRONTEND, app, both, pair
+from translate.raw_http2 import ask_by_http2
 from weft.translate.upgrades import UPGRADES, allow_upgrades, receive_upgrades, send_upgrades
 
 
@@ -57,6 +59,45 @@ async def test_an_application_that_ignores_an_upgrade_does_not_switch_protocols(
     assert answer.startswith(f"HTTP/1.1 {status if own == 200 else own} "), answer
     assert "x-own: yes" in answer and "upgrade: " not in answer
     assert seen[0].startswith("POST /chat") and "x-weft-upgrade-method" not in seen[0]
+
+
+@pytest.mark.parametrize(
+    ("named", "line"),
+    [
+        ("POST", "POST /chat HTTP/1.1"),
+        (
+            "GET /admin HTTP/1.1",
+            "GET /chat HTTP/1.1",
+        ),  # a server may take /admin for the path, which no policy has seen
+        ("get", "GET /chat HTTP/1.1"),
+        ("", "GET /chat HTTP/1.1"),
+    ],
+)
+async def test_a_client_can_write_only_a_method_into_the_request_line(tmp_path, named, line):
+    seen = []
+
+    async def ignore(reader, writer):
+        seen.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(b"HTTP/1.1 404 Gone\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    headers = ((":protocol", "websocket"), ("x-weft-upgrade-method", named))
+    async with app(ignore) as app_port, both(app_port) as proxies:
+        tls = client_tls(proxies.authority.issue(FRONTEND), tmp_path)
+        assert await ask_by_http2("127.0.0.1", proxies.inbound, "CONNECT", "/chat", headers, tls=tls) == 404
+    assert seen[0].startswith(f"{line}\r\n") and "x-weft-upgrade" not in seen[0].lower()
+
+
+def client_tls(credentials, directory):
+    """The TLS of a client with a certificate of the mesh that is not weft's proxy."""
+    file = directory / "client.pem"
+    file.write_bytes(credentials.key + credentials.certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(file)
+    context.set_alpn_protocols(["istio-h2"])
+    return context
 
 
 def test_an_upgrade_runs_all_filters_of_other_requests():

@@ -9,6 +9,9 @@ the application responds 200, the receiving proxy sends 203, which Envoy does no
 another header. For WebSocket the sending proxy restores the original status; for other upgrades the client gets the
 203.
 
+The header may come from any client, so only a name of capital letters is taken from it: spaces would let a client write
+a second path into the request line, which no policy has seen.
+
 Rule: requests without `Upgrade` run none of these filters. The sending proxy has them in the filter chains of upgrades
 alone, the receiving proxy enables them in a route that matches `Upgrade`. Each Lua filter needs 180 KB of memory, so
 only the filters that must set a method or a status are Lua.
@@ -51,9 +54,9 @@ end
 _RECEIVE = f"""
 function envoy_on_request(handle)
   local method = handle:headers():get("{UPGRADE_METHOD}")
-  if method then
+  handle:headers():remove("{UPGRADE_METHOD}")
+  if method and method:match("^%u[%u-]*$") and handle:streamInfo():protocol() == "HTTP/2" then
     handle:headers():replace(":method", method)
-    handle:headers():remove("{UPGRADE_METHOD}")
   end
 end
 function envoy_on_response(handle)
