@@ -70,7 +70,7 @@ def test_a_policy_without_a_mode_is_registry_only():
         ),
         (
             "ingress: [{port: {number: 443, protocol: HTTPS}, tls: {mode: ISTIO_MUTUAL}}]",
-            "5 ISTIO_MUTUAL is not possible in a Sidecar (a PeerAuthentication sets mutual TLS of the mesh)",
+            "5 ISTIO_MUTUAL is not possible in a Sidecar (leave it out: a PeerAuthentication requires mutual TLS)",
         ),
         (
             "ingress: [{port: {number: 443, protocol: HTTPS}, tls: {mode: SIMPLE}}]",

@@ -530,7 +530,7 @@ _CHECKS: tuple[Check, ...] = (
           "the route's status."),
     Check("WFT0902", WARNING, "A route has a backend that cannot be called",
           "The backend is not a Service, the Service or its port does not exist, or the Service is in another "
-          "namespace without a ReferenceGrant. The share of requests that the backend's weight gives it gets 500."),
+          "namespace without a ReferenceGrant. The requests that it would get according to its weight get 500."),
     Check("WFT0903", WARNING, "A listener of a Gateway cannot be served",
           "The listener's protocol is not supported, another listener has the same port or hostname, or the "
           "listener's certificate is missing."),

@@ -138,7 +138,10 @@ def _server_tls(item: Fields, port: ServicePort) -> ServerTls | None:
     if not encrypted:
         item.error("tls", "`tls` needs a port of protocol HTTPS or TLS", "set `protocol` of the port")
     if server_tls.mode is ServerTlsMode.ISTIO_MUTUAL:
-        what, hint = "ISTIO_MUTUAL is not possible in a Sidecar", "a PeerAuthentication sets mutual TLS of the mesh"
+        what, hint = (
+            "ISTIO_MUTUAL is not possible in a Sidecar",
+            "leave it out: a PeerAuthentication requires mutual TLS",
+        )
         item.error(("tls", "mode"), what, hint)
     return server_tls if server_tls.terminates else None
 

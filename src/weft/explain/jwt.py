@@ -218,8 +218,8 @@ class _Check:
         return candidates
 
     def _token(self, text: str) -> Token:
-        """The token with this text. The claims of a real JWT come from its payload; those of a token that a user gave
-        as claims (`--jwt '{...}'`) from the request to explain."""
+        """Return the token with this text. A token that the user gave as claims (`--jwt '{...}'`) is returned as it is
+        in the request to explain; any other text is parsed as a JWT (`malformed` is set if it is none)."""
         made_up = next((each for each in self._request.tokens if each.text == text and not each.signed), None)
         return made_up or read_token(text)
 

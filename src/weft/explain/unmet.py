@@ -136,9 +136,9 @@ def _of_principal(principal: Principal, seen: GuardInput) -> Iterable[Miss]:
 
 
 def _left_out(about: Iterable[Miss]) -> list[Miss]:
-    """Return the unmet conditions (`Miss`: a subject and an accepted value) for a negated condition, such as
-    `notMethods`, that fails because the request has an excluded value. `about`: a Miss for each inner condition that
-    the request meets; only their subjects are used. Each subject gives one miss, such as `method POST is excluded`."""
+    """Describe why a negated condition, such as `notMethods`, fails: the request has a value that the condition
+    excludes. `about`: the subject, such as `method POST`, and the value of each inner condition that the request meets.
+    Returns one Miss for each subject, such as `method POST is excluded`."""
     return [(f"{subject} is excluded", None) for subject in dict.fromkeys(subject for subject, _ in about)]
 
 

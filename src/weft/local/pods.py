@@ -259,7 +259,8 @@ class LocalPods:
         self._publish()
 
     def _publish(self) -> None:
-        """Pass the published ports and the pods that serve them now to the front door."""
+        """Pass the published ports, and the pods that serve them now, to the front door (`front_door.py`: the Envoy
+        that publishes the ports of gateways on this machine)."""
         if self._front_door is not None:
             values = self._mesh.control.mesh.get
             published = (publications(key, values(key), each.pods) for key, each in self._replicas.items())

@@ -119,8 +119,10 @@ class MeshServer:
         pod = self._pod(request)
         path = request.query.get("path", "")
         if path not in (ADMIN_CHANGES if request.method == "POST" else ADMIN_PATHS):
-            allowed = "that accepts POST here" if request.method == "POST" else "that is read-only"
-            raise LocalError(f"`{path}` is not a path of Envoy's admin API {allowed}", "for example: /config_dump")
+            posts = request.method == "POST"
+            allowed = "that accepts POST here" if posts else "that is read-only"
+            hint = f"for example: {'/logging' if posts else '/config_dump'}"
+            raise LocalError(f"`{path}` is not a path of Envoy's admin API {allowed}", hint)
         if pod.proxy is None:
             raise LocalError(f"pod {pod.plan.key} has no proxy", "the pod's Workload has `inject: false`")
         query = {name: value for name, value in request.query.items() if name not in ("pod", "path")}

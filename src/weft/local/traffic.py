@@ -1,9 +1,10 @@
 """Computes the traffic between workloads: request rate, success rate and latency per caller and destination.
 
 Input: scrapes of each proxy's `/stats` as JSON. They contain Envoy's cluster counters, and a counter of weft for
-responses that a proxy sent without calling an upstream (an injected fault, a redirect, no route). Output: edges with
-the change of the last few seconds, summed over the pods of a workload. A restarted proxy counts from zero; the totals
-include the last counts of ended pods and proxies.
+responses that a proxy sent without calling an upstream (an injected fault, a redirect, no route). Output: one
+`EdgeStatus` for each calling workload and destination, summed over the workload's pods: the total of requests and
+connections, and rates over the last few seconds. A restarted proxy counts from zero, so the totals also include the
+last counts of ended pods and proxies.
 """
 
 from __future__ import annotations

@@ -99,13 +99,13 @@ def _as_spoken(port: ServicePort, protocol: Protocol) -> ServicePort:
 
 
 class Audience(IntEnum):
-    """The namespaces to which an object is exported, in relation to one caller that sees it: only to named namespaces,
-    one of which the object and the caller are both in (OWN); to the caller's namespace by name (NAMED); or to all
-    namespaces (PUBLIC). An object with a smaller value takes precedence."""
+    """How an object is exported to one caller that sees it. PUBLIC: to all namespaces. Otherwise `exportTo` lists
+    namespaces: OWN means that the caller is in the object's own namespace, NAMED that it is in another one. An object
+    with a smaller value takes precedence."""
 
-    OWN = 0  # only for named namespaces, one of which is the namespace of both the object and the caller
-    NAMED = 1  # for the caller's namespace, by name
-    PUBLIC = 2  # for all namespaces
+    OWN = 0
+    NAMED = 1
+    PUBLIC = 2
 
 
 def audience(export_to: tuple[str, ...], *, owner: str, viewer: str) -> Audience:

@@ -126,9 +126,10 @@ def limit(cluster: Cluster, pool: ConnectionPool | None, budget: RetryBudget | N
 def eject(cluster: Cluster, detection: OutlierDetection | None, *, fails_over: bool = False) -> None:
     """Set the cluster's outlier detection; do nothing if `detection` is None. `fails_over`: calls move to other
     localities when the nearer endpoints are ejected. By default Envoy ejects at most 10 % of the endpoints, which is
-    none if there are fewer than ten, so there would be no failover; with `fails_over` the default is 100 %. Then, if
-    more than half of the endpoints of all localities are ejected, and no locality can take their calls, Envoy uses all
-    endpoints (panic mode)."""
+    none if there are fewer than ten, so there would be no failover; with `fails_over` the default is 100 %.
+    Panic mode (Envoy uses all endpoints, ejected or not, if too few are healthy) is off, because it would undo the
+    ejection. Only where this default of 100 % applies, it begins below 50 % healthy endpoints. `min_health_percent`, if
+    set, is the threshold in every case."""
     if detection is None:
         return
     outlier: EnvoyOutlierDetection = cluster.outlier_detection

@@ -218,9 +218,9 @@ def _written(rules: Iterable[JwtRule]) -> set[str]:
 
 
 def _strip(headers: list[str]) -> HttpFilter:
-    """Return the filter that removes these headers from requests, because a caller may have set them itself. The JWT
-    filter removes them as well, but not from a CORS preflight, which it skips, and not `x_user`, which WSGI, CGI and
-    PHP read as `x-user`."""
+    """Return the filter that removes these headers from requests, because a caller may have set them itself. For
+    `x-user` it removes `x_user`, too, because WSGI, CGI and PHP do not distinguish the two. The JWT filter removes only
+    the exact names, and skips CORS preflights."""
     patterns = sorted({re.escape(_as_one(header)).replace(r"\-", "[-_]") for header in headers})
     mutation = HeaderMutation()
     for start in range(0, len(patterns), _AT_ONCE):

@@ -48,8 +48,8 @@ _LONGEST = 512  # the longest cluster name: a host of 253 characters, a subset o
 
 
 class Broken(Exception):
-    """An update of the control plane refers to a group or body that the agent does not have. The stream must be
-    restarted."""
+    """An update of the control plane cannot be applied: it refers to a group, or to a version of a resource (`Body`),
+    that the agent does not have, or its patch does not fit. The stream must be restarted."""
 
 
 class Body:

@@ -167,8 +167,8 @@ class Snapshots:
             self._announce(state, {type_url: tuple(restored)})
 
     def accept_versions(self, group: Hashable, type_url: str, versions: Mapping[str, str]) -> bool:
-        """Record a report that a proxy of the group has accepted these versions (by name). Returns whether any of them
-        is live."""
+        """Record a report that a proxy of the group has accepted these versions (by resource name). Returns
+        whether any of them is the version that the group is sent now."""
         state = self._groups.get(group)
         table = state.table(type_url) if state else _EMPTY
         named = [resource for each in versions.items() if (resource := table.known(*each)) is not None]

@@ -264,12 +264,12 @@ class XdsStream:
         return now < subscription.held_since + HOLD_SECONDS
 
     def _answers_wait(self, step: PushStep, subscription: Subscription, due: _Round, now: float) -> bool:
-        """Whether the release of the held calls of the round `due` must wait. `step`: the step of PUSH_ORDER that sends
-        their clusters; `subscription`: that of the clusters. It waits for listeners without a time limit, however slow
-        the client is: a call that continued before its listeners exist would bypass them and leave the pod unprotected
-        (without mTLS). It waits for clusters that are not warm, and for routes that were not requested yet, at most
-        HOLD_SECONDS: without a warm cluster the call only gets an error response, and some routes are never
-        requested."""
+        """Whether the held calls of the round `due` (see `_Round`) must keep waiting. `step`: the step of PUSH_ORDER
+        that sends their clusters; `subscription`: that of the clusters. The calls wait without a time limit until the
+        client has acknowledged the listeners, routes and endpoints that it is owed: a call that continued before its
+        listeners exist would bypass them and leave the pod unprotected (without mTLS). They wait at most HOLD_SECONDS
+        for clusters that are not warm, because without a warm cluster a call only gets an error response, and for
+        routes that no listener has requested yet, because some are never requested."""
         if any(self._is_behind(url, due) for url in step.after) or any(
             not is_held(step.type_url, name) for name in subscription.owed
         ):
