@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.local.asker_limits import MOST_FORWARDED
 from weft.local.dns import DnsServer, HostResolvers, resolver_file
 from weft.netns import links, namespace
 from weft.translate.lookup import Answer, Found, NoSuchName, NotOurs
@@ -155,7 +156,7 @@ async def test_many_unanswered_upstream_queries_do_not_block_queries_for_the_mes
         silent.bind(("127.0.0.1", 0))
         server = DnsServer(look_up, upstreams=lambda: [silent.getsockname()])
         outside = dns.message.make_query("example.com", "A").to_wire()
-        asked = [asyncio.create_task(server.answer(outside, "10.244.0.2", over_tcp=False)) for _ in range(200)]
+        asked = [asyncio.create_task(server.answer(outside, f"10.244.0.{n % 8}", over_tcp=False)) for n in range(200)]
         refused, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         assert (len(refused), len(waiting)) == (72, 128)
         assert {dns.message.from_wire(each.result()).rcode() for each in refused} == {dns.rcode.SERVFAIL}
@@ -166,6 +167,28 @@ async def test_many_unanswered_upstream_queries_do_not_block_queries_for_the_mes
             task.cancel()
         await asyncio.wait(waiting)
         assert server._asked == 0
+
+
+async def test_slow_lookups_and_connections_of_one_client_leave_room_for_others(monkeypatch):
+    """No resolver answers: every query for another name stays in progress."""
+    asked = []
+
+    async def never(upstream, wire):
+        asked.append(wire)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("weft.local.dns._ask_over_udp", never)
+    server = DnsServer(look_up, lambda: [("127.0.0.1", 1)])
+    wire = dns.message.make_query("elsewhere.example.com", "A").to_wire()
+    flood = [asyncio.ensure_future(server.answer(wire, "10.0.0.1", over_tcp=False)) for _ in range(1_000)]
+    other = asyncio.ensure_future(server.answer(wire, "10.0.0.2", over_tcp=False))
+    await asyncio.sleep(0)
+    refused = [task for task in flood if task.done()]
+    assert len(refused) == 1_000 - MOST_FORWARDED and not other.done() and len(asked) == MOST_FORWARDED + 1
+    assert {dns.message.from_wire(task.result()).rcode() for task in refused} == {dns.rcode.SERVFAIL}
+    for task in (*flood, other):
+        task.cancel()
+    await asyncio.gather(*flood, other, return_exceptions=True)
 
 
 @given(st.binary(max_size=80))

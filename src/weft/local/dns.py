@@ -4,7 +4,7 @@ loop.
 Proxies use a second server on another port, because a proxy must not resolve an external host to the virtual address
 that the mesh has assigned to that host. Names of the mesh are resolved with `translate/lookup.py`. Every other query is
 forwarded unchanged to the resolvers of the machine, and their answer is returned unchanged. No input can stop the
-server.
+server, and one pod can use only its share of it (`asker_limits.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import logging
 import random
 import socket
 import struct
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.rrset
 
+from weft.local.asker_limits import MOST_CONNECTIONS, MOST_FORWARDED, AskerLimits
 from weft.netns.namespace import NetworkNamespace, socket_in
 from weft.translate.lookup import Answer, Found, NoSuchName, NotOurs
 
@@ -40,6 +42,7 @@ _UPSTREAM_TIMEOUT = 2.0  # seconds for each resolver before the next one is trie
 _ROUNDS = 2  # how often each resolver is tried before giving up
 _ASKED = 128  # forwarded queries in flight; SERVFAIL beyond that. Names of the mesh are not limited
 _CONNECTIONS = 128
+_FORWARDING, _CONNECTED = "forwarding", "connected"  # kinds of work that are limited for each client
 _TCP_IDLE = 10.0  # seconds between two queries on one connection
 
 log = logging.getLogger("weft.local.dns")
@@ -65,6 +68,7 @@ class DnsServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections = 0
         self._asked = 0
+        self._limits = AskerLimits()
 
     async def listen(self, namespace: NetworkNamespace, addresses: Sequence[str], port: int = PORT) -> None:
         loop = asyncio.get_running_loop()
@@ -106,14 +110,14 @@ class DnsServer:
         name = question.name.to_text(omit_final_dot=True).lower()
         answer = NotOurs() if question.rdclass != dns.rdataclass.IN else self._look_up(name, asker)
         if isinstance(answer, NotOurs):
-            return await self._pass_on(wire, over_tcp=over_tcp)
+            return await self._pass_on(wire, asker, over_tcp=over_tcp)
         if isinstance(answer, Found) and question.rdtype in (dns.rdatatype.A, dns.rdatatype.AAAA):
             self._found(answer.addresses, asker)
         limit = 65535 if over_tcp else max(512, min(query.payload, _UDP_SIZE) if query.edns >= 0 else 512)
         return _response(query, answer).to_wire(max_size=limit, prefer_truncation=True)
 
-    async def _pass_on(self, wire: bytes, *, over_tcp: bool) -> bytes | None:
-        if self._asked >= _ASKED:
+    async def _pass_on(self, wire: bytes, asker: str, *, over_tcp: bool) -> bytes | None:
+        if self._asked >= _ASKED or not self._limits.begin(asker, _FORWARDING, MOST_FORWARDED):
             return _refuse(wire, dns.rcode.SERVFAIL)
         ask = _ask_over_tcp if over_tcp else _ask_over_udp
         self._asked += 1
@@ -126,9 +130,13 @@ class DnsServer:
                             return await ask(upstream, wire)
         finally:
             self._asked -= 1
+            self._limits.end(asker, _FORWARDING)
         return _refuse(wire, dns.rcode.SERVFAIL)
 
     def receive(self, wire: bytes, asker: tuple[str, int], transport: asyncio.DatagramTransport) -> None:
+        if not self._limits.admits(asker[0], time.monotonic()):
+            return
+
         async def reply() -> None:
             answer = await self._guarded(wire, asker[0], over_tcp=False)
             if answer is not None and not transport.is_closing():
@@ -147,17 +155,23 @@ class DnsServer:
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if self._connections >= _CONNECTIONS or task is None:
+        asker = str(writer.get_extra_info("peername", ("",))[0])
+        if (
+            task is None
+            or self._connections >= _CONNECTIONS
+            or not self._limits.begin(asker, _CONNECTED, MOST_CONNECTIONS)
+        ):
             writer.close()
             return
         self._connections += 1
         self._tasks.add(task)
-        asker = str(writer.get_extra_info("peername", ("",))[0])
         try:
             while True:
                 async with asyncio.timeout(_TCP_IDLE):
                     (length,) = struct.unpack("!H", await reader.readexactly(2))
                     wire = await reader.readexactly(length)
+                if not self._limits.admits(asker, time.monotonic()):
+                    return
                 answer = await self._guarded(wire, asker, over_tcp=True)
                 if answer is None:
                     return
@@ -168,6 +182,7 @@ class DnsServer:
             return
         finally:
             self._connections -= 1
+            self._limits.end(asker, _CONNECTED)
             self._tasks.discard(task)
             writer.close()
 
