@@ -142,6 +142,16 @@ def test_without_consent_nothing_is_removed(installed):
     assert installed.names(DEPLOYMENTS) == {"weft-control"}
 
 
+@pytest.mark.parametrize("purge", ((), ("--purge",)))
+def test_a_dry_run_lists_the_objects_and_removes_nothing(installed, purge):
+    before = installed.left()
+    ended = installed.done("uninstall", "--dry-run", *purge)
+    listed = ended.stdout.splitlines()
+    assert "Deployment istio-system/weft-control" in listed and len(listed) == len(set(listed))
+    assert any(line.startswith("CustomResourceDefinition ") for line in listed) is bool(purge)
+    assert ended.stderr.endswith("nothing was removed\n") and installed.left() == before
+
+
 def test_an_unknown_revision_is_an_error_that_lists_the_installed_ones(installed):
     ended = installed("uninstall", "-y", "--revision", "b")
     assert ended.returncode == 1

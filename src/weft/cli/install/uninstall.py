@@ -25,9 +25,12 @@ _PATIENCE = 120.0  # seconds for the pods of Gateways to finish their requests
     "--purge", is_flag=True, help="Remove every revision, the CRDs with all of their objects, and the CA's root."
 )
 @click.option("--force", is_flag=True, help="Remove the revision even if pods still use it; they lose their identity.")
+@click.option("--dry-run", is_flag=True, help="Print the objects that would be removed, and remove nothing.")
 @click.option("-y", "--yes", "--skip-confirmation", is_flag=True, help="Do not ask for confirmation.")
 @shared.which_cluster
-def uninstall(revision: str, purge: bool, force: bool, yes: bool, kubeconfig: Path | None, context: str | None) -> None:
+def uninstall(
+    revision: str, purge: bool, force: bool, dry_run: bool, yes: bool, kubeconfig: Path | None, context: str | None
+) -> None:
     """Remove weft from a cluster.
 
     The webhooks are removed first, so that no pod is blocked by a webhook without a server. The resources of the mesh
@@ -36,6 +39,7 @@ def uninstall(revision: str, purge: bool, force: bool, yes: bool, kubeconfig: Pa
 
     \b
     Example: weft uninstall
+             weft uninstall --dry-run
              weft uninstall --revision 0-1-0
              weft uninstall --purge
     """
@@ -45,12 +49,12 @@ def uninstall(revision: str, purge: bool, force: bool, yes: bool, kubeconfig: Pa
         from weft.cli.reach.cluster import client
 
         async with client(kubeconfig, context) as cluster:
-            await _uninstall(cluster, revision, purge=purge, force=force, yes=yes)
+            await _uninstall(cluster, revision, purge=purge, force=force, dry_run=dry_run, yes=yes)
 
     asyncio.run(run())
 
 
-async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool, yes: bool) -> None:
+async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool, dry_run: bool, yes: bool) -> None:
     from weft.cli.print.progress import confirm
     from weft.install.names import OWNED_BY, InstallationNames
     from weft.kube.made_gateways import made
@@ -68,6 +72,13 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
         )
     gateways = await made(cluster, None if purge else revision)
     used = await _used(cluster, {revision} if not purge else None, gateways)
+    if dry_run:
+        for name in (*left, *(str(reference) for each in gateways for _, reference in each.objects)):
+            click.echo(name)
+        if used:
+            say(f"pods still use these objects: {', '.join(used)}")
+        say("nothing was removed")
+        return
     if used and not force:
         _refuse(used)
     what = "everything of weft, every VirtualService and other resource of the mesh, and the CA's root" if purge else (
@@ -75,7 +86,7 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
     )  # fmt: skip
     if gateways:
         what += f", and the objects that weft created for the Gateways {', '.join(map(str, gateways))}"
-    confirm(f"remove {what} ({left + sum(len(each.objects) for each in gateways)} objects)?", yes=yes)
+    confirm(f"remove {what} ({len(left) + sum(len(each.objects) for each in gateways)} objects)?", yes=yes)
     await _remove(cluster, labels, revision=None if purge else revision, force=force)
     if used:
         from weft.install.node import STATE_DIRECTORY
@@ -100,13 +111,14 @@ async def _installed(cluster: Client) -> list[Revision]:
     return await revisions(cluster)
 
 
-async def _left(cluster: Client, labels: str, *, purge: bool) -> int:
+async def _left(cluster: Client, labels: str, *, purge: bool) -> list[str]:
+    """Return the objects with these labels, as text; with `purge` the CustomResourceDefinitions, too."""
     from weft.kube.apply import owned
     from weft.kube.resource import CUSTOM_RESOURCE_DEFINITIONS
 
-    objects = [name async for _, name in owned(cluster, labels)]
+    objects = [str(reference) async for _, reference in owned(cluster, labels)]
     kinds = (await cluster.list(CUSTOM_RESOURCE_DEFINITIONS, dict, labels=labels)).items if purge else ()
-    return len(objects) + len(kinds)
+    return [*objects, *(f"CustomResourceDefinition {each['metadata']['name']}" for each in kinds)]
 
 
 async def _used(cluster: Client, revisions: set[str] | None, gateways: tuple[GatewayObjects, ...]) -> list[str]:
