@@ -1,4 +1,5 @@
 import logging
+import re
 
 from weft.base.log import configure
 
@@ -11,4 +12,4 @@ def test_logs_to_standard_error_only(capsys, monkeypatch):
     logging.getLogger("weft.somewhere").info("hello")
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.rstrip().endswith("I weft.somewhere: hello")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d I weft\.somewhere: hello\n", captured.err)

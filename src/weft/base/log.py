@@ -9,7 +9,7 @@ import sys
 
 def configure(level: str = "INFO") -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s", "%H:%M:%S"))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S"))
     root = logging.getLogger("weft")
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
