@@ -9,8 +9,10 @@ import pytest
 from analyze.meshes import WEB, facts
 from weft.api.parse import parse
 from weft.base.problem import Problem, Severity, Where
+from weft.ca.authority import Terms
 from weft.files.documents import read_documents
 from weft.inspect.audit.report import (
+    BACKDATED,
     AuditReport,
     Certificate,
     Section,
@@ -104,6 +106,15 @@ def test_a_certificate_that_was_not_renewed_in_time_is_found(left, severity, wor
     assert [each.severity for each in section.findings] == ([severity] if severity else [])
     assert all(words in each.what and "web-0.shop" in each.where.object for each in section.findings)
     assert section.told[0].startswith("1 certificate of proxies, the first expires at ")
+
+
+def test_certificates_that_live_for_seconds_are_not_reported_while_they_are_renewed_in_time():
+    life = timedelta(seconds=10)
+    assert Terms().skew == BACKDATED
+    for left, count in ((2.0, 0), (1.0, 1)):
+        left = timedelta(seconds=left)
+        short = Certificate("web-0.shop", NOW + left - life - Terms().skew, NOW + left)  # it begins before it is issued
+        assert len(certificates([short], (), NOW).findings) == count
 
 
 def test_an_expiring_certificate_that_weft_does_not_renew_is_reported_with_its_names_and_source():
