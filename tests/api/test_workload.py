@@ -57,8 +57,8 @@ def test_replicas_may_be_none_at_all():
 
 
 def test_a_written_working_directory_and_the_mounts_are_declared_visible():
-    found = workload("command: [x], workingDirectory: app, mounts: [data, /srv/ca.pem, ../shared, data]")
-    assert found.mounts == ("/meshes/shop/data", "/srv/ca.pem", "/meshes/shared", "/meshes/shop/app")
+    found = workload("command: [x], workingDirectory: app, mounts: [data, /srv/ca.pem, ../common, data]")
+    assert found.mounts == ("/meshes/shop/data", "/srv/ca.pem", "/meshes/common", "/meshes/shop/app")
     assert workload("command: [x]").mounts == ()
     assert workload("command: [x], workingDirectory: /").mounts == ()
 

@@ -141,10 +141,10 @@ def test_a_link_to_a_directory_above_the_mesh_is_not_followed_and_reported(tmp_p
 
 def test_a_link_to_a_directory_beside_the_mesh_is_followed(tmp_path):
     (tmp_path / "mesh").mkdir()
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared/b.yaml").write_text("")
-    (tmp_path / "mesh/shared").symlink_to("../shared")
-    assert scanned(tmp_path / "mesh") == {"shared/b.yaml"}
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common/b.yaml").write_text("")
+    (tmp_path / "mesh/common").symlink_to("../common")
+    assert scanned(tmp_path / "mesh") == {"common/b.yaml"}
 
 
 @pytest.mark.parametrize("target", ["/proc", "/sys", "/proc/self/fd", "/dev"])

@@ -10,7 +10,7 @@
     spec:
       command: [python3, payments.py, --version, v2]   # the program and its arguments; no shell
       workingDirectory: .                 # relative to the file; default: the file's directory
-      mounts: [data, ../shared/ca.pem]    # visible to the command even in directories that are closed to others
+      mounts: [data, ../certificates/ca.pem]    # visible to the command even in directories that are closed to others
       env: {PORT: "8080"}                 # or a list of {name, value}, as in Kubernetes
       serviceAccount: payments            # default: default
       ports: [{name: http, port: 8080, protocol: http}]  # protocol default: by the name's prefix
