@@ -35,6 +35,12 @@ def test_a_service_without_an_address_gets_one_later():
     assert found.selector is None
 
 
+def test_a_headless_service_as_the_api_server_writes_it():
+    written = "{clusterIP: None, clusterIPs: [None], selector: {app: web}, ports: [{name: http, port: 80}]}"
+    assert told(HEAD + "spec: " + written) == []
+    assert service(written).headless and service(written).addresses == ()
+
+
 def test_a_headless_service():
     assert service("{clusterIP: None, ports: [{port: 80}]}").headless
 

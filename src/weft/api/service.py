@@ -90,12 +90,17 @@ def _target(port: Fields) -> int | str:
 
 
 def _addresses(spec: Fields) -> tuple[tuple[str, ...], bool]:
-    if spec.raw("clusterIP") == "None" or spec.raw("clusterIPs") == ["None"]:
-        return (), True
+    """Return (addresses, headless): the virtual addresses of the Service, and whether it is headless."""
     hint = "write an IP address, write None for a headless service, or leave the field out"
-    first = spec.checked("clusterIP", is_address, "an IP address", hint, most=64)
-    several = spec.checked_texts("clusterIPs", is_address, "an IP address", hint, most=64)
-    return tuple(dict.fromkeys(address for address in (first, *several) if address)), False
+    first = spec.checked("clusterIP", _is_address_or_none, "an IP address", hint, most=64)
+    several = spec.checked_texts("clusterIPs", _is_address_or_none, "an IP address", hint, most=64)
+    if first == "None" or several == ("None",):
+        return (), True
+    return tuple(dict.fromkeys(address for address in (first, *several) if is_address(address))), False
+
+
+def _is_address_or_none(text: str) -> bool:
+    return text == "None" or is_address(text)
 
 
 def _external_name(spec: Fields) -> str:
