@@ -210,7 +210,7 @@ async def _agents(cluster: Client, labels: str) -> list[_Agent]:
 
 async def _clean_nodes(cluster: Client, agent: _Agent) -> None:
     """Remove the directories of a removed agent from all of its nodes: a DaemonSet does it, which is removed again. If
-    it does not end in time, say which directories may be left."""
+    it does not end in time, print the directories that may be left."""
     import asyncio
 
     from weft.cli.print.progress import progress
