@@ -100,8 +100,8 @@ async def move(client: Client, namespace: str, revision: str) -> list[tuple[Reso
 
 
 def _before(annotations: Mapping[str, str], labels: Mapping[str, str]) -> _Before | None:
-    """Return what the last move kept in the annotations of a namespace. None if there was no move, or if the labels were
-    changed since then."""
+    """Return what the last move kept in the annotations of a namespace. None if there was no move, or if the labels
+    were changed since then."""
     try:
         before = msgspec.json.decode(annotations.get(_BEFORE_MOVE, ""), type=_Before)
     except (msgspec.MsgspecError, RecursionError):
