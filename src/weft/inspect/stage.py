@@ -31,6 +31,7 @@ from weft.model.workload import Workload as Written
 from weft.translate.lookup import Found, NameLookup, NotOurs
 from weft.translate.names import CHOSEN, held
 from weft.xds.snapshot import Snapshots
+from weft.xds.table import Resource
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 
 Listening = Callable[[Instance], frozenset[int] | None]
@@ -219,6 +220,10 @@ class Stage:
             type_url: {name: each.body for name, each in snapshots.resources(group, type_url).items()}
             for type_url in types
         }
+
+    def named_resources(self, group: Group, type_url: str) -> Mapping[str, Resource]:
+        """The resources of a type that a proxy of the group is sent, with their versions, by name."""
+        return self._snapshots(group).resources(group, type_url)
 
     def versions(self, group: Group, types: Iterable[str] = _TYPES) -> dict[tuple[str, str], str]:
         """The version (a digest) of each resource that a proxy of the group is sent, by type and name. `types`: the
