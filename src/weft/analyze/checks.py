@@ -302,6 +302,10 @@ _CHECKS: tuple[Check, ...] = (
           "that version is HTTP/1.1, gRPC fails; if it is HTTP/2, an application that supports only HTTP/1.1 fails. "
           "If the application supports both versions, set `useClientProtocol` in a DestinationRule: the application "
           "then gets the version that each caller uses."),
+    Check("WFT0322", WARNING, "A host is outside of a mesh on one machine, whose pods have no way out",
+          "The ServiceEntry leads to a host outside the mesh. Pods on one machine reach only their mesh, so calls to "
+          "that host fail. `weft up --egress` lets pods reach hosts outside the mesh. On Kubernetes this check does "
+          "not apply."),
     # Scope
     Check("WFT0401", WARNING, "A Sidecar imports a host that does not exist",
           "The entry of `egress.hosts` imports nothing, so the proxy does not know the host that was meant."),

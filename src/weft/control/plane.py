@@ -72,11 +72,13 @@ class ControlPlane:
         placements: Placements | None = None,
         replica: str = "",
         memory: Memory | None = None,
+        egress: bool = False,
     ) -> None:
         """`domain`: the DNS domain of services. `admit`: completes each value before it is added to the mesh; None for
         no change. `timing`: the delays before a push; None for the defaults. `placements`: the known pods and their
         nodes; without them, authenticated streams are rejected. `replica`: the name of this control plane. `memory`:
-        where the history is persisted; None: nowhere."""
+        where the history is persisted; None: nowhere. `egress`: whether the pods of a mesh on one machine can reach
+        hosts outside the mesh."""
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._memory = memory
@@ -85,7 +87,8 @@ class ControlPlane:
         self._problems = Problems()
         self.history = History(self.mesh, Settings(domain=domain), digest=lambda: self._intake.contents.digest())
         self._intake = Intake(self.mesh, self._problems, domain=domain, admit=admit, note=self.history.note)
-        self._analysis = Analysis(self.mesh, self._problems, lambda: self._intake.refused)
+        self.egress = egress
+        self._analysis = Analysis(self.mesh, self._problems, lambda: self._intake.refused, egress=egress)
         self._snapshots = Snapshots()
         self._push = Push(self.mesh, self._snapshots, self._problems, timing)
         self._server = XdsServer(self._snapshots, self)

@@ -138,7 +138,7 @@ class DescribedObject(msgspec.Struct, frozen=True):
 
 def pages(plane: ControlPlane) -> dict[str, Page]:
     return {
-        "audit": audit_page.page(plane.mesh),
+        "audit": audit_page.page(plane.mesh, egress=plane.egress),
         "version": ("The version of weft", _guarded(lambda _query: {"version": __version__})),
         "explain": ("What would happen to a request: question={…}", _guarded(lambda query: _explain(plane, query))),
         "bisect": (
