@@ -395,7 +395,7 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0542", WARNING, "Pods of a mesh on one machine cannot fetch an issuer's keys",
           "The pods of a mesh on one machine cannot call hosts outside the mesh, so they cannot fetch the keys from "
           "`jwksUri`, and every request with a token of this issuer gets 401. Write the keys into the rule instead, "
-          "as `jwks`."),
+          "as `jwks`, or run the mesh with `weft up --egress`."),
     Check("WFT0543", WARNING, "Tokens are checked on a port whose protocol is not declared",
           "No Service declares the port's protocol, or Services declare different protocols, so proxies detect it. An "
           "HTTP request that is disguised as raw TCP reaches the workload, and its token is not checked. Begin the "

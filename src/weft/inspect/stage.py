@@ -53,6 +53,13 @@ class NoSuchWorkload(Exception):
         self.problem = Problem(Where(), what, hint)
 
 
+class NoProxy(Exception):
+    def __init__(self, pod: str) -> None:
+        what = f"the pod {pod} has no proxy"
+        super().__init__(what)
+        self.problem = Problem(Where(), what, f"the reason is shown by: weft describe pod {pod}")
+
+
 class Stage:
     """A mesh at one moment, as `weft.explain` and the debug pages read it.
 
@@ -241,11 +248,13 @@ class Stage:
         return self._push.calls.telling(group) or EVERYTHING
 
     def group(self, name: str) -> Group:
-        """The group of a pod's proxy, by the pod's name in this stage. Raises NoSuchWorkload if there is no such pod
-        with a proxy."""
-        for each in self._instances:
-            if _name(each) == name and each.proxied:
-                return group_of(each)
+        """The group of a pod's proxy, by the pod's name in this stage. Raises NoSuchWorkload if there is no such pod,
+        NoProxy if the pod has no proxy."""
+        instance = self._by_name.get(name)
+        if instance is not None:
+            if not instance.proxied:
+                raise NoProxy(name)
+            return group_of(instance)
         raise NoSuchWorkload(name, (_name(each) for each in self._instances if each.proxied))
 
     def group_of(self, name: str) -> Group | None:

@@ -43,7 +43,7 @@ from weft.local.pod import LocalPod
 from weft.local.pods import LocalPods, MachineSetup
 from weft.local.run_directory import RunDirectory
 from weft.local.server import MeshServer
-from weft.local.status import MeshStatus, PodSync
+from weft.local.status import MeshStatus, PodSync, RejectedVersion
 from weft.local.virtual_addresses import VirtualAddresses
 from weft.model.group import group_of
 from weft.model.names import ObjectKey
@@ -222,7 +222,7 @@ class Engine:
     async def _watch(self) -> None:
         async with aclosing(watch(self.directory, reader=self.control.reader)) as batches:
             async for batch in batches:
-                self.control.apply(batch.changes, batch.problems)
+                self.control.apply(batch.changes, batch.problems, kept=batch.kept)
                 self.vouch()
                 self._loaded.set()
 
@@ -298,6 +298,10 @@ class Engine:
             edges=self.observer.traffic.edges(),
             problems=self.problems(),
             push=self.control.pushes,
+            rejected=tuple(
+                RejectedVersion(str(each.key), each.key.kind, each.where.file, each.where.line, each.is_in_force)
+                for each in self.control.rejected()
+            ),
             objects=self._objects() if self._loaded.is_set() else None,
             is_checked=not self.control.analyzing,
             is_told=not self.control.pending and PodSync.STALE not in sync.values(),

@@ -18,6 +18,7 @@ from weft.base.problem import Severity
 from weft.cli.print.output import fail, say
 from weft.cli.print.status_changes import changes
 from weft.cli.run.foreground import no_objects, tell_of_killed
+from weft.cli.run.lacking import what_lacks
 from weft.local.client import fetch_status
 from weft.local.error import LocalError
 from weft.local.identities import Trust
@@ -140,6 +141,8 @@ def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
     if status.objects is None:
         wrong.append(f"after {patience:g} s the files have not been read")
     lacking = [each for each in status.workloads if len(each.pods) < each.replicas]
+    if status.lacks_workloads:
+        wrong.append(what_lacks(status))
     wrong += [f"{each.name} has {len(each.pods)} of {each.replicas} pods" for each in lacking]
     unready = _unready(status)
     if unready:

@@ -176,7 +176,7 @@ def _newly_empty(before: MeshStatus | None, after: MeshStatus) -> list[str]:
 
 
 def _still_empty(status: MeshStatus) -> list[str]:
-    return [no_objects(status)] if status.objects == 0 else []
+    return [no_objects(status)] if status.objects == 0 and not status.lacks_workloads else []
 
 
 def no_objects(status: MeshStatus) -> str:
