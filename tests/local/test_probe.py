@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
+import time
 from datetime import timedelta
 
 import pytest
@@ -95,6 +97,32 @@ async def test_an_unknown_port_name_is_reported(pod):
 async def test_a_command_decides_by_its_status(pod):
     assert await check(Probe(ExecProbe(("true",)), **QUICK), target(pod)) == ""
     assert await check(Probe(ExecProbe(("false",)), **QUICK), target(pod)) == "false: exit status 1"
+
+
+ANSWERS = """
+import socket
+listening = socket.create_server(("127.0.0.1", 8080))
+print(flush=True)
+while True:
+    caller, _ = listening.accept()
+    caller.recv(4096)
+    caller.sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\n")
+    caller.close()
+"""
+
+
+async def test_an_answer_counts_although_the_engine_is_too_busy_to_read_it_in_time(pod):
+    command = ("nsenter", f"--net={pod.path}", sys.executable, "-c", ANSWERS)
+    app = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        await app.stdout.readline()
+        asked = asyncio.create_task(check(Probe(HttpProbe(8080), timeout=timedelta(seconds=2)), target(pod)))
+        await asyncio.sleep(0)
+        time.sleep(2.5)
+        assert await asked == ""
+    finally:
+        app.kill()
+        await app.wait()
 
 
 def test_readiness_changes_after_as_many_results_in_a_row_as_the_thresholds():

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from weft.local.probe_thread import on_probe_thread
 from weft.model.workload import ExecProbe, HttpProbe, Probe, TcpProbe
 from weft.netns.namespace import NetworkError, NetworkNamespace, socket_in
 
@@ -96,6 +97,12 @@ def _question(probe: Probe, target: ProbeTarget) -> str:
 
 
 async def _failure(probe: Probe, target: ProbeTarget) -> str:
+    if isinstance(probe.check, ExecProbe):  # processes are started on the engine's event loop
+        return await _attempt(probe, target)
+    return await on_probe_thread(_attempt(probe, target))
+
+
+async def _attempt(probe: Probe, target: ProbeTarget) -> str:
     try:
         async with asyncio.timeout(probe.timeout.total_seconds()):
             match probe.check:
