@@ -48,6 +48,7 @@ MOST_BACK_OFF = 30.0
 STEADY = 10.0  # seconds that an app must run before the restart delay begins anew
 DRAIN = 3.0  # seconds for requests in flight to finish when a pod ends
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
+START = 1.0  # seconds that an app is given to become ready before other pods may start
 
 
 class IdentitySource(Typed):
@@ -108,7 +109,8 @@ class LocalPod:
         self.proxy: SupervisedProxy | None = None
         self.log = PodLog(place.directory)
         self.namespace = NetworkNamespace(place.namespace_name)
-        self.begun = asyncio.Event()  # set when the first start has succeeded or failed
+        # Set when the first start has succeeded or failed, or takes long: then other pods may start.
+        self.begun = asyncio.Event()
         self._make_proxy, self._changed = make_proxy, changed
         self._link = links.PodLink(self.namespace, place.bridge, plan.addresses.ipv4, plan.addresses.ipv6)
         self._process: Process | None = None
@@ -267,7 +269,6 @@ class LocalPod:
                 delay = backoff.next()
                 self.trouble = _words(error)
                 self._enter(PodPhase.BACK_OFF, f"{self.trouble}; next try in {delay:.1f} s")
-                self.begun.set()
                 await asyncio.sleep(delay)
 
     def _set_up(self) -> None:
@@ -297,7 +298,6 @@ class LocalPod:
         self._app_ready = True
         self._enter(PodPhase.RUNNING, "")
         self._show("")
-        self.begun.set()
         await asyncio.Event().wait()
 
     async def _run_app(self) -> None:
@@ -328,11 +328,10 @@ class LocalPod:
             process = self._process = await spawn(self.command(self.plan.workload.command, stdout=PIPE, stderr=STDOUT))
         except (NetworkError, OSError) as error:
             self.trouble = _words(error)
-            self.begun.set()
             return None, self.trouble
         self.trouble = ""
         self._enter(PodPhase.RUNNING, "")
-        self.begun.set()
+        asyncio.get_running_loop().call_later(START, self.begun.set)
         assert process.stdout is not None  # noqa: S101 - it was asked for
         reading = asyncio.ensure_future(self.log.app.pump(process.stdout))
         watching = asyncio.ensure_future(readiness.watch(self._app(), self._on_answer))
@@ -413,6 +412,8 @@ class LocalPod:
             self.since = time.time()
         before = (self.phase, self.message)
         self.phase, self.message = phase, message
+        if phase not in (PodPhase.STARTING, PodPhase.RUNNING):
+            self.begun.set()
         if before != (phase, message):
             self._changed(self)
 

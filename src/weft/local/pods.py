@@ -44,7 +44,7 @@ from weft.node.proxy import SupervisedProxy
 
 log = logging.getLogger("weft.local.pods")
 
-STARTING_AT_ONCE = 4  # pods; each start uses a core for a tenth of a second
+STARTING_AT_ONCE = 4  # pods; a start uses a core for a tenth of a second, and then for as long as its app needs
 
 
 class MachineSetup(msgspec.Struct, frozen=True, kw_only=True):
