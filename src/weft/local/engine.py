@@ -283,8 +283,11 @@ class Engine:
         `word` may begin with NAMESPACE/. Raises LocalError if there is no such pod."""
         return self._pods.find(word)
 
-    def status(self) -> MeshStatus:
-        self.observer.look()
+    def status(self, *, watched: bool = True) -> MeshStatus:
+        """Return the status of the mesh. `watched`: a user looks at its traffic, which is then measured at short
+        intervals."""
+        if watched:
+            self.observer.look()
         sync = {proxy.node_id: PodSync(proxy.sync.value) for proxy in self.control.proxies()}
         return MeshStatus(
             name=self.name,

@@ -1,6 +1,7 @@
 """Scrapes counters of every proxy of a mesh: traffic for the live view, and warnings about protocol detection.
 
-The interval is short while a user watches the status, and long otherwise. A proxy that does not answer is skipped.
+The interval is short while a user watches the status, and long otherwise. With many proxies it is longer: scrapes take
+a fifth of the time at most. A proxy that does not answer is skipped.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ BEAT = 1.0  # seconds between two scrapes while a user watches
 SLOW_BEAT = 10.0
 ATTENTION = 5.0  # seconds that one request for the status counts as watching
 _AT_ONCE = 4
+_REST = 4  # times the duration of a scrape that passes before the next one
 
 
 class Observed(Protocol):
@@ -53,11 +55,14 @@ class TrafficObserver:
 
     async def run(self) -> None:
         while True:
+            begun = time.monotonic()
             await self.scrape()
+            rest = _REST * (time.monotonic() - begun)
             watched = time.monotonic() - self._looked <= ATTENTION
             try:
-                async with asyncio.timeout(BEAT if watched else SLOW_BEAT):
+                async with asyncio.timeout(max(rest, BEAT if watched else SLOW_BEAT)):
                     await self._woken.wait()
+                    await asyncio.sleep(rest)
             except TimeoutError:
                 pass
             self._woken.clear()

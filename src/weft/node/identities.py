@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import lru_cache
 
 import msgspec
 from cryptography import x509
@@ -269,6 +270,7 @@ def leads_to(chain: Sequence[str], bundle: Sequence[str]) -> bool:
     return any(_is_issued_by(last, root) for root in bundle)
 
 
+@lru_cache(maxsize=64)  # every status of every workload has those of the same few roots
 def fingerprint(pem: str) -> str:
     try:
         return x509.load_pem_x509_certificate(pem.encode()).fingerprint(hashes.SHA256()).hex(":")
