@@ -49,6 +49,35 @@ def test_one_pod_is_not_all_pods():
     )
 
 
+def many(ready, **others):
+    """A mesh of 300 pods, of which so many are ready; `others`: the number of pods in other phases."""
+    phases = [PodPhase.READY] * ready
+    for name, count in others.items():
+        phases += [PodPhase[name.upper()]] * count
+    phases += [PodPhase.STARTING] * (300 - len(phases))
+    pods = [pod("web", phase, index=index, message="why" * (index >= ready)) for index, phase in enumerate(phases)]
+    return mesh(workload("web", *pods))
+
+
+def test_progress_of_a_large_mesh_is_printed_as_counts():
+    assert list(changes(None, many(0))) == []
+    assert list(changes(many(0), many(14, running=4))) == []
+    assert list(changes(many(14), many(15))) == ["15 of 300 pods are ready"]
+    assert list(changes(many(0), many(213))) == ["213 of 300 pods are ready"]
+    assert list(changes(many(299), many(300))) == ["300 of 300 pods are ready", "all 300 pods are ready or completed"]
+    steps = [line for ready in range(300) for line in changes(many(ready), many(ready + 1))]
+    assert len(steps) == 21
+
+
+def test_a_few_pods_of_a_large_mesh_are_named_if_they_fail_or_are_ready_no_longer():
+    assert list(changes(many(10), many(9, running=1))) == ["shop/web-9: Running – why"]
+    lines = list(changes(many(0), many(0, back_off=300)))
+    assert lines[0] == "shop/web-0: BackOff – why" and len(lines) == 6
+    assert lines[-1] == "… and 295 more changes of pods: see `weft ps`"
+    gone = list(changes(many(300), mesh()))
+    assert gone[0] == "shop/web-0: gone" and len(gone) == 6
+
+
 def test_prints_an_earlier_version_that_stays_in_force_once():
     outdated = RejectedVersion("Service shop/web", "Service", "web.yaml", 9, is_in_force=True)
     before, after = mesh(), mesh(rejected=(outdated,))

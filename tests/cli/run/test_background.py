@@ -90,8 +90,17 @@ def test_waiting_for_the_pods_has_a_limit(weft, tmp_path):
 def test_at_most_five_pods_that_are_not_ready_are_named():
     pods = [pod("deaf", PodPhase.RUNNING, index=index) for index in range(300)]
     (wrong,) = _what_is_wrong(mesh_of(workload("deaf", *pods), objects=1), 60)
-    assert wrong.startswith("after 60 s not ready: deaf-0 (Running)") and wrong.endswith("and 295 more")
+    assert wrong.startswith("after 60 s not ready: deaf-0 (Running)") and wrong.endswith(
+        "and 295 more (0 of 300 pods are ready)"
+    )
     assert wrong.count("deaf-") == 5
+
+
+def test_at_most_five_failed_pods_are_named():
+    pods = [pod("job", PodPhase.FAILED, index=index, message="exited with status 3") for index in range(300)]
+    wrong = _what_is_wrong(mesh_of(workload("job", *pods), objects=1), 60)
+    assert wrong[0] == "job-0 failed: exited with status 3"
+    assert wrong[5:] == ["295 more pods failed"]
 
 
 def test_each_pod_that_becomes_ready_extends_the_wait(monkeypatch, capsys):

@@ -16,7 +16,7 @@ from click.exceptions import Exit
 from weft.base.own_command import WEFT
 from weft.base.problem import Severity
 from weft.cli.print.output import fail, say
-from weft.cli.print.status_changes import changes
+from weft.cli.print.status_changes import changes, settled_pods
 from weft.cli.run.foreground import no_objects, tell_of_killed
 from weft.cli.run.lacking import what_lacks
 from weft.local.client import fetch_status
@@ -26,6 +26,8 @@ from weft.local.run_directory import base_directory, find, output_file
 from weft.local.status import MeshStatus, PodPhase, PodStatus
 
 _MOST_NAMED = 5  # pods that are not ready; the line counts the others
+_LOOK = 0.2  # seconds between two requests for the status
+_REST = 5  # times the duration of a request that passes before the next one: with many pods a request takes long
 _WELL = (PodPhase.READY, PodPhase.COMPLETED)
 
 
@@ -111,6 +113,7 @@ def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: Fil
                 raise Exit(1)
             hint = "watch it start: weft up without --detach"
             fail(f"the mesh ended with exit code {process.returncode}" + (words and f":\n{words}"), hint)
+        begun = time.monotonic()
         try:
             before, status = status, fetch_status(name)
         except LocalError:
@@ -122,7 +125,7 @@ def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: Fil
             deadline = time.monotonic() + patience
         if _is_over(status):
             return status
-        time.sleep(0.2)
+        time.sleep(max(_LOOK, _REST * (time.monotonic() - begun)))
     return status
 
 
@@ -135,20 +138,26 @@ def _is_over(status: MeshStatus) -> bool:
 
 def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
     """Return what is wrong with a mesh of this `status`, one line each: failed pods, files not read, missing pods, and
-    in one line all pods that are not ready yet. `patience`: the seconds that were waited, for the text."""
+    in one line the pods that are not ready yet. Of many pods only the first are named, and the others are counted.
+    `patience`: the seconds that were waited, for the text."""
     failed = [pod for pod in status.pods if pod.phase is PodPhase.FAILED]
-    wrong = [f"{pod.name} failed: {pod.message}" for pod in failed]
+    wrong = [f"{pod.name} failed: {pod.message}" for pod in failed[:_MOST_NAMED]]
+    if len(failed) > _MOST_NAMED:
+        wrong.append(f"{len(failed) - _MOST_NAMED} more pods failed")
     if status.objects is None:
         wrong.append(f"after {patience:g} s the files have not been read")
     lacking = [each for each in status.workloads if len(each.pods) < each.replicas]
     if status.lacks_workloads:
         wrong.append(what_lacks(status))
-    wrong += [f"{each.name} has {len(each.pods)} of {each.replicas} pods" for each in lacking]
+    wrong += [f"{each.name} has {len(each.pods)} of {each.replicas} pods" for each in lacking[:_MOST_NAMED]]
+    if len(lacking) > _MOST_NAMED:
+        wrong.append(f"{len(lacking) - _MOST_NAMED} more workloads lack pods")
     unready = _unready(status)
     if unready:
         named = ", ".join(_state(pod) for pod in unready[:_MOST_NAMED])
-        more = f" and {len(unready) - _MOST_NAMED} more" if len(unready) > _MOST_NAMED else ""
-        wrong.append(f"after {patience:g} s not ready: {named}{more}")
+        if len(unready) > _MOST_NAMED:
+            named += f" and {len(unready) - _MOST_NAMED} more ({settled_pods(status)})"
+        wrong.append(f"after {patience:g} s not ready: {named}")
     return wrong
 
 

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
@@ -37,6 +38,7 @@ REDRAW = 0.5  # seconds; the figures of the edges are not updated more often
 FOOTER_LINES = 3  # including the line that a terminal reserves for its cursor
 _FOOTER = Text("\nCtrl-C ends the mesh", "dim")
 LOOK = 0.1  # seconds between two polls for changes to print
+_REST = 10  # times the duration of a poll that passes before the next one: with many pods a poll takes long
 
 
 def run_foreground(
@@ -160,15 +162,17 @@ async def _print(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> Non
     """Print one line per change, where there is no terminal, until `ended` is set. `tips`: as for `_draw`."""
     before: MeshStatus | None = None
     tips_shown = False
-    while not await _passes(ended, LOOK):
-        status = engine.status()
+    wait = LOOK
+    while not await _passes(ended, wait):
+        begun = time.monotonic()
+        status = engine.status(watched=False)
         for line in (*changes(before, status), *_newly_empty(before, status)):
             _line(line)
         if tips is not None and not tips_shown and is_settled(status):
             tips_shown = True
             for tip in _tip_lines(tips, status):
                 _line(tip.plain)
-        before = status
+        before, wait = status, max(LOOK, _REST * (time.monotonic() - begun))
 
 
 def _newly_empty(before: MeshStatus | None, after: MeshStatus) -> list[str]:
