@@ -138,7 +138,7 @@ def _is_over(status: MeshStatus) -> bool:
 
 def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
     """Return what is wrong with a mesh of this `status`, one line each: failed pods, files not read, missing pods, and
-    in one line the pods that are not ready yet. Of many pods only the first are named, and the others are counted.
+    in one line the pods that are not ready yet. At most five pods of each line are named; the others are counted.
     `patience`: the seconds that were waited, for the text."""
     failed = [pod for pod in status.pods if pod.phase is PodPhase.FAILED]
     wrong = [f"{pod.name} failed: {pod.message}" for pod in failed[:_MOST_NAMED]]
