@@ -190,6 +190,18 @@ def test_the_treatment_of_underscores_in_header_names_is_an_annotation():
     assert "is `no`, which is not a valid value" in told(written('"no"'))[0]
 
 
+def test_the_longest_request_at_gateways_is_an_annotation():
+    def written(word):
+        note = f"annotations: {{weft.dev/request-timeout: {word}}}"
+        return config("{}").replace("namespace: istio-system", f"namespace: istio-system, {note}")
+
+    assert value(config("{}")).request_timeout == timedelta(hours=1)
+    assert value(written("5m")).request_timeout == timedelta(minutes=5)
+    assert value(written("0s")).request_timeout == timedelta(0)
+    for word in ("soon", "1us", "99999h"):
+        assert f"is `{word}`, which is not a valid value" in told(written(word))[0]
+
+
 def test_a_misspelled_annotation_is_reported():
     text = config("{}").replace(
         "namespace: istio-system", 'namespace: istio-system, annotations: {weft.dev/ondemand: "true"}'

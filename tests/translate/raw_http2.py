@@ -6,7 +6,7 @@ import contextlib
 import struct
 
 _STATUSES = {0x88: 200, 0x8C: 400, 0x8D: 404}  # of HPACK's static table
-_SETTINGS, _HEADERS, _ENDED, _GOAWAY, _CONTINUATION = 4, 1, 3, 7, 9
+_DATA, _SETTINGS, _HEADERS, _ENDED, _GOAWAY, _CONTINUATION = 0, 4, 1, 3, 7, 9
 _END_STREAM, _END_HEADERS = 1, 4
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MOST = 200_000  # frames of a flood, if the server does not stop it
@@ -19,16 +19,40 @@ async def ask_by_http2(address, port, method="GET", path="/", headers=(), author
     writer.write(_PREFACE + _frame(_SETTINGS, 0, 0) + _frame(_HEADERS, _END_STREAM | _END_HEADERS, 1, block))
     try:
         async with asyncio.timeout(30):
-            while True:
-                head = await reader.readexactly(9)
-                kind, payload = head[3], await reader.readexactly(int.from_bytes(head[:3], "big"))
-                if kind == _HEADERS:
-                    return _status(payload)
-                if kind in (_ENDED, _GOAWAY):
-                    return 0
+            return await _response(reader)
+    finally:
+        writer.close()
+
+
+async def _response(reader):
+    """The status of the first response; 0 if there is none."""
+    try:
+        while True:
+            head = await reader.readexactly(9)
+            kind, payload = head[3], await reader.readexactly(int.from_bytes(head[:3], "big"))
+            if kind == _HEADERS:
+                return _status(payload)
+            if kind in (_ENDED, _GOAWAY):
+                return 0
     except (asyncio.IncompleteReadError, ConnectionError):
         return 0
+
+
+async def trickle_by_http2(address, port, path="/", authority="orders", pause=0.1):
+    """Send a body one byte at a time until the response begins; its status. 0 if there is none."""
+    reader, writer = await asyncio.open_connection(address, port)
+    writer.write(
+        _PREFACE + _frame(_SETTINGS, 0, 0) + _frame(_HEADERS, _END_HEADERS, 1, _block("POST", authority, path))
+    )
+    response = asyncio.ensure_future(_response(reader))
+    try:
+        async with asyncio.timeout(60):
+            while not response.done():
+                writer.write(_frame(_DATA, 0, 1, b"x"))
+                await asyncio.wait({response}, timeout=pause)
+        return await response
     finally:
+        response.cancel()
         writer.close()
 
 

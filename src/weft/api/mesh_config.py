@@ -15,7 +15,7 @@ from weft.api.locality import read_locality
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.api.sidecar import outbound_policy
-from weft.api.syntax import words
+from weft.api.syntax import has_milliseconds_at_most, parse_duration, words
 from weft.api.yaml_text import TextFlaw, YamlError, compose
 from weft.base.problem import Severity
 from weft.base.suggest import did_you_mean
@@ -26,9 +26,11 @@ from weft.model.on_demand import OnDemand
 from weft.model.settings import CIPHERS, PathNormalization, Settings, Underscores
 
 NAME = "istio"
+_LONGEST_REQUEST = timedelta(days=365)
 _MOST_PROXIES = 255  # largest number of trusted proxies in front of a gateway
 ON_DEMAND = "weft.dev/on-demand"  # an annotation: Istio's MeshConfig has no such field
 UNDERSCORES = "weft.dev/headers-with-underscores"  # an annotation, too; for gateways
+REQUEST_TIMEOUT = "weft.dev/request-timeout"  # an annotation, too; for gateways
 # Fields of MeshConfig that are common in production and that this version of weft ignores.
 _NOT_ACTED_ON = tuple(
     words("""
@@ -138,6 +140,7 @@ def _settings(config: Fields, meta: Meta) -> Settings:
         path_normalization=_path_normalization(config),
         trusted_proxies=_trusted_proxies(config),
         underscores=_underscores(config, meta),
+        request_timeout=_request_timeout(config, meta),
         extension_providers=tuple(provider for provider in providers if not isinstance(provider, LogProvider)),
         origin=meta.origin,
     )
@@ -189,6 +192,20 @@ def _underscores(config: Fields, meta: Meta) -> Underscores:
             config.report.error(at, what, f"write {', '.join(Underscores)}")
         return Underscores.REJECT  # fail closed: the author wants to restrict headers
     return Underscores(written)
+
+
+def _request_timeout(config: Fields, meta: Meta) -> timedelta:
+    at, default = ("metadata", "annotations", REQUEST_TIMEOUT), Settings().request_timeout
+    written = dict(meta.annotations).get(REQUEST_TIMEOUT)
+    if written is None:
+        return default
+    length = parse_duration(written)
+    if length is None or not has_milliseconds_at_most(written) or length > _LONGEST_REQUEST:
+        if not config.report.is_wrong(at):
+            what = f"the annotation {REQUEST_TIMEOUT} is `{written[:40]}`, which is not a valid value"
+            config.report.error(at, what, "write a duration up to 8760h, for example 10m, or 0s for no limit")
+        return default
+    return length
 
 
 def _check_trust_domain(config: Fields, at: str | Path, written: str) -> None:

@@ -85,6 +85,7 @@ class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     path_normalization: PathNormalization = PathNormalization.BASE
     trusted_proxies: int = 0  # in front of gateways: this many addresses at the end of x-forwarded-for are trusted
     underscores: Underscores = Underscores.ALLOW  # in header names, at gateways
+    request_timeout: timedelta = timedelta(hours=1)  # for all bytes of a request to arrive at a gateway; 0: no limit
     extension_providers: tuple[ExtensionProvider, ...] = ()
     origin: Origin | None = None
 

@@ -154,6 +154,9 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
     result.http_protocol_options.enable_trailers = True
     if end is End.GATEWAY:
         _distrust(result)
+        # A byte now and then keeps a stream from being idle, so a limit for the whole request is needed, too. Envoy
+        # stops this timer when the response begins: streams in both directions and upgrades may last longer.
+        result.request_timeout.CopyFrom(duration(settings.request_timeout))
         # An application that reads `x_user` as `x-user` would trust `x_user` like the header that the mesh has checked.
         result.common_http_protocol_options.headers_with_underscores_action = _UNDERSCORES[settings.underscores]
         result.xff_num_trusted_hops = settings.trusted_proxies
