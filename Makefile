@@ -10,8 +10,8 @@ BENCH_PACKAGES := nginx-light haproxy
 KUBE_PACKAGES := containerd runc containernetworking-plugins
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-explain test-routes test-resets test-fuzz test-kube conformance kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
-  packages test-packages bench-packages kube-packages clean
+.PHONY: help demo test test-quick test-explain test-routes test-resets test-h2spec test-fuzz test-kube conformance kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
+  packages test-packages bench-packages go-package kube-packages clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -35,6 +35,9 @@ test-routes: $(READY) ## Check that Envoy accepts the config of hundreds of sets
 test-resets: $(READY) packages ## Send ten thousand requests beside callers that reset theirs or give up, at a gateway and between sidecars
 	WEFT_RESET_REQUESTS=10000 $(BIN)/python -m pytest tests/e2e/test_resets.py
 
+test-h2spec: $(READY) packages go-package ## Run h2spec, the conformance test of HTTP/2, against a gateway, sidecars and a bare Envoy
+	$(BIN)/python -m pytest tests/e2e/test_h2spec.py
+
 test-fuzz: $(READY) ## Pass 20,000 mutated documents to every command and webhook that reads them; takes some minutes
 	WEFT_FUZZ_DOCUMENTS=20000 $(BIN)/python -m pytest -n 2 tests/fuzz
 
@@ -44,12 +47,10 @@ test-kube: kube-build packages kube-packages ## Run the tests that need Kubernet
 conformance: kube-build packages kube-packages ## Run the Gateway API's conformance suite against weft on a cluster
 	$(BIN)/python -m tools.kube.conformance
 
-kube-build: $(READY) ## Build Kubernetes and istioctl into ~/.cache/weft; the first build takes a quarter of an hour or more
-	@command -v go >/dev/null || [ -n "$$GOPROXY" ] || \
-	  { echo "installing golang-go, which knows where newer ones are"; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends golang-go; }
+kube-build: $(READY) go-package ## Build Kubernetes, istioctl and h2spec into ~/.cache/weft; the first build takes a quarter of an hour or more
 	$(BIN)/python -m tools.kube.build
 	$(BIN)/python -m tools.istioctl
+	$(BIN)/python -m tools.h2spec
 
 kube-up: kube-build packages kube-packages ## Start a Kubernetes cluster on this machine and print how to use it
 	$(BIN)/python -m tools.kube.cluster up
@@ -118,6 +119,11 @@ bench-packages:
 	  echo "installing Debian packages: $(BENCH_PACKAGES)"; \
 	  apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(BENCH_PACKAGES); \
 	fi
+
+go-package:
+	@command -v go >/dev/null || [ -n "$$GOPROXY" ] || \
+	  { echo "installing golang-go, which knows where newer ones are"; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends golang-go; }
 
 kube-packages:
 	@if ! command -v containerd >/dev/null || ! command -v runc >/dev/null || [ ! -e /usr/lib/cni/ptp ]; then \

@@ -21,7 +21,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # Tests that use one of these fixtures need Kubernetes: `make test-kube` runs them, `make test` does not.
-_KUBERNETES = {"api_server", "own_api_server", "plain_server", "cluster", "helm", "istioctl"}
+_KUBERNETES = {"api_server", "own_api_server", "plain_server", "cluster", "helm", "istioctl", "h2spec"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -33,13 +33,19 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish(session):
     """Builds missing programs before the timeout of the first test starts: a full build takes a quarter of an hour."""
-    wanted = any(item.get_closest_marker("kube") for item in session.items)
+    wanted = [item for item in session.items if item.get_closest_marker("kube")]
     if not wanted or session.config.option.collectonly:
         return
     from tools.kube import api_server, build
 
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-    build.ensure(api_server.PROGRAMS, tell=terminal.write_line)
+    by_h2spec = [item for item in wanted if "h2spec" in getattr(item, "fixturenames", ())]
+    if by_h2spec:
+        from tools import h2spec
+
+        h2spec.ensure(tell=terminal.write_line)
+    if len(by_h2spec) < len(wanted):
+        build.ensure(api_server.PROGRAMS, tell=terminal.write_line)
     if any("helm" in getattr(item, "fixturenames", ()) for item in session.items):
         from tools import helm
 
@@ -83,6 +89,14 @@ def istioctl():
     from tools import istioctl
 
     return istioctl.path()
+
+
+@pytest.fixture(scope="session")
+def h2spec():
+    """The module that runs the real program."""
+    from tools import h2spec
+
+    return h2spec
 
 
 @pytest.fixture(autouse=True)

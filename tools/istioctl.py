@@ -4,12 +4,11 @@ tools.istioctl` does so from a shell."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+
+from tools.go_program import compile_program
 
 from tools.kube import build, go
 
@@ -39,24 +38,8 @@ def ensure(*, tell: Callable[[str], None]) -> None:
 
 def compile_package(package: str, target: Path, *, flags: str = "", tell: Callable[[str], None]) -> None:
     """Build a program of Istio from its Go package. `target` appears only when the build is complete."""
-    directory = build.cache().parent / "module" / path().name
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "go.mod").write_text(_module())
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    name = package.removeprefix(f"{PACKAGE}/")
-    begun = time.monotonic()
-    tell(f"building {name} of Istio {RELEASE}")
-    # Istio requires a newer Go than Kubernetes. With GOTOOLCHAIN=auto, any installed Go downloads the required version.
-    newer = {"GOTOOLCHAIN": "auto", "GOWORK": "off", "GOFLAGS": "-mod=mod -buildvcs=false", "CGO_ENABLED": "0"}
-    command: list[Path | str] = ["nice", "-n", "19", go.find(build.cache().parent, tell), "build", "-trimpath"]
-    command += ["-ldflags", f"-s -w {flags}", "-o", part, package]
-    done = subprocess.run(
-        command, cwd=directory, env={**os.environ, **newer}, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise build.BuildFailed(f"{name} of Istio could not be built:\n{done.stderr[-2000:]}")
-    part.rename(target)
-    tell(f"built {name} in {time.monotonic() - begun:.0f} s")
+    name = f"{package.removeprefix(f'{PACKAGE}/')} of Istio {RELEASE}"
+    compile_program(package, target, name=name, module=_module(), flags=flags, tell=tell)
 
 
 def _module() -> str:
