@@ -10,7 +10,7 @@ BENCH_PACKAGES := nginx-light haproxy
 KUBE_PACKAGES := containerd runc containernetworking-plugins
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-explain test-routes test-resets test-h2spec test-fuzz test-kube conformance kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
+.PHONY: help demo test test-quick test-explain test-routes test-resets test-h2spec test-pods test-fuzz test-kube conformance kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
   packages test-packages bench-packages go-package kube-packages clean
 
 help: ## Show this list
@@ -37,6 +37,9 @@ test-resets: $(READY) packages ## Send ten thousand requests beside callers that
 
 test-h2spec: $(READY) packages go-package ## Run h2spec, the conformance test of HTTP/2, against a gateway, sidecars and a bare Envoy
 	$(BIN)/python -m pytest tests/e2e/test_h2spec.py
+
+test-pods: $(READY) packages ## Start 300 pods on this machine; needs 12 GB of memory
+	WEFT_PODS=300 $(BIN)/python -m pytest -s tests/e2e/test_many_pods.py
 
 test-fuzz: $(READY) ## Pass 20,000 mutated documents to every command and webhook that reads them; takes some minutes
 	WEFT_FUZZ_DOCUMENTS=20000 $(BIN)/python -m pytest -n 2 tests/fuzz

@@ -3,16 +3,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from datetime import timedelta
 
 import pytest
 
 from eventually import eventually
 from local.pod_rig import running, web
+from weft.local import pod as pod_module
 from weft.local.blocking import to_its_end
 from weft.local.pod import LocalPod
 from weft.local.run_directory import end_processes, has_ended
 from weft.local.status import PodPhase
-from weft.model.workload import RestartPolicy
+from weft.model.workload import HttpProbe, Probe, RestartPolicy
 from weft.netns import namespace
 
 pytestmark = pytest.mark.root
@@ -90,6 +92,28 @@ async def test_a_missing_command_is_reported_and_retried(bridge, tmp_path):
         assert pod.trouble.startswith("program `no-such-program` is not in /")
         assert pod.message.startswith(f"{pod.trouble}; starts again in")
         assert pod.begun.is_set()
+
+
+async def test_a_start_lasts_until_the_app_is_ready(bridge, tmp_path, monkeypatch):
+    monkeypatch.setattr(pod_module, "START", 3600.0)
+    ready = Probe(HttpProbe("http", "/ready"), period=timedelta(seconds=0.05))
+    (tmp_path / "broken").touch()
+    async with running(web(tmp_path, readiness=ready), bridge, tmp_path) as (pod, watcher, _):
+        await watcher.until(lambda: pod.message == "not ready: GET /ready on port 8080: answered 503")
+        assert not pod.begun.is_set()
+        (tmp_path / "broken").unlink()
+        await watcher.until(lambda: pod.ready)
+        assert pod.begun.is_set()
+
+
+async def test_a_start_of_an_app_that_does_not_become_ready_has_a_limit(bridge, tmp_path, monkeypatch):
+    monkeypatch.setattr(pod_module, "START", 0.01)
+    ready = Probe(HttpProbe("http", "/ready"), period=timedelta(seconds=0.05))
+    (tmp_path / "broken").touch()
+    async with running(web(tmp_path, readiness=ready), bridge, tmp_path) as (pod, _, _):
+        async with asyncio.timeout(60):
+            await pod.begun.wait()
+        assert pod.phase is PodPhase.RUNNING
 
 
 async def test_an_app_that_ignores_sigterm_and_its_children_are_ended(bridge, tmp_path):
