@@ -38,7 +38,7 @@ test-resets: $(READY) packages ## Send ten thousand requests beside callers that
 test-h2spec: $(READY) packages go-package ## Run h2spec, the conformance test of HTTP/2, against a gateway, sidecars and a bare Envoy
 	$(BIN)/python -m pytest tests/e2e/test_h2spec.py
 
-test-pods: $(READY) packages ## Start 300 pods on this machine; needs 12 GB of memory
+test-pods: $(READY) packages ## Start 300 pods on this machine; needs 10 GB of memory, and takes some minutes
 	WEFT_PODS=300 $(BIN)/python -m pytest -s tests/e2e/test_many_pods.py
 
 test-fuzz: $(READY) ## Pass 20,000 mutated documents to every command and webhook that reads them; takes some minutes

@@ -20,7 +20,7 @@ from e2e.objects import NAMESPACE, service, text
 PODS = int(os.environ.get("WEFT_PODS", "24"))  # in a mesh of at most 20 pods, progress would name each
 HOSTS = [f"app{number}" for number in range(6)]
 
-pytestmark = pytest.mark.timeout(120 + 5 * PODS)  # seconds; a pod takes a fifth of a second
+pytestmark = pytest.mark.timeout(120 + 5 * PODS)  # seconds; on two cores a pod takes half of one
 
 SERVER = """
 import http.server, os
@@ -74,7 +74,8 @@ def started(tmp_path_factory):
     try:
         result = weft("up", directory, "--name", name, "--detach")
         took, used = time.monotonic() - begun, free - available_memory()
-        print(f"{PODS} pods: exit code {result.returncode} after {took:.0f} s; the mesh uses {used >> 20} MB")
+        figures = f"after {took:.0f} s; the mesh uses {used >> 20} MB"
+        sys.stdout.write(f"{PODS} pods: exit code {result.returncode} {figures}\n{result.stderr}")
         yield name, result
     finally:
         weft("down", name)
