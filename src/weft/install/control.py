@@ -11,8 +11,8 @@ from weft.model.proxy import PROXY_GID, PROXY_UID
 
 CA_DIRECTORY = "/etc/cacerts"  # where the Secret of the user's own CA is mounted, if it exists
 
+_PLAINTEXT_XDS = ("grpc-xds", XDS_PORT, XDS_PORT)
 _PORTS = (
-    ("grpc-xds", XDS_PORT, XDS_PORT),
     ("https-dns", SECURE_PORT, SECURE_PORT),
     ("https-webhook", 443, WEBHOOK_PORT),
     ("http-monitoring", MONITORING_PORT, MONITORING_PORT),
@@ -54,7 +54,8 @@ def service(values: Values) -> dict[str, Any]:
         "spec": {
             "selector": _selector(names),
             "ports": [
-                {"name": name, "port": port, "targetPort": target, "protocol": "TCP"} for name, port, target in _PORTS
+                {"name": name, "port": port, "targetPort": target, "protocol": "TCP"}
+                for name, port, target in _ports(values)
             ],
         },
     }
@@ -83,7 +84,13 @@ def deployment(values: Values) -> dict[str, Any]:
             "selector": {"matchLabels": _selector(names)},
             "template": {
                 "metadata": {
-                    "labels": {**names.labels, **_selector(names), "sidecar.istio.io/inject": "false"},
+                    "labels": {
+                        **names.labels,
+                        **_selector(names),
+                        # istioctl shows it as the component, and does not check the control plane like applications.
+                        "istio": "pilot" if names.is_default else "istiod",
+                        "sidecar.istio.io/inject": "false",
+                    },
                     "annotations": {
                         "prometheus.io/port": str(MONITORING_PORT),
                         "prometheus.io/scrape": "true",
@@ -94,6 +101,12 @@ def deployment(values: Values) -> dict[str, Any]:
             },
         },
     }
+
+
+def _ports(values: Values) -> tuple[tuple[str, int, int], ...]:
+    """Return the name, the Service's port and the pod's port of every port that other pods can connect to. Without
+    `plaintextXds`, port 15010 listens on the pod's loopback interface only."""
+    return (_PLAINTEXT_XDS, *_PORTS) if values.control.plaintext_xds else _PORTS
 
 
 def _selector(names: InstallationNames) -> dict[str, str]:
@@ -155,7 +168,7 @@ def _container(values: Values) -> dict[str, Any]:
             from_field("POD_IP", "status.podIP"),
             from_field("NODE_NAME", "spec.nodeName"),
         ],
-        "ports": [{"name": name, "containerPort": target, "protocol": "TCP"} for name, _, target in _PORTS],
+        "ports": [{"name": name, "containerPort": target, "protocol": "TCP"} for name, _, target in _ports(values)],
         "startupProbe": probe("/healthz", period=1, failures=60),
         "livenessProbe": probe("/healthz", period=10, failures=6),
         "readinessProbe": probe("/ready", period=3, failures=3),
