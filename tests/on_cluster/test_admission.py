@@ -69,7 +69,7 @@ WEB = {
 def printed(mesh, namespace, tmp_path_factory):
     """What `weft kube-inject` prints for the pod, under the settings of this cluster."""
     directory = tmp_path_factory.mktemp("settings")
-    values = mesh.cluster.api.request("GET", SETTINGS)["data"]["values"]
+    values = mesh.cluster.api.request("GET", SETTINGS)["data"]["settings"]
     (directory / "settings.json").write_text(values)
     (directory / "web.yaml").write_text(yaml.safe_dump(WEB))
     text = mesh.weft(

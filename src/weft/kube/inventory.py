@@ -51,7 +51,7 @@ class Inventory(msgspec.Struct, frozen=True):
     documents: tuple[Document, ...] = ()
     values: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] = ()
     revisions: frozenset[str] = frozenset()
-    injectors: Mapping[str, str] = {}  # settings of the injectors as JSON, by revision
+    injectors: Mapping[str, Mapping[str, str]] = {}  # data of the injectors' ConfigMaps, by revision
     problems: tuple[Problem, ...] = ()
 
 
@@ -153,12 +153,10 @@ def _slices(slices: Iterable[Slice]) -> Iterable[tuple[ObjectKey, tuple[Value, .
             yield ObjectKey("EndpointSlice", value.namespace, value.name), (value,)
 
 
-def _injectors(maps: Iterable[WrittenObject]) -> Iterable[tuple[str, str]]:
+def _injectors(maps: Iterable[WrittenObject]) -> Iterable[tuple[str, Mapping[str, str]]]:
     for each in maps:
         name = each.metadata.name
         if name != _INJECTOR and not name.startswith(f"{_INJECTOR}-"):
             continue
-        data = msgspec.json.decode(each.data) if bytes(each.data) else {}
-        values = data.get("values") if isinstance(data, dict) else None
-        if isinstance(values, str):
-            yield name.removeprefix(_INJECTOR).removeprefix("-") or "default", values
+        data = msgspec.json.decode(each.data, type=dict[str, str]) if bytes(each.data) else {}
+        yield name.removeprefix(_INJECTOR).removeprefix("-") or "default", data
