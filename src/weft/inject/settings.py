@@ -1,7 +1,8 @@
 """The settings of an installation for the sidecars it injects: the JSON in its ConfigMap, as a value.
 
-`read` is the only parser; `read_config_map` finds the JSON in the data of the ConfigMap. `read` rejects an unknown field
-or an impossible value with the field's name: a misspelled setting that is ignored would show only much later, in pods.
+`read` is the only parser; `read_config_map` finds the JSON in the data of the ConfigMap. `read` rejects an unknown
+field or an impossible value with the field's name: a misspelled setting that is ignored would show only much later, in
+pods.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ from weft.model.proxy import PROXY_GID, PROXY_UID
 
 CA_DIRECTORY = "/etc/cacerts"  # where the Secret of the user's own CA is mounted, if it exists
 
+# istioctl finds the control plane by `app`, and `analyze` does not check objects with `istio` like applications.
+_ISTIO_LABELS = {"app": "istiod", "istio": "pilot"}
+
 _PLAINTEXT_XDS = ("grpc-xds", XDS_PORT, XDS_PORT)
 _PORTS = (
     ("https-dns", SECURE_PORT, SECURE_PORT),
@@ -50,7 +53,7 @@ def service(values: Values) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": names.metadata(names.service, app="istiod"),
+        "metadata": names.metadata(names.service, **_ISTIO_LABELS),
         "spec": {
             "selector": _selector(names),
             "ports": [
@@ -76,7 +79,7 @@ def deployment(values: Values) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": names.metadata(names.control, app="istiod"),
+        "metadata": names.metadata(names.control, **_ISTIO_LABELS),
         "spec": {
             "replicas": values.control.replicas,
             # No replica ends before its replacement is ready: proxies and the API server can always reach one.
@@ -87,7 +90,6 @@ def deployment(values: Values) -> dict[str, Any]:
                     "labels": {
                         **names.labels,
                         **_selector(names),
-                        # istioctl shows it as the component, and does not check the control plane like applications.
                         "istio": "pilot" if names.is_default else "istiod",
                         "sidecar.istio.io/inject": "false",
                     },
