@@ -59,7 +59,7 @@ class Replica:
         self.ports = {}
         settings = ClusterSettings(
             namespace=root, replica=name, xds="127.0.0.1:0", secure="127.0.0.1:0",
-            webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0),
+            webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0), log_scopes=("127.0.0.1", 0),
         )  # fmt: skip
         self.control = ClusterControl(client, settings)
 
@@ -320,7 +320,7 @@ def about(plane, words):
 async def with_plugged_ca(client, root, directory):
     settings = ClusterSettings(
         namespace=root, plugged=directory, xds="127.0.0.1:0", secure="127.0.0.1:0",
-        webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0),
+        webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0), log_scopes=("127.0.0.1", 0),
     )  # fmt: skip
     control = ClusterControl(client, settings)
     running = asyncio.create_task(control.run())

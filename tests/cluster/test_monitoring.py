@@ -4,6 +4,7 @@ import aiohttp
 import pytest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from weft import __version__
 from weft.cluster.monitoring import Monitoring
 
 
@@ -39,6 +40,10 @@ async def test_metrics_are_in_prometheus_format(ask):
         'weft_ca_refused_total{reason="x"} 1.5\n'
         "# HELP weft_pushes Pushes.\n# TYPE weft_pushes gauge\nweft_pushes 3.0\n"
     )
+
+
+async def test_the_version_is_served_as_istioctl_reads_it(ask):
+    assert await ask("/version") == (200, __version__)
 
 
 @pytest.mark.parametrize("path", ["/", "/debug", "/debug/config_dump", "/debug/registryz"])

@@ -11,9 +11,6 @@ from weft.model.proxy import PROXY_GID, PROXY_UID
 
 CA_DIRECTORY = "/etc/cacerts"  # where the Secret of the user's own CA is mounted, if it exists
 
-# istioctl finds the control plane by `app`, and `analyze` does not check objects with `istio` like applications.
-_ISTIO_LABELS = {"app": "istiod", "istio": "pilot"}
-
 _PLAINTEXT_XDS = ("grpc-xds", XDS_PORT, XDS_PORT)
 _PORTS = (
     ("https-dns", SECURE_PORT, SECURE_PORT),
@@ -48,12 +45,14 @@ def service_account(values: Values) -> dict[str, Any]:
     }
 
 
+# istioctl finds the control plane by the label `app`, and `istioctl analyze` does not check objects with the label
+# `istio` like applications.
 def service(values: Values) -> dict[str, Any]:
     names = InstallationNames.of(values)
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": names.metadata(names.service, **_ISTIO_LABELS),
+        "metadata": names.metadata(names.service, app="istiod", istio="pilot"),
         "spec": {
             "selector": _selector(names),
             "ports": [
@@ -79,7 +78,7 @@ def deployment(values: Values) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": names.metadata(names.control, **_ISTIO_LABELS),
+        "metadata": names.metadata(names.control, app="istiod", istio="pilot"),
         "spec": {
             "replicas": values.control.replicas,
             # No replica ends before its replacement is ready: proxies and the API server can always reach one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import aiohttp
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -132,3 +133,30 @@ async def test_two_authorization_headers_are_rejected(ask):
     good, bad = ("Authorization", "Bearer istio-system/istiod"), ("Authorization", "Bearer shop/web")
     for pair in ((good, bad), (bad, good)):
         assert (await ask("/debug/registryz", more=pair))[0] == 401
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Forwarded-For": "10.0.0.1"}])
+async def test_a_port_forward_reads_clusterz_without_a_token(ask, headers):
+    """`istioctl remote-clusters` does. A request through a port-forward comes from loopback."""
+    status, words, _ = await ask("/debug/clusterz", more=headers)
+    assert status == 200 and "Kubernetes" in words and "orders" not in words
+
+
+@pytest.mark.parametrize(
+    ("remote", "open_"),
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("fe80::1%eth0", False),
+        (None, False),
+    ],
+)
+async def test_only_loopback_reads_clusterz_without_a_token(remote, open_):
+    plane = ControlPlane()
+    (_, route, _) = debug_routes(attach_debug(plane), DebugAccess("istio-system", Checker()))
+    request = make_mocked_request("GET", "/debug/clusterz", match_info={"name": "clusterz"}).clone(remote=remote)
+    assert ((await route.handler(request)).status == 200) is open_
+    await plane.close()
