@@ -397,7 +397,7 @@ async def test_debug_responses_are_only_for_accounts_of_the_control_planes_names
     bad = ("", "rubbish", elsewhere, changed, unsigned)
     async with replica(client, root) as made:
         for token, status in (*((each, 401) for each in bad), (strange, 403), (of_a_pod, 403), (own, 200)):
-            for page in ("syncz", "configz", "config_dump?proxyID=web-0.shop", "adsz"):
+            for page in ("connections", "configz", "config_dump?proxyID=web-0.shop", "adsz"):
                 assert (await made.get(f"/debug/{page}", token))[0] in (status, 404 if status == 200 else status), page
         roots = "".join(made.control.authority.bundle())
         credentials = grpc.ssl_channel_credentials(roots.encode())

@@ -22,7 +22,8 @@ class Monitoring(HealthSite):
     ) -> None:
         """`ready` returns why the process is not ready, or "". `pages` are additional routes. `metrics`: the functions
         that return metrics."""
-        pages = (web.get("/version", _version), *pages)
+        # istioctl sends the second path.
+        pages = (web.get("/version", _version), web.get("//version", _version), *pages)
         super().__init__(ready, metrics, well="ready", pages=pages, longest_request=LONGEST_QUESTION)
 
 

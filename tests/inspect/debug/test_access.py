@@ -54,7 +54,7 @@ async def ask():
     await plane.close()
 
 
-PAGES = ["/debug", "/debug/syncz", "/debug/config_dump?proxyID=web-0", "/debug/registryz", "/debug/passwords"]
+PAGES = ["/debug", "/debug/adsz", "/debug/config_dump?proxyID=web-0", "/debug/registryz", "/debug/passwords"]
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -136,10 +136,12 @@ async def test_two_authorization_headers_are_rejected(ask):
 
 
 @pytest.mark.parametrize("headers", [{}, {"X-Forwarded-For": "10.0.0.1"}])
-async def test_a_port_forward_reads_clusterz_without_a_token(ask, headers):
-    """`istioctl remote-clusters` does. A request through a port-forward comes from loopback."""
+async def test_a_port_forward_reads_the_public_part_of_two_pages_without_a_token(ask, headers):
+    """`istioctl version` and `remote-clusters` do. A request through a port-forward comes from loopback."""
     status, words, _ = await ask("/debug/clusterz", more=headers)
-    assert status == 200 and "Kubernetes" in words and "orders" not in words
+    assert status == 200 and "Kubernetes" in words
+    assert (await ask("/debug/syncz", more=headers))[:2] == (200, "[]")
+    assert (await ask("/debug/syncz", question="{}", more=headers))[0] == 401
 
 
 @pytest.mark.parametrize(
@@ -154,9 +156,10 @@ async def test_a_port_forward_reads_clusterz_without_a_token(ask, headers):
         (None, False),
     ],
 )
-async def test_only_loopback_reads_clusterz_without_a_token(remote, open_):
+@pytest.mark.parametrize("page", ["clusterz", "syncz"])
+async def test_only_loopback_reads_public_parts_without_a_token(page, remote, open_):
     plane = ControlPlane()
     (_, route, _) = debug_routes(attach_debug(plane), DebugAccess("istio-system", Checker()))
-    request = make_mocked_request("GET", "/debug/clusterz", match_info={"name": "clusterz"}).clone(remote=remote)
+    request = make_mocked_request("GET", f"/debug/{page}", match_info={"name": page}).clone(remote=remote)
     assert ((await route.handler(request)).status == 200) is open_
     await plane.close()

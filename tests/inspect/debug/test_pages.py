@@ -75,6 +75,16 @@ async def test_registryz_endpointz_and_configz_list_services_endpoints_and_objec
     assert found["origin"].startswith("mesh.yaml:")
 
 
+async def test_the_public_part_of_syncz_has_versions_and_no_names(debug):
+    (proxy,) = msgspec.json.decode((await debug.public("syncz")).body)
+    assert proxy.keys() == {"proxy_type", "istio_version"}
+
+
+async def test_only_two_pages_have_a_public_part(debug):
+    names = [name for name in ("", *await read(debug, "list")) if await debug.public(name) is not None]
+    assert names == ["clusterz", "syncz"]
+
+
 async def test_clusterz_shows_the_one_cluster_of_the_mesh(debug):
     assert await read(debug, "clusterz") == [{"id": "Kubernetes", "secretName": "", "syncStatus": "synced"}]
 

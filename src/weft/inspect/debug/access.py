@@ -3,8 +3,8 @@ namespace may read the pages, authenticated by a token that the API server verif
 403.
 
 Rule: nothing is computed for an unauthorized request. This includes requests from loopback, because those of a
-port-forward come from there. The only exception is `clusterz`, which contains no data of the mesh: istioctl reads it
-through a port-forward without a token.
+port-forward come from there. The only exception are the public parts of pages (`Debug.public`), which a request from
+loopback gets if it has no token: istioctl reads them through a port-forward.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from aiohttp import web
 
 from weft.ca.signer import CaUnavailable
 from weft.ca.tokens import Caller, TokenChecker, TokenReason, TokenRefused
-from weft.inspect.debug.pages import Debug
+from weft.inspect.debug.pages import Debug, DebugResponse
 
 log = logging.getLogger(__name__)
 
 BEARER = "bearer "
-_OPEN_ON_LOOPBACK = frozenset({"clusterz"})
 
 
 class Denied(Exception):
@@ -55,10 +54,12 @@ class DebugAccess:
 
 def debug_routes(debug: Debug, access: DebugAccess) -> tuple[web.RouteDef, ...]:
     async def serve(request: web.Request) -> web.Response:
-        if request.match_info.get("name") in _OPEN_ON_LOOPBACK and _is_loopback(request.remote):
-            return await debug_page(debug, request)
+        shown = request.headers.getall("Authorization", [])
+        if not shown and request.method == "GET" and _is_loopback(request.remote):
+            public = await debug.public(request.match_info.get("name", ""))
+            if public is not None:
+                return _response(public)
         try:
-            shown = request.headers.getall("Authorization", [])
             # Two Authorization headers are ambiguous, so neither counts.
             await access.admit(shown[0] if len(shown) == 1 else "")
         except Denied as denied:
@@ -82,5 +83,8 @@ async def debug_page(debug: Debug, request: web.Request) -> web.Response:
     query = dict(request.query)
     if request.method == "POST":
         query["question"] = (await request.read()).decode(errors="replace")
-    answer = await debug.answer(request.match_info.get("name", ""), query)
+    return _response(await debug.answer(request.match_info.get("name", ""), query))
+
+
+def _response(answer: DebugResponse) -> web.Response:
     return web.Response(status=answer.status, body=answer.body, content_type=answer.content_type)

@@ -79,6 +79,17 @@ class Debug:
         page = self._pages.get(name) or self._more().get(name)
         return await page[1](query) if page is not None else _text(404, NO_PAGE)
 
+    async def public(self, name: str) -> DebugResponse | None:
+        """Return the part of the page `name` that contains nothing about single workloads, services or objects; None
+        if it has no such part. istioctl reads these pages without a token: `syncz` for the versions of proxies,
+        `clusterz` for the clusters."""
+        if name == "clusterz":
+            return await self._clusters({})
+        if name == "syncz":
+            each = (known.sync for known in self.diagnosis.proxies())
+            return _json([{"proxy_type": sync.proxy_type, "istio_version": sync.istio_version} for sync in each], {})
+        return None
+
     async def _syncz(self, query: Query) -> DebugResponse:
         return _json(syncs(self.diagnosis.proxies(), query.get("namespace", "")), query)
 
