@@ -90,7 +90,9 @@ COMMANDS: Final = (
     _works(
         "experimental authz check",
         "{pod}.{namespace}",
-        r"ACTION +AuthorizationPolicy +RULES\nDENY +nobody\.{namespace}",
+        r"ACTION +AuthorizationPolicy +RULES\n(.*\n)*DENY +nobody\.{namespace}",
+        "prints `failed to parse policy name` for weft's rules against "
+        "[disguised paths and headers](authorization.md#disguised-paths-headers-and-hosts), which belong to no policy",
     ),
     _works("experimental check-inject", "{pod} -n {namespace}", r"istio-sidecar-injector +default +\S*✔"),
     _works("experimental config list", "", r"istioNamespace +istio-system"),
