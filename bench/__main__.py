@@ -31,6 +31,7 @@ RIGS = {
     "handshakes": "CPU per TLS handshake, full and resumed, for a sidecar and for a bare Envoy",
     "cold-start": "namespace created → Envoy has its config → first intercepted request answered",
     "saves": "file saved → every Envoy has ACKed the change, for 20 pods",
+    "dns-flood": "name lookups of one pod beside a pod that sends ten thousand queries per second",
     "memory": "memory per sidecar in the demo",
     "signing": "certificates that the CA signs per second and core",
     "explain": "hypothetical requests that `weft explain` explains per second and core",

@@ -27,12 +27,7 @@ LEVELS = (
 # Fields that do not change the config of a proxy: names for people, and settings for which weft has only one behaviour.
 UNSEEN = {
     "Gateway": ("spec.servers[].name",),
-    "Sidecar": (
-        "spec.egress[].captureMode",
-        "spec.egress[].port.name",
-        "spec.ingress[].captureMode",
-        "spec.ingress[].port.name",
-    ),
+    "Sidecar": ("spec.egress[].port.name", "spec.ingress[].port.name"),
     "GatewayClass": ("spec.description",),
     "TLSRoute": ("spec.rules[].name",),
     "TCPRoute": ("spec.rules[].name",),

@@ -97,9 +97,36 @@ def test_a_policy_without_a_mode_is_registry_only():
             "5 `egressProxy` needs `mode: ALLOW_ANY` (without `mode: ALLOW_ANY`, calls to unknown hosts are rejected)",
         ),
         (
-            "egress: [{hosts: ['./*'], bind: 127.0.0.1}]",
-            "5 a listener with an address of its own is not supported by this version of weft "
-            "(leave it out: calls to any address are intercepted)",
+            "egress: [{hosts: ['./*'], bind: localhost}]",
+            "5 `localhost` is not an IP address (write an IP address, or unix:///PATH)",
+        ),
+        (
+            "egress: [{hosts: ['./*'], port: {number: 80, protocol: HTTP}, bind: unix:///run/x}]",
+            "5 a Unix socket needs `port` without a number (write port: {number: 0, protocol: HTTP})",
+        ),
+        (
+            "egress: [{hosts: ['./*'], port: {number: 0, protocol: HTTP}, captureMode: NONE}]",
+            "5 `number` must be between 1 and 65535, not 0",
+        ),
+        (
+            "egress: [{hosts: ['./*'], port: {number: 0, protocol: HTTP}, bind: unix:///x, captureMode: IPTABLES}]",
+            "5 calls to a Unix socket are not intercepted (leave it out)",
+        ),
+        (
+            "egress: [{hosts: ['./*'], port: {number: 15006, protocol: TCP}, captureMode: NONE}]",
+            "5 the proxy itself uses port 15006 (choose another port)",
+        ),
+        (
+            "ingress: [{port: {number: 80, protocol: HTTP}, bind: here, defaultEndpoint: '127.0.0.1:8080'}]",
+            "5 `here` is not an IP address (for example 0.0.0.0)",
+        ),
+        *(
+            (
+                f"ingress: [{{port: {{number: 80, protocol: HTTP}}, captureMode: NONE{endpoint}}}]",
+                "5 with `captureMode: NONE` the proxy listens on port 80, so the application cannot "
+                "(set `defaultEndpoint` to another port)",
+            )
+            for endpoint in ("", ", defaultEndpoint: '127.0.0.1:80'")
         ),
     ],
 )
@@ -107,9 +134,27 @@ def test_reports_what_is_wrong(spec, problem):
     assert told(istio("Sidecar", spec)) == [problem]
 
 
-def test_capture_mode_none_is_rejected():
-    assert len(told(istio("Sidecar", "egress: [{hosts: ['./*'], captureMode: NONE}]"))) == 1
-    assert told(istio("Sidecar", "egress: [{hosts: ['./*'], captureMode: IPTABLES}]")) == []
+def test_a_listener_may_have_an_address_of_its_own():
+    sidecar = value(
+        istio(
+            "Sidecar",
+            """
+        egress:
+        - {hosts: [./a], port: {number: 81}, captureMode: NONE}
+        - {hosts: [./b], port: {number: 82}, bind: 192.0.2.1}
+        - {hosts: [./c], port: {number: 0, protocol: TCP}, bind: unix:///s}
+        - {hosts: [./d]}
+        ingress:
+        - {port: {number: 80}, captureMode: NONE, defaultEndpoint: '127.0.0.1:8080'}
+        - {port: {number: 81}, bind: 192.0.2.1}
+        """,
+        )
+    )
+    assert [(each.bind, each.captured) for each in sidecar.egress] == [
+        *(("127.0.0.1", False), ("192.0.2.1", True)),
+        *(("unix:///s", False), ("", True)),
+    ]
+    assert [each.bind for each in sidecar.ingress] == ["0.0.0.0", ""]
 
 
 def test_reads_the_egress_proxy():

@@ -22,6 +22,7 @@ def test_what_runs_in_every_pod_needs_none_of_the_rest(command):
         "iptables": ["--dry-run", "-i", "*"],
         "redirect": ["--timeout", "0", "-i", "*"],
         "drain": ["0s"],
+        "clean": ["/nonexistent"],
         "wait": ["0s", "--redirect", "--timeout", "0", "-i", "*"],
     }[command]
     found = subprocess.run(

@@ -152,7 +152,7 @@ async def kill_the_agent(mesh: Separate, journal: Journal) -> None:
 async def kill_the_control_plane_while_a_root_is_announced(mesh: Separate, journal: Journal) -> None:
     """During the outage the config changes, and the agent is replaced by one that finds no CA."""
     journal.note("root announced")
-    rotating = weft("ca", "rotate", mesh.ca, "--propagation", PROPAGATION)
+    rotating = weft("ca", "rotate", mesh.ca, "--propagation", PROPAGATION, "--wait")
     await trusted(mesh, 2)
     journal.note("control plane killed")
     mesh.control.kill()

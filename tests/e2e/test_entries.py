@@ -74,7 +74,7 @@ async def names(whole_mesh):
     }
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_datagram_endpoint(lambda: Names(known), local_addr=("127.0.0.1", 0))
-    for server in (whole_mesh.engine._dns, whole_mesh.engine._proxy_dns):
+    for server in (whole_mesh.engine._dns.for_pods, whole_mesh.engine._dns.for_proxies):
         server._upstreams = lambda: [transport.get_extra_info("sockname")[:2]]
     yield known
     transport.close()

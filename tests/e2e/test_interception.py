@@ -263,7 +263,7 @@ class Resolver(asyncio.DatagramProtocol):
 async def test_names_outside_of_the_mesh_are_resolved_by_the_resolvers_of_the_machine(mesh, monkeypatch):
     loop = asyncio.get_running_loop()
     transport, resolver = await loop.create_datagram_endpoint(Resolver, local_addr=("127.0.0.1", 0))
-    monkeypatch.setattr(mesh.engine._dns, "_upstreams", lambda: [transport.get_extra_info("sockname")[:2]])
+    monkeypatch.setattr(mesh.engine._dns.for_pods, "_upstreams", lambda: [transport.get_extra_info("sockname")[:2]])
     assert (await mesh.tell("client", "resolve", name="www.example.com"))["v4"] == ["192.0.2.7"]
     assert "www.example.com." in resolver.asked
     # Names of the mesh are never sent to an outside resolver.

@@ -86,3 +86,23 @@ def test_the_command_knows_every_argument():
 def test_it_knows_the_trust_domain_that_the_mesh_has():
     arguments = pod(mesh={"trustDomain": "example.org"})["containers"][0]["args"]
     assert "--trust-domain=example.org" in arguments
+
+
+def test_the_cleanup_mounts_the_parents_of_the_directories_that_the_agent_created():
+    agent = node.daemon_set(values_of({"revision": "a", "node": {"kubeletRoot": "/k", "nodeSelector": {"x": "y"}}}))
+    assert node.directories(agent) == ["/run/weft/a", "/k/plugins/a.csi.weft.dev"]
+    made = node.cleanup(agent, [{"name": "pull"}])
+    spec = made["spec"]["template"]["spec"]
+    assert [each["hostPath"]["path"] for each in spec["volumes"]] == ["/run", "/k/plugins"]
+    (init,) = spec["initContainers"]
+    assert init["args"] == [
+        *("clean", "/host/0/weft/a", "/host/1/a.csi.weft.dev"),
+        *("--if-empty", "/host/0/weft"),
+    ]
+    assert [each["mountPath"] for each in init["volumeMounts"]] == ["/host/0", "/host/1"]
+    assert init["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert init["image"] == agent["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert spec["nodeSelector"]["x"] == "y" and spec["tolerations"] == [{"operator": "Exists"}]
+    assert "volumeMounts" not in spec["containers"][0]
+    assert made["metadata"]["name"] != agent["metadata"]["name"]
+    assert made["spec"]["selector"] != agent["spec"]["selector"]

@@ -34,23 +34,32 @@ def lookups(mesh):
     return made
 
 
+def for_pod(lookups, name, asker):
+    return lookups.index().look_up(name, lookups.namespace_of(asker))
+
+
+def for_proxy(lookups, name, asker):
+    return lookups.index().look_up_for_proxy(name, lookups.namespace_of(asker))
+
+
 def test_what_is_not_exported_is_found_in_its_own_namespace_only(mesh, lookups):
     mesh.apply(KEY, (structs.replace(WEB, export_to=(".",)),))
-    assert lookups.for_pod(WEB.host, "10.244.0.2") == lookups.for_proxy(WEB.host, "10.244.0.2")
-    assert lookups.for_pod(WEB.host, "10.244.0.2") == Found(("10.96.1.1",))
-    assert lookups.for_pod(WEB.host, "10.244.0.3") == NoSuchName()
+    assert for_pod(lookups, WEB.host, "10.244.0.2") == for_proxy(lookups, WEB.host, "10.244.0.2")
+    assert for_pod(lookups, WEB.host, "10.244.0.2") == Found(("10.96.1.1",))
+    assert for_pod(lookups, WEB.host, "10.244.0.3") == NoSuchName()
 
 
 def test_what_was_found_is_kept_until_something_changes(mesh, lookups):
     asked = WEB.host, "10.244.0.2"
-    assert lookups.for_pod(*asked).addresses == ("10.96.1.1",)
+    assert for_pod(lookups, *asked).addresses == ("10.96.1.1",)
     mesh.apply(KEY, (structs.replace(WEB, addresses=("10.96.1.2",)),))
-    assert lookups.for_pod(*asked).addresses == ("10.96.1.1",)
+    assert for_pod(lookups, *asked).addresses == ("10.96.1.1",)
     lookups.forget()
-    assert lookups.for_pod(*asked).addresses == ("10.96.1.2",)
+    assert lookups.fresh is None
+    assert for_pod(lookups, *asked).addresses == ("10.96.1.2",)
 
 
 def test_the_address_of_a_pod_that_is_gone_is_of_no_namespace(mesh, lookups):
     mesh.apply(KEY, (structs.replace(WEB, export_to=(".",)),))
     lookups.remove(("10.244.0.2",))
-    assert lookups.for_pod(WEB.host, "10.244.0.2") == NoSuchName()
+    assert for_pod(lookups, WEB.host, "10.244.0.2") == NoSuchName()

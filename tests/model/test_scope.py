@@ -81,3 +81,23 @@ def test_only_the_called_port_of_a_service_that_the_proxies_call_is_visible():
     narrow = sidecar("./*", port=ServicePort(80, protocol=Protocol.TCP))
     assert scope_of("shop", narrow, asked).ports(many) == (replace(first, protocol=Protocol.TCP), second)
     assert scope_of("shop", None, asked).ports(many) == many.ports
+
+
+def test_a_listener_with_an_address_of_its_own_takes_the_service_from_its_own_addresses():
+    own = EgressListener(("./orders.shop.svc.cluster.local",), ServicePort(7000), "127.0.0.1", captured=False)
+    everything = Sidecar("x", "shop", egress=(own,))
+    scope, orders = scope_of("shop", everything), service("orders")
+    assert [port.number for port in scope.ports(orders)] == [port.number for port in orders.ports] == [80]
+    assert scope.addressed(orders) == ()
+    assert [(each.at.address, each.number, each.port.number) for each in scope.own_listeners(orders)] == [
+        ("127.0.0.1", 7000, 80)
+    ]
+    both = scope_of("shop", Sidecar("x", "shop", egress=(own, EgressListener(("./*",)))))
+    assert both.addressed(orders) == orders.ports and len(both.own_listeners(orders)) == 1
+    two = replace(orders, ports=(ServicePort(80), ServicePort(81)))
+    assert scope.own_listeners(two) == () == scope.ports(two)
+    assert [each.port.number for each in scope_of(
+        "shop", Sidecar("x", "shop", egress=(replace(own, port=None),))
+    ).own_listeners(two)] == [80, 81]  # fmt: skip
+    assert scope.own_listeners(replace(orders, headless=True)) == ()
+    assert scope.own_listeners(replace(orders, namespace="far", host="other.far.svc.cluster.local")) == ()

@@ -152,8 +152,8 @@ def test_the_whole_installation_can_be_removed_and_installed_again(mesh):
     for kind in ("configmaps", "secrets", "leases"):
         names = mesh.kubectl("get", kind, "--all-namespaces", "-o", path)
         assert not re.search(r"istio|weft", names), names
-    registry = mesh.cluster.holder.run("find", "/var/lib/kubelet/plugins_registry", "/run/weft", "-type", "s,f").stdout
-    assert registry == ""
+    find = ("find", "/run", "/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry", "-name", "*weft*")
+    assert mesh.cluster.holder.run(*find).stdout == ""
     assert "weft is not installed on this cluster" in mesh.weft("uninstall", "--purge", "--yes", check=False)
     mesh.install()
     mesh.apply(peer(namespace, "again"))

@@ -54,6 +54,8 @@ def _of_port(sidecar: Sidecar, number: int, facts: Facts) -> Iterator[Problem]:
     known = sorted({port.number for service in services for port in service.ports})
     if not services or listener.port.number in known:
         return
+    if listener.bind and any(len(service.ports) == 1 for service in services):
+        return  # such a listener leads to the only port of a service
     what = f"none of the imported hosts has port {listener.port.number}: the listener imports nothing"
     field = f"spec.egress[{number}].port.number"
     yield finding("WFT0408", sidecar.origin, field, what, f"the hosts have {', '.join(map(str, known))}")

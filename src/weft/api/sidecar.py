@@ -7,12 +7,16 @@ from weft.api.metadata import Meta, selector
 from weft.api.protocol import istio_protocol
 from weft.api.reader import Fields
 from weft.api.server_tls import read_server_tls
-from weft.api.syntax import is_dns_label, is_port, is_wildcard_host
+from weft.api.syntax import is_address, is_dns_label, is_port, is_wildcard_host
 from weft.api.traffic_policy import read_pool
 from weft.model.gateway import ServerTls, ServerTlsMode
+from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol, ServicePort
-from weft.model.sidecar import EgressListener, IngressListener, Outbound, OutboundPolicy, Sidecar
+from weft.model.sidecar import EVERY_ADDRESS, EgressListener, IngressListener, Outbound, OutboundPolicy, Sidecar
 
+_PATH = "unix:///"
+_LONGEST_PATH = 107  # bytes of a Unix socket's path, without its final zero
+_LOOPBACK = "127.0.0.1"
 _LOCAL = ("", "127.0.0.1", "0.0.0.0", "[::1]", "[::]")
 
 _AT_GATEWAYS_ONLY = (
@@ -85,8 +89,13 @@ def _egress(spec: Fields) -> tuple[EgressListener, ...]:
     items = spec.items("egress")
     for item in items:
         port = item.fields("port")
-        _refuse_binding(item)
-        read = _port(port, well_known=False) if port else None
+        bind, captured = _egress_place(item)
+        is_path = bind.startswith(_PATH)
+        read = _port(port, well_known=False, numbered=not is_path) if port else None
+        if is_path and (read is None or read.number):
+            item.error("bind", "a Unix socket needs `port` without a number", "write port: {number: 0, protocol: HTTP}")
+        if not captured and read and read.number in TAKEN_PORTS:
+            item.error(("port", "number"), f"the proxy itself uses port {read.number}", "choose another port")
         if read is None and item is not items[-1]:
             what = "the egress listener without a port must be the last one, and there can be only one"
             item.lacks("port", what=what)
@@ -94,7 +103,9 @@ def _egress(spec: Fields) -> tuple[EgressListener, ...]:
             item.error("port", f"port {read.number} is listed twice")
         hosts = item.texts("hosts", required=True, most=320)
         hosts = tuple(host for index, host in enumerate(hosts) if _is_host(item, index, host))
-        listeners.append(EgressListener(hosts=hosts, port=read))
+        if bind and any(other.bind == bind and other.port == read for other in listeners):
+            item.error("bind", f"`{bind}` is listed twice")
+        listeners.append(EgressListener(hosts=hosts, port=read, bind=bind, captured=captured))
     return tuple(listeners)
 
 
@@ -122,9 +133,11 @@ def _ingress(spec: Fields) -> tuple[IngressListener, ...]:
         read = _port(port, well_known=True) if port else ServicePort(0)
         if read.number and any(other.port.number == read.number for other in listeners):
             item.error("port", f"port {read.number} is listed twice")
-        _refuse_binding(item)
         pool = read_pool(item, "connectionPool", to_workload=True)
-        listeners.append(IngressListener(read, _endpoint(item), pool, _server_tls(item, read)))
+        endpoint = _endpoint(item)
+        listeners.append(
+            IngressListener(read, endpoint, _ingress_bind(item, read, endpoint), pool, _server_tls(item, read))
+        )
     return tuple(listeners)
 
 
@@ -146,22 +159,52 @@ def _server_tls(item: Fields, port: ServicePort) -> ServerTls | None:
     return server_tls if server_tls.terminates else None
 
 
-def _port(port: Fields, *, well_known: bool) -> ServicePort:
+def _port(port: Fields, *, well_known: bool, numbered: bool = True) -> ServicePort:
     """Read a port of a listener. `well_known`: if `protocol` is not set, a well-known port number decides the
-    protocol."""
-    number = port.port("number", required=True)
+    protocol. `numbered`: whether the port has a number; that of a Unix socket has none, or 0."""
+    number = port.port("number", required=True) if numbered else port.integer("number", least=0, most=65535) or 0
     port.text("name", most=63)  # a valid field without effect
     port.refused("targetPort", "`targetPort` has no effect in a Sidecar", "leave it out")
     return ServicePort(number=number, protocol=istio_protocol(port, number if well_known else 0))
 
 
-def _refuse_binding(item: Fields) -> None:
-    """Report settings that would bind a listener to an address of its own. weft intercepts all calls and selects the
-    listener by their destination, so its listeners are not bound."""
-    hint = "leave it out: calls to any address are intercepted"
-    item.refused("bind", "a listener with an address of its own is not supported by this version of weft", hint)
-    if item.choice("captureMode", ("DEFAULT", "IPTABLES"), refused=("NONE",)) == "NONE":
-        item.error("captureMode", "with `captureMode: NONE` a listener must be bound, which weft does not do", hint)
+def _capture_mode(item: Fields) -> bool:
+    """Read `captureMode`. Return whether calls are intercepted, as they are without it."""
+    return item.choice("captureMode", ("DEFAULT", "IPTABLES", "NONE"), default="DEFAULT") != "NONE"
+
+
+def _egress_place(item: Fields) -> tuple[str, bool]:
+    """Read `bind` and `captureMode` of `item`, an egress listener. Return (address, captured): the listener's own
+    address ("" for the addresses of the services), and whether calls to it are intercepted. If they are not, the proxy
+    listens there, by default on loopback, as in Istio."""
+    bind, captured = item.text("bind", most=255), _capture_mode(item)
+    if bind.startswith(_PATH):
+        if item.text("captureMode") == "IPTABLES":
+            item.error("captureMode", "calls to a Unix socket are not intercepted", "leave it out")
+        if len(bind) - len("unix://") > _LONGEST_PATH:
+            item.error("bind", f"the path of a Unix socket has at most {_LONGEST_PATH} characters")
+        return bind, False
+    if bind and not is_address(bind):
+        item.error("bind", f"`{bind}` is not an IP address", "write an IP address, or unix:///PATH")
+        return "", captured
+    return bind or ("" if captured else _LOOPBACK), captured
+
+
+def _ingress_bind(item: Fields, port: ServicePort, endpoint: str) -> str:
+    """Read `bind` and `captureMode` of `item`, an ingress listener at `port`. Return the address at which the proxy
+    itself listens; "" if calls are intercepted: as in Istio, `bind` then has no effect. `endpoint`: its
+    `defaultEndpoint`, which must be another port, because the proxy takes this one from the application."""
+    bind = item.text("bind", most=255)
+    if bind and not is_address(bind):
+        item.error("bind", f"`{bind}` is not an IP address", "for example 0.0.0.0")
+    if _capture_mode(item):
+        return ""
+    if not endpoint or endpoint.rpartition(":")[2] == str(port.number):
+        what = f"with `captureMode: NONE` the proxy listens on port {port.number}, so the application cannot"
+        item.error("defaultEndpoint" if endpoint else "captureMode", what, "set `defaultEndpoint` to another port")
+    if port.number in TAKEN_PORTS:
+        item.error(("port", "number"), f"the proxy itself uses port {port.number}", "choose another port")
+    return bind or EVERY_ADDRESS
 
 
 def _endpoint(item: Fields) -> str:

@@ -184,7 +184,7 @@ def begin_rotation(state: State, now: float, propagation: float, root_lifetime: 
     """Return `state` with a new, announced root, which signs after `propagation` seconds and is valid for
     `root_lifetime` seconds. Raises AuthorityError if a rotation is in progress."""
     if state.phase is not RotationPhase.STEADY:
-        raise AuthorityError(f"a rotation is in progress ({state.phase})", "see its progress: weft ca show")
+        raise AuthorityError(f"a rotation is in progress ({state.phase})", "see its progress: weft ca status")
     return rotation.announce(state, new_root(state.trust_domain, now, root_lifetime), now, propagation)
 
 

@@ -5,6 +5,7 @@ this module calls these modules in order."""
 from __future__ import annotations
 
 import msgspec
+from envoy.config.core.v3.base_pb2 import TrafficDirection
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_components_pb2 import Route
@@ -58,6 +59,10 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     connection = IncomingConnection(source, address, request.port, spoken, request.server_name, request.offers)
     if caller.resources is not None and world.intercepts(caller, address, request.port, inbound=False):
         return _Outbound(walk, request, world, caller, caller.resources).go(connection)
+    if caller.resources is not None and _is_own(address, caller):
+        taking = listener.bound(caller.resources, connection, TrafficDirection.OUTBOUND)
+        if taking is not None:
+            return _Outbound(walk, request, world, caller, caller.resources).take(taking, connection)
     named = caller.name or "the caller"
     why = f"{named} has no proxy" if caller.resources is None else f"the proxy of {named} does not intercept this call"
     walk.tell(DecisionStage.LISTENER, f"{why}: {named} connects directly to {address}:{request.port}")
@@ -68,13 +73,21 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     if place is None:
         return walk.end(Kind.CLOSED, "the connection is refused")
     server = world.at(place.address)
-    if server is None and (address.startswith("127.") or address == "::1"):
+    if server is None and _is_loopback(address):
         walk.tell(DecisionStage.ENDPOINT, f"{address} is {named} itself: no proxy handles the call")
         return walk.end(Kind.PASSED_ON, f"the call stays in {named}", headers=headers)
     if server is None:
         return _passed_on(walk, place.address, place.port, headers)
     connection = msgspec.structs.replace(connection, address=place.address, port=place.port)
     return _arrive(walk, server, Arrival(connection, headers, request.speaks is Speaks.HTTP2), request, world)
+
+
+def _is_own(address: str, workload: ExplainedWorkload) -> bool:
+    return _is_loopback(address) or address in workload.addresses
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
 
 
 def _through(
@@ -126,9 +139,9 @@ class _Outbound:
         self._caller, self._resources = caller, resources
 
     def go(self, connection: IncomingConnection) -> Verdict:
-        return self._take(listener.outbound(self._resources, connection), connection)
+        return self.take(listener.outbound(self._resources, connection), connection)
 
-    def _take(self, taking: Listener | None, connection: IncomingConnection) -> Verdict:
+    def take(self, taking: Listener | None, connection: IncomingConnection) -> Verdict:
         walk, resources = self._walk, self._resources
         if taking is None:
             raise Unsure(f"{self._caller.name} has no outbound listener")
@@ -184,7 +197,7 @@ class _Outbound:
         held already and still no listener for its destination exists, the listener for unknown destinations
         handles it."""
         if connection.held:
-            return self._take(self._resources.listeners.get(listener.UNKNOWN), connection)
+            return self.take(self._resources.listeners.get(listener.UNKNOWN), connection)
         where = f"{connection.address}:{connection.port}"
         if self._world.is_shown(self._caller, connection.address, connection.port):
             reason = f"{where} has not been called yet: the call is held until the proxy gets the config for {where}"

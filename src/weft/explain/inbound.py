@@ -1,9 +1,10 @@
-"""Explains the server's side of a connection: the filter chain of `virtualInbound` that matches, the TLS handshake,
-and the guards before the workload."""
+"""Explains the server's side of a connection: the filter chain that matches, either of `virtualInbound` or of a
+listener that a Sidecar binds, the TLS handshake, and the guards before the workload."""
 
 from __future__ import annotations
 
 import msgspec
+from envoy.config.core.v3.base_pb2 import TrafficDirection
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
@@ -18,7 +19,7 @@ from weft.explain.cluster import NoTarget, find, passes_on
 from weft.explain.decision import DecisionStage, Kind, ObjectSource, Unsure, Verdict, policy_source, sources_of
 from weft.explain.guards import pass_guards
 from weft.explain.http import manage
-from weft.explain.listener import INBOUND, IncomingConnection, chain, chains_of
+from weft.explain.listener import INBOUND, IncomingConnection, bound, chain, chains_of
 from weft.explain.rbac import unmet_of
 from weft.explain.request import Request, RequestHeaders, Speaks, headers_of
 from weft.explain.rule import GuardInput
@@ -41,9 +42,12 @@ def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
     walk.proxy = server.name
     walk.workload = server.name
     resources, connection = server.resources, arrival.connection
-    listener = resources.listeners.get(INBOUND) if resources else None
-    passed = not world.intercepts(server, connection.address, connection.port, inbound=True)
-    if resources is None or listener is None or passed:
+    listener = None
+    if resources is not None and world.intercepts(server, connection.address, connection.port, inbound=True):
+        listener = resources.listeners.get(INBOUND)
+    elif resources is not None:
+        listener = bound(resources, connection, TrafficDirection.INBOUND)
+    if resources is None or listener is None:
         if arrival.offer is not None:
             return _unanswered(walk, server, connection)
         return _deliver(walk, server, arrival, connection.port)

@@ -17,6 +17,7 @@ from weft.explain.world import EnvoyResources
 
 OUTBOUND, INBOUND = "virtualOutbound", "virtualInbound"
 AGAIN, UNKNOWN = "virtualOutboundAgain", "virtualOutboundUnknown"
+_FIXED = (OUTBOUND, INBOUND, AGAIN, UNKNOWN)
 _TLS_INSPECTOR, _HTTP_INSPECTOR = "envoy.filters.listener.tls_inspector", "envoy.filters.listener.http_inspector"
 
 
@@ -52,6 +53,25 @@ def outbound(resources: EnvoyResources, connection: IncomingConnection) -> Liste
             listener: Listener = known_listener
             return listener
     return catching
+
+
+def bound(resources: EnvoyResources, connection: IncomingConnection, direction: int) -> Listener | None:
+    """Returns the listener that a proxy has bound to the destination of a connection that is not intercepted; None if
+    it has none. The destination must be the proxy's own pod. `direction`: OUTBOUND for calls of the proxy's own
+    workload, INBOUND for calls of others. Only a Sidecar makes such listeners."""
+    everywhere = "::" if ":" in connection.address else "0.0.0.0"
+    places = {(connection.address, connection.port), (everywhere, connection.port)}
+    for listener in resources.listeners.values():
+        if listener.name in _FIXED or listener.traffic_direction != direction or not _is_bound(listener):
+            continue
+        addresses = (listener.address, *(each.address for each in listener.additional_addresses))
+        if any((each.socket_address.address, each.socket_address.port_value) in places for each in addresses):
+            return listener
+    return None
+
+
+def _is_bound(listener: Listener) -> bool:
+    return not listener.HasField("bind_to_port") or bool(listener.bind_to_port.value)
 
 
 def chain(listener: Listener, connection: IncomingConnection) -> FilterChain | None:

@@ -4,6 +4,8 @@ it also installs the redirects of pods, because it then enters their network nam
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from weft.install.control import from_field, probe, resources
@@ -98,6 +100,79 @@ def daemon_set(values: Values) -> dict[str, Any]:
                     "annotations": dict(values.node.annotations),
                 },
                 "spec": _pod(values, names),
+            },
+        },
+    }
+
+
+def directories(agent: Mapping[str, Any]) -> list[str]:
+    """Return the directories that the agents of a DaemonSet (as installed on a cluster) created on their nodes: for
+    their state, and for the CSI driver's socket."""
+    volumes = agent["spec"]["template"]["spec"].get("volumes") or ()
+    paths = {each["name"]: each["hostPath"]["path"] for each in volumes if "hostPath" in each}
+    return [paths[name] for name in ("state", "plugin") if name in paths]
+
+
+def cleanup(agent: Mapping[str, Any], image_pull_secrets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a DaemonSet that removes the directories of a removed agent from its nodes, and then waits. It has the
+    image and the nodes of `agent`, the removed DaemonSet. It mounts the parents of these directories, because a mount
+    itself cannot be removed, and `/run` in order to remove also an empty STATE_DIRECTORY."""
+    template = agent["spec"]["template"]["spec"]
+    own = template["containers"][0]
+    removed, mounts, volumes = [], [], []
+    for number, path in enumerate(map(PurePosixPath, directories(agent))):
+        is_state = PurePosixPath(STATE_DIRECTORY) in path.parents
+        mounted = PurePosixPath(STATE_DIRECTORY).parent if is_state else path.parent
+        place = f"/host/{number}"
+        removed.append(f"{place}/{path.relative_to(mounted)}")
+        volumes.append(_host_path(f"host-{number}", str(mounted), "Directory"))
+        mounts.append({"name": f"host-{number}", "mountPath": place})
+    state = f"/host/0/{PurePosixPath(STATE_DIRECTORY).name}"
+    metadata = agent["metadata"]
+    labels = {**metadata["labels"], "app": "weft-node-cleanup"}
+    container = {
+        "image": own["image"],
+        "imagePullPolicy": own.get("imagePullPolicy", "IfNotPresent"),
+        "resources": own.get("resources", {}),
+        "securityContext": {
+            "runAsUser": 0,
+            "runAsGroup": 0,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {
+            "name": f"{metadata['name']}-cleanup",
+            "namespace": metadata["namespace"],
+            "labels": labels,
+        },
+        "spec": {
+            "selector": {"matchLabels": {"app": labels["app"], "istio.io/rev": labels["istio.io/rev"]}},
+            "template": {
+                "metadata": {"labels": {**labels, "sidecar.istio.io/inject": "false"}},
+                "spec": {
+                    "automountServiceAccountToken": False,
+                    "imagePullSecrets": [dict(each) for each in image_pull_secrets],
+                    "nodeSelector": dict(template.get("nodeSelector") or {}),
+                    "tolerations": [dict(each) for each in template.get("tolerations") or ()],
+                    "priorityClassName": template.get("priorityClassName", ""),
+                    "terminationGracePeriodSeconds": 5,
+                    "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+                    "initContainers": [
+                        {
+                            "name": "clean",
+                            "args": ["clean", *removed, "--if-empty", state],
+                            "volumeMounts": mounts,
+                            **container,
+                        }
+                    ],
+                    "containers": [{"name": "done", "args": ["clean", "--done"], **container}],
+                    "volumes": volumes,
+                },
             },
         },
     }

@@ -18,6 +18,8 @@ from weft.model.proxy import IDENTITY_DRIVER
 DEFAULT = "default"
 REVISION_LABEL = "istio.io/rev"
 INJECTION_LABEL = "istio-injection"
+_LABELS = (REVISION_LABEL, INJECTION_LABEL)
+_BEFORE_MOVE = "weft.dev/before-move"  # annotation of a namespace that was moved: a _Before in JSON
 _CONTROL = "app=istiod,app.kubernetes.io/name=weft"
 _VERSION = "app.kubernetes.io/version"
 
@@ -74,9 +76,19 @@ async def uses(client: Client, *, beside: Collection[tuple[str, str]] = ()) -> l
 async def move(client: Client, namespace: str, revision: str) -> list[tuple[ResourceKind, str]]:
     """Label a namespace for this revision and restart its workloads, so that their new pods get proxies of the
     revision. Returns the restarted workloads by kind and name, so that the caller can wait for their rollouts.
-    The label `istio-injection` is removed, because it would override the revision."""
-    labels = {REVISION_LABEL: revision, INJECTION_LABEL: None}
-    await client.patch(NAMESPACES, namespace, {"metadata": {"labels": labels}})
+    The label `istio-injection` is removed, because it would override the revision. The labels from before are kept in
+    an annotation, and a move back to the revision from before restores them."""
+    current = (await client.get(NAMESPACES, namespace, _Object)).metadata
+    annotations, labels = current.annotations or {}, current.labels or {}
+    before = _before(annotations, labels) or _Before(
+        revision=chosen_revision(labels) or await _only_revision(client, namespace),
+        labels={name: labels[name] for name in _LABELS if name in labels},
+    )
+    is_back = before.revision == revision
+    wanted = before.labels if is_back else {REVISION_LABEL: revision}
+    kept = None if is_back else msgspec.json.encode(msgspec.structs.replace(before, moved_to=revision)).decode()
+    metadata = {"labels": {name: wanted.get(name) for name in _LABELS}, "annotations": {_BEFORE_MOVE: kept}}
+    await client.patch(NAMESPACES, namespace, {"metadata": metadata})
     restarted = []
     for resource in (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS):
         for workload in (await client.list(resource, _Workload, namespace=namespace)).items:
@@ -87,6 +99,25 @@ async def move(client: Client, namespace: str, revision: str) -> list[tuple[Reso
     return restarted
 
 
+def _before(annotations: Mapping[str, str], labels: Mapping[str, str]) -> _Before | None:
+    """Return what the last move kept in the annotations of a namespace. None if there was no move, or if the labels
+    were changed since then."""
+    try:
+        before = msgspec.json.decode(annotations.get(_BEFORE_MOVE, ""), type=_Before)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    unchanged = INJECTION_LABEL not in labels and labels.get(REVISION_LABEL) == before.moved_to
+    return before if unchanged and before.labels.keys() <= set(_LABELS) else None
+
+
+async def _only_revision(client: Client, namespace: str) -> str:
+    """Return the revision of a namespace's pods; "" if they have none, or several. It tells where a namespace without
+    labels belongs, whose pods are injected by their own labels or by default."""
+    pods = (await client.list(PODS, _Pod, namespace=namespace)).items
+    used = {_revision_of(pod) for pod in pods if pod.status.phase not in _OVER} - {""}
+    return used.pop() if len(used) == 1 else ""
+
+
 def chosen_revision(labels: Mapping[str, str]) -> str:
     """Return the revision whose proxies new pods get in a namespace with these labels; "" if they get no proxy. The
     label `istio-injection` overrides the revision's label, as in the webhooks' selectors."""
@@ -95,10 +126,20 @@ def chosen_revision(labels: Mapping[str, str]) -> str:
     return labels.get(REVISION_LABEL, "")
 
 
+class _Before(msgspec.Struct, frozen=True):
+    """What a namespace had before it was moved: its revision ("" if unknown) and its labels for injection. `moved_to`:
+    the revision that it was moved to."""
+
+    revision: str
+    labels: dict[str, str]
+    moved_to: str = ""
+
+
 class _Metadata(msgspec.Struct, frozen=True):
     name: str
     namespace: str = ""
     labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
 
 
 class _Object(msgspec.Struct, frozen=True):

@@ -1,5 +1,5 @@
-"""The DNS server of the pods: UDP and TCP port 53 on the bridge, in the mesh's network namespace, on the engine's event
-loop.
+"""The DNS server of the pods: UDP and TCP port 53 on the bridge, in the mesh's network namespace. It runs on the event
+loop of `dns_thread.py`.
 
 Proxies use a second server on another port, because a proxy must not resolve an external host to the virtual address
 that the mesh has assigned to that host. Names of the mesh are resolved with `translate/lookup.py`. Every other query is
@@ -16,7 +16,7 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import dns.exception
@@ -43,11 +43,13 @@ _ROUNDS = 2  # how often each resolver is tried before giving up
 _ASKED = 128  # forwarded queries in flight; SERVFAIL beyond that. Names of the mesh are not limited
 _CONNECTIONS = 128
 _FORWARDING, _CONNECTED = "forwarding", "connected"  # kinds of work that are limited for each client
+_BUFFER = 4 << 20  # bytes of queries that wait in the kernel; the kernel may allow less
+_AT_ONCE = 64  # datagrams that are read before other work has its turn
 _TCP_IDLE = 10.0  # seconds between two queries on one connection
 
 log = logging.getLogger("weft.local.dns")
 
-LookUp = Callable[[str, str], Answer]  # (name, address of the client) → answer
+LookUp = Callable[[str, str], Awaitable[Answer]]  # (name, address of the client) → answer
 
 
 class DnsServer:
@@ -63,7 +65,7 @@ class DnsServer:
         self._look_up = look_up
         self._found = found
         self._upstreams = upstreams or HostResolvers()
-        self._transports: list[asyncio.DatagramTransport] = []
+        self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections = 0
@@ -75,24 +77,27 @@ class DnsServer:
         for address in addresses:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             datagrams = socket_in(namespace, family, socket.SOCK_DGRAM)
+            datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+            datagrams.setblocking(False)
             datagrams.bind((address, port))
-            transport, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(self), sock=datagrams)
-            self._transports.append(transport)
+            self._sockets.append(datagrams)
+            loop.add_reader(datagrams, self._read, datagrams)
             stream = socket_in(namespace, family, socket.SOCK_STREAM)
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             stream.bind((address, port))
             self._servers.append(await asyncio.start_server(self._serve_connection, sock=stream))
 
     async def close(self) -> None:
-        for transport in self._transports:
-            transport.close()
+        for datagrams in self._sockets:
+            asyncio.get_running_loop().remove_reader(datagrams)
+            datagrams.close()
         for server in self._servers:
             server.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._transports.clear()
+        self._sockets.clear()
         self._servers.clear()
 
     async def answer(self, wire: bytes, asker: str, *, over_tcp: bool) -> bytes | None:
@@ -108,7 +113,7 @@ class DnsServer:
             return _refuse(wire, dns.rcode.NOTIMP)
         question = query.question[0]
         name = question.name.to_text(omit_final_dot=True).lower()
-        answer = NotOurs() if question.rdclass != dns.rdataclass.IN else self._look_up(name, asker)
+        answer = NotOurs() if question.rdclass != dns.rdataclass.IN else await self._look_up(name, asker)
         if isinstance(answer, NotOurs):
             return await self._pass_on(wire, asker, over_tcp=over_tcp)
         if isinstance(answer, Found) and question.rdtype in (dns.rdatatype.A, dns.rdatatype.AAAA):
@@ -133,18 +138,29 @@ class DnsServer:
             self._limits.end(asker, _FORWARDING)
         return _refuse(wire, dns.rcode.SERVFAIL)
 
-    def receive(self, wire: bytes, asker: tuple[str, int], transport: asyncio.DatagramTransport) -> None:
-        if not self._limits.admits(asker[0], time.monotonic()):
-            return
+    def _read(self, datagrams: socket.socket) -> None:
+        """Read the datagrams that have arrived at a socket. Several are read at once, because under a flood of one
+        client most of them are only counted and dropped."""
+        for _ in range(_AT_ONCE):
+            try:
+                wire, asker = datagrams.recvfrom(65535)
+            except BlockingIOError:
+                return
+            except OSError as error:  # an earlier answer was not delivered
+                log.debug("cannot send a DNS answer: %s", error)
+                continue
+            if self._limits.admits(asker[0], time.monotonic()):
+                task = asyncio.create_task(self._reply(wire, asker, datagrams))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
-        async def reply() -> None:
-            answer = await self._guarded(wire, asker[0], over_tcp=False)
-            if answer is not None and not transport.is_closing():
-                transport.sendto(answer, asker)
-
-        task = asyncio.create_task(reply())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def _reply(self, wire: bytes, asker: tuple[str, int], datagrams: socket.socket) -> None:
+        answer = await self._guarded(wire, asker[0], over_tcp=False)
+        if answer is not None and datagrams.fileno() >= 0:
+            try:
+                datagrams.sendto(answer, asker)
+            except OSError as error:  # also if the socket's buffer is full: the client repeats its query
+                log.debug("cannot send a DNS answer: %s", error)
 
     async def _guarded(self, wire: bytes, asker: str, *, over_tcp: bool) -> bytes | None:
         try:
@@ -210,20 +226,6 @@ def resolver_file(server: str, namespace: str, domain: str) -> str:
     """Return the text of the resolv.conf of a pod in this namespace, in the form that kubelet writes. `server`: the
     address of the DNS server. `domain`: the DNS domain of services."""
     return f"nameserver {server}\nsearch {namespace}.svc.{domain} svc.{domain} {domain}\noptions ndots:5\n"
-
-
-class _Datagrams(asyncio.DatagramProtocol):
-    def __init__(self, server: DnsServer) -> None:
-        self._server = server
-
-    def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
-        self._transport = transport
-
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        self._server.receive(data, addr, self._transport)
-
-    def error_received(self, exc: Exception) -> None:
-        log.debug("cannot send a DNS answer: %s", exc)
 
 
 def _response(query: dns.message.Message, answer: Found | NoSuchName) -> dns.message.Message:

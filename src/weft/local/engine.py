@@ -33,7 +33,7 @@ from weft.local import run_directory
 from weft.local.addresses import Addresses
 from weft.local.admission import LocalAdmission
 from weft.local.blocking import to_its_end
-from weft.local.dns import PROXY_PORT, DnsServer
+from weft.local.dns_thread import DnsThread
 from weft.local.error import LocalError
 from weft.local.identities import Identities, Trust
 from weft.local.lookups import Lookups
@@ -95,8 +95,7 @@ class Engine:
         self._pods = LocalPods(self)
         self.control.listening = self._pods.listening
         self._run_directory: RunDirectory | None = None
-        self._dns = DnsServer(self.lookups.for_pod, found=self._about_to_call)
-        self._proxy_dns = DnsServer(self.lookups.for_proxy)
+        self._dns = DnsThread(self.lookups, self._about_to_call)
         self._server = MeshServer(self)
         self._identities: Identities | None = None  # created after the files, which set the trust domain, were read
         self._virtual_addresses = VirtualAddresses(self.control.mesh)
@@ -142,8 +141,7 @@ class Engine:
         await to_its_end(partial(_make_bridge, bridge))
         self._pods.begin(MachineSetup(run_directory=here, bridge=bridge, binary=envoy))
         servers = [str(each.ip) for each in (ipv4, ipv6) if each]
-        await self._dns.listen(bridge.namespace, servers)
-        await self._proxy_dns.listen(bridge.namespace, servers, PROXY_PORT)
+        await self._dns.start(bridge.namespace, servers)
         await self.control.listen(f"unix:{here.xds_socket}")
         # Only the proxies' user may connect; an app in the same pod may not.
         os.chown(here.xds_socket, 0, PROXY_GID)
@@ -174,7 +172,6 @@ class Engine:
         if self._identities is not None:
             await self._identities.close()
         await self._dns.close()
-        await self._proxy_dns.close()
         await self.control.close()
         if self._run_directory is not None:
             await to_its_end(self._run_directory.release)

@@ -1,7 +1,9 @@
 """Resolves names for the mesh's DNS servers: from a name and the address of the asking pod to the answer, according to
 the current services and pods.
 
-Rule: the index over all services and pods is cached until one of them changes, and rebuilt only at the next query.
+Rule: the index over all services and pods is cached until one of them changes, and rebuilt only at the next query. It
+is built on the engine's event loop, because it reads the mesh. It never changes afterwards, so the DNS servers read it
+on their own thread.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Iterable
 from weft.local.addresses import POD_RANGES, SERVICE_RANGES
 from weft.mesh.mesh import Mesh
 from weft.model.instance import Instance
-from weft.translate.lookup import Answer, NameLookup
+from weft.translate.lookup import NameLookup
 
 
 class Lookups:
@@ -33,14 +35,18 @@ class Lookups:
         """Discard the cached index after a change of services or pods."""
         self._names = None
 
-    def for_pod(self, name: str, asker: str) -> Answer:
-        return self._known().look_up(name, self._namespaces.get(asker, "default"))
+    @property
+    def fresh(self) -> NameLookup | None:
+        """The cached index; None if there is none, or if a service or pod has changed since."""
+        return self._names
 
-    def for_proxy(self, name: str, asker: str) -> Answer:
-        return self._known().look_up_for_proxy(name, self._namespaces.get(asker, "default"))
-
-    def _known(self) -> NameLookup:
+    def index(self) -> NameLookup:
+        """Return the index, built anew if `fresh` is None."""
         if self._names is None:
             instances = [value for _, values in self._mesh.values() for value in values if isinstance(value, Instance)]
             self._names = NameLookup(self._mesh.services(), instances, self._domain, (*POD_RANGES, *SERVICE_RANGES))
         return self._names
+
+    def namespace_of(self, asker: str) -> str:
+        """Return the namespace of the pod with this address; `default` if no pod has it."""
+        return self._namespaces.get(asker, "default")

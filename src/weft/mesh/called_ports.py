@@ -32,6 +32,7 @@ def inbound_ports(group: Group, sidecar: Sidecar | None, registry: Registry, rul
                 default_endpoint=listener.default_endpoint,
                 pool=listener.pool or sidecar.inbound_pool,
                 tls=listener.tls,
+                bind=listener.bind,
             )
             for listener in sidecar.ingress
         )

@@ -62,6 +62,8 @@ class ReachableHosts:
             covered = tuple(each for each in claims if self._registry.virtual.covers(each))
             self._covered[host] = covered
         service = seen(self._registry, host, scope) if covered else None
+        if service is not None and scope.own_listeners(service):
+            return False  # it is called at another address, so its first call could not be recognized
         return any(service is each for each in covered)
 
 

@@ -16,7 +16,8 @@ class InboundPort(msgspec.Struct, frozen=True):
     number, which callers use. `others`: different protocols that later services declare. `default_endpoint`: where a
     Sidecar's ingress listener sends calls; "" for the port itself. `pool`: the connection pool of a Sidecar, which
     takes precedence over that of the DestinationRule (`rule`). `tls`: the TLS of a Sidecar's ingress listener, which
-    the proxy terminates where mutual TLS is disabled."""
+    the proxy terminates where mutual TLS is disabled. `bind`: the address at which the proxy itself listens on the
+    port, as a Sidecar declares; "" if calls are intercepted."""
 
     number: int
     protocol: Protocol
@@ -27,6 +28,7 @@ class InboundPort(msgspec.Struct, frozen=True):
     pool: ConnectionPool | None = None
     others: tuple[Protocol, ...] = ()
     tls: ServerTls | None = None
+    bind: str = ""
 
     @property
     def carried(self) -> Carried:

@@ -21,14 +21,27 @@ class OutboundPolicy(StrEnum):
 Outbound = OutboundPolicy | Destination  # calls to unknown destinations: allowed, blocked, or sent to this egress proxy
 
 
+EVERY_ADDRESS = "0.0.0.0"  # all IPv4 addresses; a proxy that listens there also listens at all IPv6 addresses
+
+
 class EgressListener(msgspec.Struct, frozen=True):
+    """An entry of a Sidecar's `egress`: hosts that its workloads may call, on one port or on all. If `bind` is set, the
+    hosts are called at this address, which is `unix:///PATH` or an IP address: the proxy listens there if `captured` is
+    false, else calls to the address are intercepted."""
+
     hosts: tuple[str, ...]  # NAMESPACE/HOST, with "." and "*" and "~" as in Istio
     port: ServicePort | None = None
+    bind: str = ""
+    captured: bool = True
 
 
 class IngressListener(msgspec.Struct, frozen=True):
+    """An entry of a Sidecar's `ingress`: a port on which its workloads are called. If `bind` is set, the proxy listens
+    at this IP address itself (`captureMode: NONE`), and calls to the port are not expected to be intercepted."""
+
     port: ServicePort
     default_endpoint: str = ""  # "127.0.0.1:8080", "unix:///path"; "": the port itself
+    bind: str = ""
     pool: ConnectionPool | None = None
     tls: ServerTls | None = None  # terminated by the proxy where mutual TLS is disabled
 

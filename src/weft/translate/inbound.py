@@ -31,6 +31,7 @@ from weft.model.peer_authentication import TlsMode
 from weft.model.proxy import INBOUND_PORT, OUTBOUND_PORT
 from weft.model.service import Protocol
 from weft.model.settings import Settings
+from weft.model.sidecar import EVERY_ADDRESS
 from weft.translate import gateway_tls, names, tls
 from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
@@ -46,6 +47,7 @@ from weft.translate.chains import (
 )
 from weft.translate.guards import Guards, guards_of
 from weft.translate.listeners import on_both_families, wait_for_first_bytes
+from weft.translate.protos import socket_address
 from weft.translate.provenance import keys, of_objects
 from weft.translate.view import GroupView
 
@@ -108,6 +110,35 @@ def virtual_inbound(view: GroupView) -> Built:
         wait_for_first_bytes(result, settings)
     # The policies are sources of the listener: one of them may be at fault if a proxy rejects it.
     return build(name, result, _policies(view))
+
+
+def bound_inbound(view: GroupView) -> tuple[Built, ...]:
+    """Return the listeners of ports on which the proxy itself listens, as a Sidecar's ingress declares
+    (`captureMode: NONE`). If calls to such a port are intercepted nevertheless, `virtualInbound` handles them in the
+    same way."""
+    return tuple(_bound(view, port) for port in view.inbound if port.bind)
+
+
+def _bound(view: GroupView, port: InboundPort) -> Built:
+    settings, guards = view.inbound_settings, guards_of(view)
+    result = Listener(
+        name=names.own_listener(port.bind, port.number),
+        traffic_direction=TrafficDirection.INBOUND,
+        access_log=listener_logs(settings),
+    )
+    if port.bind == EVERY_ADDRESS:
+        on_both_families(result, port.number)
+    else:
+        result.address.CopyFrom(socket_address(port.bind, port.number))
+    entrance = _Entrance(port.number, port.carried, view.modes.at(port.number), port)
+    sockets = _Sockets(tls.downstream(settings), tls.downstream(settings, known_callers(view)))
+    result.filter_chains.extend(_chains(entrance, view, guards, sockets))
+    if _reads_tls(entrance):
+        result.listener_filters.append(tls_inspector())
+    if _reads_http(entrance):
+        result.listener_filters.append(http_inspector())
+    wait_for_first_bytes(result, settings)
+    return build(result.name, result, _policies(view))
 
 
 def _entrances(view: GroupView) -> tuple[_Entrance, ...]:

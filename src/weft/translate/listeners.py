@@ -22,9 +22,10 @@ from envoy.config.listener.v3.listener_pb2 import AdditionalAddress, Listener
 from weft.api.syntax import is_address
 from weft.model.names import ObjectKey
 from weft.model.proxy import OUTBOUND_PORT, TAKEN_PORTS
+from weft.model.scope import OwnListener
 from weft.model.service import Resolution, ServicePort
 from weft.model.settings import Settings
-from weft.model.sidecar import Outbound, OutboundPolicy
+from weft.model.sidecar import EVERY_ADDRESS, Outbound, OutboundPolicy
 from weft.model.virtual_service import Destination
 from weft.translate import hold, names
 from weft.translate.access_log import listener_logs
@@ -45,6 +46,8 @@ from weft.translate.provenance import of_objects
 from weft.translate.routes import configuration_name, stands_alone
 from weft.translate.streams import StreamRoute, filter_chain, matching, own_stream, streams
 from weft.translate.view import ServiceView, told_by_name
+
+_FOR_EVERY_USER = 0o666  # the application runs as another user than the proxy; its directory protects a Unix socket
 
 
 def virtual_outbound(policy: Outbound, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
@@ -127,6 +130,32 @@ def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> t
     return tuple(_at_address(view, port, address, routes, settings) for address in _addresses(view, port))
 
 
+def own_listener(view: ServiceView, own: OwnListener, settings: Settings) -> Built:
+    """Return a Sidecar's listener with an address of its own, at which the view's host is called. Hosts that share an
+    HTTP listener build equal ones, and one route configuration with the listener's name has their virtual hosts. If
+    hosts share a listener with another protocol, one of them gets all connections."""
+    name = names.own_listener(own.at.address, own.number)
+    result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
+    if own.at.captured:
+        result.bind_to_port.value = False
+    if own.at.address == EVERY_ADDRESS:
+        on_both_families(result, own.number)
+    else:
+        result.address.CopyFrom(socket_address(own.at.address, own.number))
+    if own.at.is_path:
+        result.address.pipe.mode = _FOR_EVERY_USER
+    by_sidecar = (own.at.sidecar,) if own.at.sidecar is not None else ()
+    if own.port.protocol.is_http:
+        result.filter_chains.append(chain("", http_by_route(f"outbound_{name}", name, settings)))
+        sources = by_sidecar
+    else:
+        routes = streams(view, own.port)
+        sources = tuple(dict.fromkeys((*by_sidecar, *(source for stream in routes for source in stream.sources))))
+        _add_chains(result, view, own.port, routes, name, settings)
+    result.metadata.CopyFrom(of_objects(sources))
+    return build(name, result, sources)
+
+
 def shares_port(view: ServiceView, port: ServicePort) -> bool:
     """Whether a service port needs no listener on the service's own addresses, but only the listener that all
     services on this port number share. That is enough for HTTP, because each request names its host."""
@@ -174,24 +203,38 @@ def _at_address(
     result = _unbound(name)
     where: Address = socket_address(address, port.number)
     result.address.CopyFrom(where)
-    ends = [filter_chain(stream, view, port, settings) for stream in routes]
-    if not port.protocol.is_tcp:
-        result.listener_filters.append(http_inspector())
-        result.filter_chains.append(_http_chain(name, configuration_name(view, port), settings))
-    if any(stream.server_names for stream in routes):
-        result.listener_filters.append(tls_inspector())
+    _add_chains(result, view, port, routes, configuration_name(view, port), settings)
     if shares_port(view, port):
         result.listener_filters_timeout.CopyFrom(duration(timedelta(0)))  # 0: no timeout
-    elif result.listener_filters:
-        wait_for_first_bytes(result, settings)
-    if len(ends) == 1 and not result.filter_chains:
-        result.filter_chains.extend(ends)
-    else:
-        result.filter_chains.extend(ends[:-1])
-        result.default_filter_chain.CopyFrom(ends[-1])
     sources = tuple(dict.fromkeys(source for stream in routes for source in stream.sources))
     result.metadata.CopyFrom(of_objects(sources))
     return build(name, result, sources)
+
+
+def _add_chains(
+    listener: Listener,
+    view: ServiceView,
+    port: ServicePort,
+    routes: tuple[StreamRoute, ...],
+    route_name: str,
+    settings: Settings,
+) -> None:
+    """Add the filter chains of a service port to a listener that only this port uses, and the inspectors that they
+    need: a chain for each of `routes`, the last of which takes every connection that no other chain matches; and,
+    unless the protocol is TCP, a chain for detected HTTP with the route configuration `route_name`."""
+    ends = [filter_chain(stream, view, port, settings) for stream in routes]
+    if not port.protocol.is_tcp:
+        listener.listener_filters.append(http_inspector())
+        listener.filter_chains.append(_http_chain(listener.name, route_name, settings))
+    if any(stream.server_names for stream in routes):
+        listener.listener_filters.append(tls_inspector())
+    if listener.listener_filters:
+        wait_for_first_bytes(listener, settings)
+    if len(ends) == 1 and not listener.filter_chains:
+        listener.filter_chains.extend(ends)
+    else:
+        listener.filter_chains.extend(ends[:-1])
+        listener.default_filter_chain.CopyFrom(ends[-1])
 
 
 def _addresses(view: ServiceView, port: ServicePort) -> tuple[str, ...]:

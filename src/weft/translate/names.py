@@ -18,6 +18,7 @@ AS_CALLED = "as-called"
 # Prefix of the subset in clusters of a headless service where the proxy chooses the pod; no subset's name begins with
 # it.
 CHOSEN = "~"
+_OWN = "sidecar_"
 HOLD = "hold|"  # prefix of on-demand clusters for held calls: `hold|PORT|ADDRESS`, with a port of the proxy
 
 
@@ -62,3 +63,13 @@ def called_host(cluster: str) -> str:
 
 def listener(address: str, port: int) -> str:
     return f"{address}_{port}"
+
+
+def own_listener(address: str, port: int) -> str:
+    """Return the name of a Sidecar's listener with an address of its own, and of its route configuration. The prefix
+    distinguishes it from the listener of a service at the same address."""
+    return f"{_OWN}{listener(address, port)}"
+
+
+def is_own_listener(name: str) -> bool:
+    return name.startswith(_OWN)

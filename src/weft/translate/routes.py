@@ -36,6 +36,7 @@ from weft.translate.retries import with_replays
 from weft.translate.view import ServiceView, speaking
 
 _MESSAGE = RouteConfiguration.DESCRIPTOR.full_name
+_CLOSED = OutboundPolicy.REGISTRY_ONLY
 LARGEST_DIRECT_RESPONSE = 1 << 20
 
 
@@ -56,6 +57,11 @@ def configuration_name(view: ServiceView, port: ServicePort) -> str:
 def virtual_host(view: ServiceView, port: ServicePort, settings: Settings) -> VirtualHost:
     if stands_alone(view, port):
         return host_of(view, port.number, ("*",), connects=True)
+    return host_of(view, port.number, domains(view.host, view.service, view.caller.namespace, settings.domain))
+
+
+def own_virtual_host(view: ServiceView, port: ServicePort, settings: Settings) -> VirtualHost:
+    """Return the virtual host of a service port at a Sidecar's listener with an address of its own."""
     return host_of(view, port.number, domains(view.host, view.service, view.caller.namespace, settings.domain))
 
 
@@ -130,7 +136,8 @@ def _chosen(routing: VirtualService, view: ServiceView, port: int) -> list[Chose
 def configuration(name: str, hosts: Sequence[VirtualHost], policy: Outbound) -> Built:
     """Join virtual hosts to a route configuration. If two virtual hosts have the same domain, the first one keeps it:
     Envoy would reject the whole configuration otherwise. If none has the domain `*`, a virtual host for unknown hosts
-    is added; `policy` decides what it does, except at a gateway, where it responds 404."""
+    is added; `policy` decides what it does, except at a gateway, where it responds 404. At a Sidecar's listener with an
+    address of its own, a call has no other destination, so unknown hosts are rejected there."""
     fragments: list[bytes] = [_frame(name)]
     taken: set[str] = set().union(*(host.claims for host in hosts))
     if len(taken) == sum(len(host.claims) for host in hosts):
@@ -141,7 +148,8 @@ def configuration(name: str, hosts: Sequence[VirtualHost], policy: Outbound) -> 
             fragments.append(host.fragment if taken.isdisjoint(host.claims) else _without(host, taken))
             taken |= host.claims
     if "*" not in taken:
-        fragments.append(_nobody() if is_at_gateway(name) else _rest(policy))
+        allowed = policy if not names.is_own_listener(name) or isinstance(policy, Destination) else _CLOSED
+        fragments.append(_nobody() if is_at_gateway(name) else _rest(allowed))
     sources = tuple(dict.fromkeys(chain.from_iterable(host.sources for host in hosts)))
     return from_parts(_MESSAGE, name, fragments, sources)
 

@@ -13,7 +13,7 @@ from weft.model.settings import Settings
 from weft.translate import clusters, gateway, gateway_tls, grpc, hold, listeners, request_authentication, routes
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
-from weft.translate.inbound import virtual_inbound
+from weft.translate.inbound import bound_inbound, virtual_inbound
 from weft.translate.view import GroupView, ServiceView, deciding
 
 _HTTP_PORT = 80  # port of a host without a service, used by destinations without a port
@@ -36,7 +36,15 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
     addressed: set[str] = set()
     for port in view.behind:
         own_clusters += clusters.outbound(view, port, settings) if port.protocol is not Protocol.UDP else ()
-    if not view.ports:  # the service is hidden from these callers
+    for own in view.own:
+        if own.port.protocol is Protocol.UDP:
+            continue
+        if own.port.number not in {port.number for port in (*view.ports, *view.behind)}:
+            own_clusters += clusters.outbound(view, own.port, settings)
+        own_listeners.append(listeners.own_listener(view, own, settings))
+        if not own.port.protocol.is_tcp:
+            hosts.append((own_listeners[-1].name, routes.own_virtual_host(view, own.port, settings)))
+    if not view.ports and not view.own:  # the service is hidden from these callers
         called = _unowned(msgspec.structs.replace(view, service=None), settings)
         return msgspec.structs.replace(called, clusters=tuple(own_clusters))
     for port in view.ports:
@@ -72,6 +80,7 @@ def base(view: GroupView) -> Contribution:
         listeners=(
             listeners.virtual_outbound(view.policy, view.settings, view.telling.ranges),
             virtual_inbound(view),
+            *bound_inbound(view),
             *(hold.listeners(listeners.rest(view.policy), view.settings) if view.telling.held else ()),
         ),
     )

@@ -34,7 +34,7 @@ from weft.model.names import Labels
 from weft.model.on_demand import EVERYTHING, Telling
 from weft.model.peer_authentication import PeerModes
 from weft.model.request_authentication import RequestAuthentication
-from weft.model.scope import Scope
+from weft.model.scope import OwnListener, Scope
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import Outbound, OutboundPolicy
@@ -80,7 +80,8 @@ class RouteTarget(msgspec.Struct, frozen=True):
 
 class ServiceView(msgspec.Struct, frozen=True):
     """One host as one group sees it. If `service` is None, only a VirtualService defines the host. `ports`: the ports
-    that the group sees. `behind`: hidden ports, to which only routes of other hosts lead. `rule`: the effective
+    that the group sees at the service's addresses. `own`: listeners of the group's Sidecar with addresses of their own,
+    at which the host is called. `behind`: hidden ports, to which only routes of other hosts lead. `rule`: the effective
     DestinationRule. `routes`: the VirtualServices of the host, the deciding one first. `inside`: for a wildcard host,
     the VirtualServices with `tls` routes for hosts that it covers. `delegates`: the VirtualServices to which `routes`
     delegate.
@@ -95,6 +96,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     caller: CallerView
     service: Service | None = None
     ports: tuple[ServicePort, ...] = ()  # the ports visible to the group, with the protocol that it uses
+    own: tuple[OwnListener, ...] = ()  # a Sidecar's listeners with addresses of their own, at which it is called
     behind: tuple[ServicePort, ...] = ()  # hidden ports that routes of other hosts lead to; they only have clusters
     rule: DestinationRule | None = None
     routes: tuple[VirtualService, ...] = ()  # the VirtualServices of the host, the deciding one first
@@ -174,7 +176,7 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str, *, held: boo
     seen = _seen(mesh, group, scope, host, service, routes, held=held)
     if hidden is None:
         return seen
-    visible = {port.number for port in seen.ports}
+    visible = {port.number for port in (*seen.ports, *(each.port for each in seen.own))}
     behind = tuple(port for port in hidden.ports if port.number not in visible)
     return msgspec.structs.replace(seen, behind=behind)
 
@@ -225,7 +227,8 @@ def _seen(
             retries=mesh.settings.retries,
         ),
         service=service,
-        ports=scope.ports(service) if service else (),
+        ports=scope.addressed(service) if service else (),
+        own=scope.own_listeners(service) if service else (),
         rule=rule,
         routes=routes,
         inside=inside,

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from cli.installing import Installed
-from weft.kube.resource import DEPLOYMENTS, NAMESPACES
+from weft.kube.resource import DEPLOYMENTS, NAMESPACES, PODS
 
 MERGE = "application/merge-patch+json"
 
@@ -55,6 +55,44 @@ def test_a_namespace_is_moved_and_the_old_revision_can_go(two, shop):
     labels = two.server.request("GET", NAMESPACES.path(name=shop))["metadata"]["labels"]
     assert labels["istio.io/rev"] == "b"
     assert "istio-injection" not in labels
+
+
+def metadata(two, namespace):
+    found = two.server.request("GET", NAMESPACES.path(name=namespace))["metadata"]
+    labels = {name: value for name, value in found["labels"].items() if name.startswith("istio")}
+    return labels, found.get("annotations", {})
+
+
+def test_moved_back_a_namespace_has_the_labels_from_before(two, shop):
+    for revision in ("b", "b", "default"):
+        two.done("upgrade", "--revision", revision, "--move", shop)
+    assert metadata(two, shop) == ({"istio-injection": "enabled"}, {})
+
+
+def test_labels_that_somebody_changed_after_the_move_are_not_overwritten_with_older_ones(two, shop):
+    two.done("upgrade", "--revision", "b", "--move", shop)
+    changed = {"metadata": {"labels": {"istio.io/rev": "default"}}}
+    two.server.request("PATCH", NAMESPACES.path(name=shop), changed, kind=MERGE)
+    two.done("upgrade", "--revision", "b", "--move", shop)
+    two.done("upgrade", "--revision", "default", "--move", shop)
+    assert metadata(two, shop) == ({"istio.io/rev": "default"}, {})
+
+
+def test_a_namespace_whose_pods_are_injected_without_its_labels_is_moved_back_to_no_labels(two, shop):
+    two.server.request(
+        "PATCH", NAMESPACES.path(name=shop), {"metadata": {"labels": {"istio-injection": None}}}, kind=MERGE
+    )
+    volume = {"name": "workload-socket", "csi": {"driver": "csi.weft.dev"}}
+    pod = {
+        "metadata": {"name": "web", "namespace": shop, "labels": {"sidecar.istio.io/inject": "false"}},
+        "spec": {"containers": [{"name": "app", "image": "x"}], "volumes": [volume]},
+    }
+    two.server.request("POST", PODS.path(shop), pod)
+    two.done("upgrade", "--revision", "b", "--move", shop)
+    two.server.request("DELETE", f"{PODS.path(shop, 'web')}?gracePeriodSeconds=0")
+    assert metadata(two, shop)[0] == {"istio.io/rev": "b"}
+    two.done("upgrade", "--revision", "default", "--move", shop)
+    assert metadata(two, shop) == ({}, {})
 
 
 def test_a_requested_revision_that_is_not_installed_is_reported(two, shop):

@@ -64,7 +64,7 @@ def test_prints_the_roots_to_trust_in_pem(directory):
     bundle = (directory / "bundle.pem").read_text()
     assert run("show", directory, "--pem").stdout == bundle
     assert json.loads(run("show", directory, "-o", "json").stdout)["certificates"][0]["pem"] == bundle
-    run("rotate", directory, "--no-wait")
+    run("rotate", directory)
     assert run("show", directory, "--pem").stdout == (directory / "bundle.pem").read_text() != bundle
 
 
@@ -118,6 +118,9 @@ def test_rotates_a_ca_without_a_signing_process(directory):
     assert "continues when weft control or weft up runs with it" in done.stderr
     assert "a rotation is in progress" in run("rotate", directory).stderr
     assert "fading" in run("rotate", directory, "--now").stderr
+    said = run("status", directory)
+    assert said.exit_code == 0 and said.stderr.startswith("fading: ")
+    assert "continues when weft control or weft up runs with it" in said.stderr
     assert read_status(directory).phase == "fading"
 
 
@@ -153,10 +156,11 @@ def test_reports_a_missing_directory(directory):
 def test_the_ca_of_a_mesh_on_this_machine_is_shown_and_rotated(weft, mesh):
     told = json.loads(weft("ca", "show", "--mesh", mesh, "-o", "json").stdout)
     assert told["phase"] == "steady"
-    done = weft("ca", "rotate", "--mesh", mesh, "--propagation", "1h", "--no-wait")
+    done = weft("ca", "rotate", "--mesh", mesh, "--propagation", "1h")
     assert done.returncode == 0
     assert done.stderr.startswith("announced: both roots are trusted")
     assert "announced" in weft("ca", "show", "--mesh", mesh).stderr
+    assert weft("ca", "status", "--mesh", mesh, "--no-follow").stderr.startswith("announced: ")
     assert "a rotation is in progress" in weft("ca", "rotate", "--mesh", mesh).stderr
     assert weft("ca", "rotate", "--mesh", mesh, "--now").returncode == 2
     assert "no mesh named `nobody`" in weft("ca", "show", "--mesh", "nobody").stderr
@@ -177,7 +181,7 @@ def test_one_command_rotates_the_root_of_a_running_control_plane(tmp_path, direc
     try:
         assert "serving xDS" in control.stderr.readline()
         assert "serving the CA of cluster.local" in control.stderr.readline()
-        rotating = start("ca", "rotate", directory, "--propagation", "1s")
+        rotating = start("ca", "rotate", directory, "--propagation", "1s", "--wait")
         try:
             assert rotating.stderr.readline().startswith("announced: ")
             assert rotating.stderr.readline().startswith("fading: ")
@@ -188,6 +192,7 @@ def test_one_command_rotates_the_root_of_a_running_control_plane(tmp_path, direc
             rotating.communicate()
         assert rotating.returncode == 130
         assert "continues without this command" in said
+        assert run("status", directory, "--no-follow").stderr.startswith("fading: ")
         status = read_status(directory)
         assert status.phase == "fading"
         assert [each.fingerprint == old for each in status.certificates] == [False, True]

@@ -73,20 +73,33 @@ def test_the_root_is_shown_and_never_its_key(run, leading):
     assert "PRIVATE" not in result.output + run("show", "-o", "json").output + run("show", "--pem").output
 
 
+def phases(result):
+    return [line.partition(":")[0] for line in result.stderr.splitlines()]
+
+
 def test_a_rotation_is_followed_to_its_end(run, leading):
     old = run("show", "--pem").stdout
-    result = run("rotate", "--propagation", "1s")
+    result = run("rotate", "--propagation", "1s", "--wait")
     assert result.exit_code == 0, result.output
-    phases = [line.partition(":")[0] for line in result.stderr.splitlines()]
-    assert phases == ["announced", "fading", "steady"]
+    assert phases(result) == ["announced", "fading", "steady"]
     new = run("show", "--pem").stdout
     assert new != old and new.count("BEGIN CERTIFICATE") == 1
 
 
+def test_rotate_returns_when_the_rotation_has_begun_and_status_follows_it(run, leading):
+    result = run("rotate", "--propagation", "3s")
+    assert result.exit_code == 0 and phases(result)[0] == "announced", result.output
+    assert "weft ca status --kubernetes" in result.stderr
+    followed = run("status")
+    assert followed.exit_code == 0 and phases(followed)[-2:] == ["fading", "steady"], followed.output
+    assert phases(run("status")) == ["steady"]
+
+
 def test_two_rotations_at_once_are_refused(run, leading):
-    assert run("rotate", "--propagation", "1h", "--no-wait").exit_code == 0
-    result = run("rotate", "--propagation", "1h", "--no-wait")
+    assert run("rotate", "--propagation", "1h").exit_code == 0
+    result = run("rotate", "--propagation", "1h")
     assert result.exit_code == 1 and "under way" in result.stderr
+    assert phases(run("status", "--no-follow")) == ["announced"]
 
 
 ROOT_KEY, SIGNER_KEY = making.p256(), making.p256()
@@ -116,6 +129,7 @@ def test_a_ca_that_was_plugged_in_is_shown_as_such_and_not_rotated(run, api_serv
     assert "CN=their signer" in result.stdout and "CN=their root" in result.stdout
     assert run("show", "--pem").stdout == certificate_pem(ROOT)
     assert "PRIVATE" not in result.output + run("show", "-o", "json").output
+    assert phases(run("status")) == ["steady"]
     refused = run("rotate")
     assert refused.exit_code == 1 and "plugged in" in refused.stderr
 
@@ -137,7 +151,7 @@ def test_a_ca_is_found_in_the_secret_that_was_chosen(run, api_server, namespace,
 
 
 def test_another_cluster_of_the_kubeconfig_can_be_chosen(run):
-    for command in ("show", "rotate"):
+    for command in ("show", "rotate", "status"):
         result = run(command, "--context", "elsewhere")
         assert result.exit_code != 0 and "elsewhere" in str(result.exception) + result.stderr
 

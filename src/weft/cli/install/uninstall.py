@@ -4,7 +4,7 @@ CA."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from weft.kube.revisions import Revision
 
 _PATIENCE = 120.0  # seconds for the pods of Gateways to finish their requests
+_CLEANUP = 120.0  # seconds to remove the agent's directories from all nodes
+_LOOK_SECONDS = 0.5
+
+
+class _Agent(NamedTuple):
+    """A DaemonSet of nodes' agents, and the Secrets with which its image is pulled."""
+
+    manifest: dict[str, Any]
+    image_pull_secrets: tuple[dict[str, Any], ...]
 
 
 @click.command()
@@ -35,7 +44,8 @@ def uninstall(
 
     The webhooks are removed first, so that no pod is blocked by a webhook without a server. The resources of the mesh
     and the CA's root are kept, unless --purge is given: a new installation continues with them. Gateways are kept, too;
-    the Deployments and Services that weft created for them are removed.
+    the Deployments and Services that weft created for them are removed. On each node, the directories of the agent are
+    removed by a pod that runs for a moment.
 
     \b
     Example: weft uninstall
@@ -57,6 +67,7 @@ def uninstall(
 async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool, dry_run: bool, yes: bool) -> None:
     from weft.cli.print.progress import confirm
     from weft.install.names import OWNED_BY, InstallationNames
+    from weft.install.node import directories
     from weft.kube.made_gateways import made
 
     labels = ",".join(f"{name}={value}" for name, value in OWNED_BY.items())
@@ -72,9 +83,12 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
         )
     gateways = await made(cluster, None if purge else revision)
     used = await _used(cluster, {revision} if not purge else None, gateways)
+    agents = await _agents(cluster, labels)
     if dry_run:
         for name in (*left, *(str(reference) for each in gateways for _, reference in each.objects)):
             click.echo(name)
+        for path in (path for agent in agents for path in directories(agent.manifest)):
+            click.echo(f"directory {path} of each node")
         if used:
             say(f"pods still use these objects: {', '.join(used)}")
         say("nothing was removed")
@@ -88,14 +102,8 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
         what += f", and the objects that weft created for the Gateways {', '.join(map(str, gateways))}"
     confirm(f"remove {what} ({len(left) + sum(len(each.objects) for each in gateways)} objects)?", yes=yes)
     await _remove(cluster, labels, revision=None if purge else revision, force=force)
-    if used:
-        from weft.install.node import STATE_DIRECTORY
-
-        say(
-            f"the keys of pods that used a removed revision are left in the memory of their nodes, in "
-            f"{STATE_DIRECTORY}/REVISION, and are valid until their certificates expire; remove this directory on each "
-            "node, or restart the node"
-        )
+    for agent in agents:
+        await _clean_nodes(cluster, agent)
     if purge:
         await _purge(cluster, {each.namespace for each in removed} or {"istio-system"})
         for namespace in sorted({each.namespace for each in removed}):
@@ -179,6 +187,59 @@ async def _remove(cluster: Client, labels: str, *, revision: str | None, force: 
             shown.now(f"{done.outcome}: {done.what}")
         await remove_made(shown)  # created in the meantime; nothing can create more now
     say(f"{count} objects removed")
+
+
+async def _agents(cluster: Client, labels: str) -> list[_Agent]:
+    """Return the nodes' agents with these labels. Read before their removal: what they left is removed afterwards."""
+    from weft.kube.error import ApiError
+    from weft.kube.resource import DAEMON_SETS, SERVICE_ACCOUNTS
+
+    agents = []
+    for manifest in (await cluster.list(DAEMON_SETS, dict, labels=f"{labels},app=weft-node")).items:
+        try:
+            account = await cluster.get(
+                SERVICE_ACCOUNTS, manifest["metadata"]["name"], namespace=manifest["metadata"]["namespace"]
+            )
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            account = {}
+        agents.append(_Agent(manifest, tuple(account.get("imagePullSecrets") or ())))
+    return agents
+
+
+async def _clean_nodes(cluster: Client, agent: _Agent) -> None:
+    """Remove the directories of a removed agent from all of its nodes: a DaemonSet does it, which is removed again. If
+    it does not end in time, print the directories that may be left."""
+    import asyncio
+
+    from weft.cli.print.progress import progress
+    from weft.install.node import cleanup, directories
+    from weft.kube.resource import DAEMON_SETS, NODES, PODS
+    from weft.kube.rollout import follow
+
+    if not (await cluster.list(NODES, dict)).items:
+        return
+    made = cleanup(agent.manifest, agent.image_pull_secrets)
+    name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]
+    selector = ",".join(f"{key}={value}" for key, value in agent.manifest["spec"]["selector"]["matchLabels"].items())
+    last = "the agent's pods have not ended"
+    try:
+        with progress() as shown:
+            async with asyncio.timeout(_CLEANUP):
+                while (await cluster.list(PODS, dict, namespace=namespace, labels=selector)).items:
+                    shown.now("waiting for the end of the nodes' agents")
+                    await asyncio.sleep(_LOOK_SECONDS)
+                await cluster.create(DAEMON_SETS, made, namespace=namespace)
+                async for state in follow(cluster, DAEMON_SETS, namespace, name):
+                    last = f"{state}"
+                    shown.now(f"directories of the agent removed from nodes: {state.ready} of {state.wanted}")
+    except TimeoutError:
+        paths = " ".join(directories(agent.manifest))
+        say(f"on some nodes, directories of the agent are left, with the keys of pods that still run ({last})")
+        say(f"  remove them on each node: rm -r {paths}")
+    finally:
+        await cluster.delete(DAEMON_SETS, name, namespace=namespace)
 
 
 async def _disclaim(cluster: Client, removed: list[Revision]) -> None:

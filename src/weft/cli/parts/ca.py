@@ -1,4 +1,4 @@
-"""`weft ca`: create a CA's root, show its certificates, and rotate the root."""
+"""`weft ca`: create a CA's root, show its certificates, rotate the root, and follow a rotation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from weft.ca.admin import Wish
     from weft.ca.status import AuthorityStatus, CertificateFacts
     from weft.cli.print.fit_terminal import FirstThatFits
 
 DIRECTORY = Path("/var/lib/weft/ca")
 _LOOK_SECONDS = 0.2
+_CONTINUES_LATER = "no process signs with this CA now; the rotation continues when weft control or weft up runs with it"
 _ca_of_mesh = shared.mesh_option("The CA of this mesh, which runs on this machine.")
 _ca_of_cluster = shared.kubernetes_flag("The CA of a cluster.")
 
@@ -39,7 +41,8 @@ GROUP = LazyGroup(
                 "parts.ca:show",
                 "Show a CA's certificates and the state of a rotation; or the certificates in a file.",
             ),
-            Listing("rotate", "parts.ca:rotate", "Replace a CA's root without an outage."),
+            Listing("rotate", "parts.ca:rotate", "Begin to replace a CA's root, without an outage."),
+            Listing("status", "parts.ca:status", "Print each phase of a rotation until its end."),
         )
     },
 )
@@ -157,9 +160,9 @@ def show(
 )
 @click.option(
     "--wait/--no-wait",
-    default=True,
+    default=False,
     show_default=True,
-    help="Print each phase as it begins, until the old root is removed.",
+    help="Print each phase as it begins, until the old root is removed, which takes as long as certificates are valid.",
 )
 @_ca_of_cluster
 @shared.which_cluster
@@ -175,20 +178,20 @@ def rotate(
     context: str | None,
     namespace: str,
 ) -> None:
-    """Replace a CA's root without an outage.
+    """Begin to replace a CA's root, without an outage.
 
     The new root is trusted first and signs later. The old root is removed when everything that it signed has expired.
-    The process that signs with the CA does the rotation, so this command can be interrupted at any time.
+    The process that signs with the CA does the rotation; this command returns when the rotation has begun. To follow
+    it: weft ca status.
 
     \b
     Example: weft ca rotate /var/lib/weft/ca
-             weft ca rotate --propagation 10m --no-wait
+             weft ca rotate --propagation 10m --wait
              weft ca rotate --now
              weft ca rotate --mesh shop
              weft ca rotate --kubernetes --propagation 10m
     """
-    from weft.ca.admin import Wish, ask
-    from weft.ca.rotation import RotationPhase
+    from weft.ca.admin import Wish
 
     pause = _pause(propagation)
     if kubernetes:
@@ -209,21 +212,85 @@ def rotate(
         fail(f"there is no CA in {directory}", "give its directory: weft ca rotate DIR")
     seconds = None if pause is None else pause.total_seconds()
     wish = Wish(do="switch" if now else "rotate", propagation=seconds, follow=wait)
+    try:
+        _print_phases(directory, wish)
+    except (FileNotFoundError, ConnectionError):
+        status = _rotate_here(directory, pause, now=now)
+        say(f"{status.phase}: {status.next_step}")
+        say(_CONTINUES_LATER)
+
+
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(path_type=Path),
+    default=DIRECTORY,
+    help=f"The CA's directory; default: {DIRECTORY}.",
+)
+@_ca_of_mesh
+@click.option(
+    "--follow/--no-follow",
+    default=True,
+    show_default=True,
+    help="Print each phase as it begins, until the rotation has ended.",
+)
+@_ca_of_cluster
+@shared.which_cluster
+@shared.installed_namespace
+def status(
+    directory: Path,
+    mesh: str | None,
+    follow: bool,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+) -> None:
+    """Print the phase of a rotation and what comes next, then each new phase until the rotation has ended.
+
+    Without a rotation, the command prints `steady` and ends. The certificates: weft ca show.
+
+    \b
+    Example: weft ca status /var/lib/weft/ca
+             weft ca status --mesh shop
+             weft ca status --kubernetes
+             weft ca status --kubernetes --no-follow
+    """
+    from weft.ca.admin import Wish
+    from weft.ca.rotation import RotationPhase
+    from weft.ca.status import read_status
+
+    if kubernetes:
+        ca_kubernetes.status(ca_kubernetes.InstalledCa(kubeconfig, context, namespace), follow=follow)
+        return
+    if mesh is not None:
+        _follow_mesh(mesh, follow=follow)
+        return
+    try:
+        _print_phases(directory, Wish(do="status", follow=follow))
+    except (FileNotFoundError, ConnectionError):
+        state = read_status(directory)
+        say(f"{state.phase}: {state.next_step}")
+        if state.phase is not RotationPhase.STEADY:
+            say(_CONTINUES_LATER)
+
+
+def _print_phases(directory: Path, wish: Wish) -> None:
+    """Send `wish` to the process that signs with the CA in `directory`, and print each phase that it reports. Raises
+    FileNotFoundError or ConnectionError if no process signs with this CA."""
+    from weft.ca.admin import ask
+    from weft.ca.rotation import RotationPhase
+
     status: AuthorityStatus | None = None
     try:
         for status in ask(directory, wish):
             say(f"{status.phase}: {status.next_step}")
-    except (FileNotFoundError, ConnectionError):
-        status = _rotate_here(directory, pause, now=now)
-        say(f"{status.phase}: {status.next_step}")
-        say("no process signs with this CA now; the rotation continues when weft control or weft up runs with it")
-        return
     except PermissionError:
         fail(f"{directory} belongs to another user", "run this as the user of weft control, or as root")
     except KeyboardInterrupt:
-        say("the rotation continues without this command; see its state: weft ca show")
+        say(f"the rotation continues without this command; see its state: weft ca status {directory}")
         raise Exit(130) from None
-    if wait and (status is None or status.phase is not RotationPhase.STEADY):
+    if wish.follow and (status is None or status.phase is not RotationPhase.STEADY):
         say("the process that signs with this CA ended; the rotation continues when it runs again")
 
 
@@ -247,23 +314,36 @@ def _of_mesh(mesh: str) -> AuthorityStatus:
 
 
 def _rotate_mesh(mesh: str, pause: timedelta | None, *, wait: bool) -> None:
+    from weft.cli.reach.choose import choose_mesh
+    from weft.local.client import rotate_ca
+
+    name = choose_mesh(mesh)
+    status = rotate_ca(name, pause)
+    if wait:
+        _follow_mesh(name, follow=True)
+    else:
+        say(f"{status.phase}: {status.next_step}")
+
+
+def _follow_mesh(mesh: str, *, follow: bool) -> None:
     import time
 
     from weft.ca.rotation import RotationPhase
     from weft.cli.reach.choose import choose_mesh
-    from weft.local.client import fetch_ca, rotate_ca
+    from weft.local.client import fetch_ca
 
-    name = choose_mesh(mesh)
-    status = rotate_ca(name, pause)
-    say(f"{status.phase}: {status.next_step}")
+    name, shown = choose_mesh(mesh), None
     try:
-        while wait and status.phase is not RotationPhase.STEADY:
+        while True:
+            status = fetch_ca(name)
+            if status.phase is not shown:
+                say(f"{status.phase}: {status.next_step}")
+            if status.phase is RotationPhase.STEADY or not follow:
+                return
+            shown = status.phase
             time.sleep(_LOOK_SECONDS)
-            if (following := fetch_ca(name)).phase is not status.phase:
-                say(f"{following.phase}: {following.next_step}")
-            status = following
     except KeyboardInterrupt:
-        say(f"the rotation continues without this command; see its state: weft ca show --mesh {name}")
+        say(f"the rotation continues without this command; see its state: weft ca status --mesh {name}")
         raise Exit(130) from None
 
 

@@ -1,5 +1,5 @@
-"""`weft ca show --kubernetes` and `weft ca rotate --kubernetes`: the root that weft keeps in a Secret of the
-cluster. If you plugged in your own CA through a Secret, `show` shows that CA, and `rotate` refuses to rotate it."""
+"""`weft ca show`, `rotate` and `status` with `--kubernetes`: the root that weft keeps in a Secret of the cluster. If
+you plugged in your own CA through a Secret, `show` and `status` show that CA, and `rotate` refuses to rotate it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from click.exceptions import Exit
 from weft.cli.print.output import fail, say
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from datetime import timedelta
     from pathlib import Path
 
-    from weft.ca.rotation import State
+    from weft.ca.rotation import RotationPhase, State
     from weft.ca.status import AuthorityStatus
     from weft.kube.client import Client
     from weft.kube.resource import ResourceKind
@@ -44,8 +45,6 @@ def show(place: InstalledCa) -> AuthorityStatus:
 
 
 def rotate(place: InstalledCa, pause: timedelta | None, *, wait: bool) -> None:
-    import asyncio
-
     from weft.ca.authority import Terms
     from weft.cli.reach.cluster import client
 
@@ -65,12 +64,38 @@ def rotate(place: InstalledCa, pause: timedelta | None, *, wait: bool) -> None:
             await _refuse_two(cluster, namespace)
             wish = {"metadata": {"annotations": {ROTATE: f"{propagation.total_seconds():g}"}}}
             await cluster.patch(SECRETS, NAME, wish, namespace=namespace)
-            await _follow(cluster, namespace, wait=wait)
+            phase = await _begun(cluster, namespace)
+            if wait:
+                await _follow(cluster, namespace, phase)
+
+    _run(ask())
+    if not wait:
+        say("the control plane does the rotation; to follow it: weft ca status --kubernetes")
+
+
+def status(place: InstalledCa, *, follow: bool) -> None:
+    from weft.ca.status import self_made_status
+    from weft.cli.reach.cluster import client
+
+    async def print_state() -> None:
+        async with client(place.kubeconfig, place.context) as cluster:
+            plugged = await _plugged_in(cluster, place.namespace)
+            current = plugged or self_made_status(await _state(cluster, place.namespace))
+            if follow and plugged is None:
+                await _follow(cluster, place.namespace)
+            else:
+                say(f"{current.phase}: {current.next_step}")
+
+    _run(print_state())
+
+
+def _run(command: Coroutine[None, None, None]) -> None:
+    import asyncio
 
     try:
-        asyncio.run(ask())
+        asyncio.run(command)
     except KeyboardInterrupt:
-        say("the rotation continues without this command; see its state: weft ca show --kubernetes")
+        say("the rotation continues without this command; see its state: weft ca status --kubernetes")
         raise Exit(130) from None
 
 
@@ -79,10 +104,12 @@ async def _refuse_two(cluster: Client, namespace: str) -> None:
 
     state = await _state(cluster, namespace)
     if state.phase is not RotationPhase.STEADY:
-        fail(f"a rotation is under way ({state.phase})", "see its state: weft ca show --kubernetes")
+        fail(f"a rotation is under way ({state.phase})", "see its state: weft ca status --kubernetes")
 
 
-async def _follow(cluster: Client, namespace: str, *, wait: bool) -> None:
+async def _begun(cluster: Client, namespace: str) -> RotationPhase:
+    """Wait until a control plane has begun the requested rotation, print its phase and return it. Exit with an error
+    if none begins it in time."""
     import asyncio
     from contextlib import aclosing
 
@@ -90,22 +117,37 @@ async def _follow(cluster: Client, namespace: str, *, wait: bool) -> None:
     from weft.ca.status import self_made_status
     from weft.cluster.root_secret import states
 
-    shown = RotationPhase.STEADY
+    phase = RotationPhase.STEADY
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS) as patience, aclosing(states(cluster, namespace)) as following:
+        async with asyncio.timeout(_PATIENCE_SECONDS), aclosing(states(cluster, namespace)) as following:
             async for state in following:
-                if state.phase is shown:
-                    continue
-                patience.reschedule(None)
-                shown = state.phase
-                say(f"{shown}: {self_made_status(state).next_step}")
-                if shown is RotationPhase.STEADY or not wait:
-                    return
+                phase = state.phase
+                if phase is not RotationPhase.STEADY:
+                    say(f"{phase}: {self_made_status(state).next_step}")
+                    break
     except TimeoutError:
         fail(
             "no control plane has begun the rotation yet",
             f"it begins when a control plane runs; see: kubectl get pods -n {namespace} -l app=istiod",
         )
+    return phase
+
+
+async def _follow(cluster: Client, namespace: str, shown: RotationPhase | None = None) -> None:
+    """Print each phase as it begins, until the rotation has ended. `shown`: the phase that was printed last."""
+    from contextlib import aclosing
+
+    from weft.ca.rotation import RotationPhase
+    from weft.ca.status import self_made_status
+    from weft.cluster.root_secret import states
+
+    async with aclosing(states(cluster, namespace)) as following:
+        async for state in following:
+            if state.phase is not shown:
+                shown = state.phase
+                say(f"{shown}: {self_made_status(state).next_step}")
+            if shown is RotationPhase.STEADY:
+                return
 
 
 async def _plugged_in(cluster: Client, namespace: str) -> AuthorityStatus | None:

@@ -20,4 +20,4 @@ def _command(name: str) -> click.Command:
     return in_pod
 
 
-iptables, redirect, drain, wait = map(_command, ("iptables", "redirect", "drain", "wait"))
+iptables, redirect, drain, clean, wait = map(_command, ("iptables", "redirect", "drain", "clean", "wait"))

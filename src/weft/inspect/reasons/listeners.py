@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
+from envoy.config.core.v3.base_pb2 import TrafficDirection
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.rbac.v3.rbac_pb2 import RBAC
@@ -39,7 +40,7 @@ _DEFAULT = Settings()
 
 
 def parts(ground: Ground, listener: Listener) -> Iterator[Part]:
-    inbound = listener.name == names.VIRTUAL_INBOUND
+    inbound = listener.traffic_direction == TrafficDirection.INBOUND
     yield _whole(ground, listener)
     for position, chain in enumerate(listener.filter_chains):
         place = f"filter_chains[{label(listener, position)}]", f"filter_chains[{position}]"
@@ -62,6 +63,9 @@ def _whole(ground: Ground, listener: Listener) -> Part:
         return Part("", "", (), (rules.OUTBOUND_LISTENER,))
     if listener.name in (names.AGAIN, names.UNKNOWN):
         return Part("", "", *ground.on_demand())
+    if names.is_own_listener(listener.name):
+        objects = sources(ground.sidecar.origin if ground.sidecar else None)
+        return Part("", "", objects, (rules.OWN_LISTENER, rules.NEAREST_SIDECAR))
     if listener.name.startswith("0.0.0.0_"):
         made_by = sources_of(listener.metadata)
         shared = (rules.CHAIN_ON_SHARED_PORT,) if made_by else ()

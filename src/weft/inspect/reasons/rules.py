@@ -203,6 +203,12 @@ ROUTES_PER_PORT = DecisionRule(
     _REQUEST,
 )
 SIDECAR_SCOPE = DecisionRule("sidecar-scope", "A Sidecar limits the hosts that the proxy may see.", _RESOURCES)
+OWN_LISTENER = DecisionRule(
+    "sidecar-own-listener",
+    "A Sidecar declares a listener with an address of its own (`bind` or `captureMode: NONE`), in place of the "
+    "addresses of services.",
+    _RESOURCES,
+)
 NEAREST_SIDECAR = DecisionRule(
     "nearest-sidecar",
     "A Sidecar that selects the workload takes precedence over the Sidecar of its namespace, which takes precedence "
