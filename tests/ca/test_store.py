@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from weft.ca.error import AuthorityError
@@ -168,3 +170,22 @@ def test_a_directory_that_cannot_store_a_root_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(AuthorityError, match="cannot store a root here"):
         Store(tmp_path / "file" / "ca")
+
+
+@pytest.mark.parametrize("file", [STATE, BUNDLE])
+def test_a_failed_save_leaves_both_files_as_they_were(store, monkeypatch, file):
+    store.save(SAVED)
+    before = {name: (store.directory / name).read_bytes() for name in (STATE, BUNDLE)}
+    real = Path.rename
+
+    def rename(self, target):
+        if target.name == file:
+            raise OSError(errno.EIO, "broken disk")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(OSError, match="broken disk"):
+        store.save(msgspec.structs.replace(SAVED, signer=Root("other", "key")))
+    monkeypatch.undo()
+    assert {name: (store.directory / name).read_bytes() for name in (STATE, BUNDLE)} == before
+    assert not [each for each in store.directory.iterdir() if each.name.endswith(".new")]

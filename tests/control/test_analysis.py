@@ -37,7 +37,9 @@ async def test_a_burst_of_changes_is_analyzed_once_and_not_on_the_event_loop(mon
     _, _, one = analyzing()
     threads = []
     real = analysis.facts_of
-    monkeypatch.setattr(analysis, "facts_of", lambda *more: threads.append(threading.current_thread()) or real(*more))
+    monkeypatch.setattr(
+        analysis, "facts_of", lambda *more, **kw: threads.append(threading.current_thread()) or real(*more, **kw)
+    )
     for _ in range(100):
         one.wake()
         await asyncio.sleep(0)
@@ -51,10 +53,10 @@ async def test_a_change_during_the_analysis_is_analyzed_after_it(monkeypatch):
     going, go_on = threading.Event(), threading.Event()
     real = analysis.facts_of
 
-    def slow(*more):
+    def slow(*more, **settings):
         going.set()
         assert go_on.wait(10)
-        return real(*more)
+        return real(*more, **settings)
 
     monkeypatch.setattr(analysis, "facts_of", slow)
     monkeypatch.setattr(analysis, "REST", 0)
@@ -71,7 +73,7 @@ async def test_a_failed_analysis_is_logged_and_keeps_the_earlier_findings(monkey
     put(mesh, RULE)
     one.wake()
     await eventually(problems.all)
-    monkeypatch.setattr(analysis, "facts_of", lambda *_: 1 / 0)
+    monkeypatch.setattr(analysis, "facts_of", lambda *_, **__: 1 / 0)
     one.wake()
     await eventually(lambda: not one.pending)
     assert problems.all()

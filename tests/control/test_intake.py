@@ -195,3 +195,26 @@ def test_a_value_that_cannot_be_applied_stops_no_other():
     parsed = parse(changes(ORDERS)[0].document, "cluster.local").values
     touched = one.all_values([(ObjectKey("Pod", "shop", "bad"), ("bad",)), (KEY, parsed)])
     assert touched.hosts == {"orders.shop.svc.cluster.local"} and mesh.get(KEY) == parsed
+
+
+def test_rejected_versions_are_listed_with_whether_an_earlier_one_is_in_force():
+    _, _, one = intake()
+    bad = ORDERS.replace("port: 80,", "port: eighty,")
+    (change,) = changes(bad)
+    one.documents([change])
+    (rejected,) = one.rejected()
+    assert (rejected.key, rejected.where.line, rejected.is_in_force) == (KEY, 2, False)
+    one.documents(changes(ORDERS))
+    assert one.rejected() == ()
+    assert [(each.key, each.is_in_force) for each in one.rejected(unreadable=[KEY])] == [(KEY, True)]
+    one.documents([change])
+    assert [each.is_in_force for each in one.rejected()] == [True]
+    one.documents([Change(KEY, None)])
+    assert one.rejected() == ()
+
+
+def test_a_policy_that_fails_closed_is_not_an_earlier_version():
+    _, _, one = intake()
+    policy = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: x, namespace: shop}\n"
+    one.documents(changes(f"{policy}spec: {{action: FOO}}\n"))
+    assert [each.is_in_force for each in one.rejected()] == [False]

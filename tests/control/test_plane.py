@@ -273,3 +273,17 @@ async def test_an_object_in_two_files_is_parsed_once_in_each(tmp_path, parsed):
         assert [change.document.file for change in batch.changes] == [str(first)]
         assert parsed == [str(first)]
     await plane.close()
+
+
+async def test_problems_of_a_text_that_is_not_in_the_files_any_more_are_not_listed():
+    plane = ControlPlane()
+    bad = "apiVersion: v1\nkind: Service\nmetadata: {name: a, namespace: shop}\nspec: {ports: [{port: x}]}\n"
+    plane.apply(changes(bad))
+    assert plane.problems()
+    key = ObjectKey("Service", "shop", "a")
+    plane.apply([], kept=frozenset({key}))
+    assert plane.problems() == ()
+    assert [(each.key, each.is_in_force) for each in plane.rejected()] == [(key, False)]
+    plane.apply([])
+    assert plane.problems()
+    await plane.close()

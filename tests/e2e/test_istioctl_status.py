@@ -35,7 +35,8 @@ def run(istioctl, tmp_path):
 
     async def run(*words: str) -> subprocess.CompletedProcess[str]:
         # Without a revision it first queries a cluster for the default one, without a timeout.
-        command = [str(istioctl), *words, "--revision", "default", "--kubeconfig", str(tmp_path / "kubeconfig")]
+        revision = () if words[0] == "proxy-config" else ("--revision", "default")
+        command = [str(istioctl), *words, *revision, "--kubeconfig", str(tmp_path / "kubeconfig")]
         return await asyncio.to_thread(
             subprocess.run, command, capture_output=True, text=True, timeout=120, check=False
         )
@@ -98,6 +99,14 @@ async def test_it_reads_every_page(run, owner):
         assert said in done.stdout, done.stderr
     done = await run("x", "internal-debug", "--list", *owner)
     assert "endpointz" in done.stdout, done.stderr
+
+
+async def test_it_shows_the_config_after_a_first_call(run, owner, tmp_path):
+    page = 'first_call?question={"proxy":"client-0.shop","hosts":["app"]}'
+    done = await run("x", "internal-debug", page, *owner)
+    (tmp_path / "after.json").write_text(done.stdout)
+    done = await run("proxy-config", "clusters", "--file", str(tmp_path / "after.json"))
+    assert "app.shop.svc.cluster.local" in done.stdout, done.stderr
 
 
 async def test_the_tls_port_serves_istioctl_only_with_a_certificate_of_the_control_planes_namespace(run, tmp_path):

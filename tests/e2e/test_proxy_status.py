@@ -116,15 +116,20 @@ async def test_a_rejected_resource_is_an_error_until_it_is_fixed(mesh):
     good = mesh.control.mesh.get(key)
     # RE2 has no lookahead, so this passes every check that does not use RE2 itself.
     mesh.control.put(key, with_text(good, "/keyword.*", "/(?=keyword).*"))
-    await eventually(lambda: [each for each in mesh.problems() if "Envoy rejects" in each])
-    code, said, words = await mesh.weft("proxy-status")
-    assert code == 0 and "ERROR" in said
-    assert "client-0.shop rejected RDS app.shop.svc.cluster.local: " in words and "hint: weft status" in words
+
+    async def client_rejects():
+        code, said, words = await mesh.weft("proxy-status")
+        assert code == 0
+        return (said, words) if "client-0.shop rejected RDS app.shop.svc.cluster.local: " in words else None
+
+    said, words = await eventually(client_rejects)  # each proxy in its own time
+    assert "ERROR" in said and "shown by: weft status" in words
+    assert [each for each in mesh.problems() if "Envoy rejects" in each]
     mesh.control.put(key, good)
     await eventually(lambda: not [each for each in mesh.problems() if "Envoy rejects" in each])
     await mesh.synced()
     code, said, words = await mesh.weft("proxy-status")
-    assert "ERROR" not in said and words == ""
+    assert code == 0 and "ERROR" not in said and words == ""
 
 
 async def test_json_and_yaml_hold_the_same(mesh):

@@ -381,3 +381,15 @@ def test_json_without_apiversion_is_reported_if_the_file_held_an_object_or_is_gi
     assert "`apiVersion` is missing" in str(watched.problems()[0])
     given.apply({"a.json": b"{}"})
     assert "`apiVersion` is missing" in str(given.problems()[0])
+
+
+def test_objects_whose_newest_version_cannot_be_read_are_named():
+    directory = Directory()
+    directory.apply({"a.yaml": content(service("a"), service("b"))})
+    assert directory.kept == frozenset()
+    directory.apply({"a.yaml": content(service("b"), BROKEN)})
+    assert directory.kept == {key("a")}
+    directory.apply({"b.yaml": content(service("a", 81))})  # another file has a readable version
+    assert directory.kept == frozenset()
+    directory.apply({"a.yaml": content(service("b")), "b.yaml": None})
+    assert directory.kept == frozenset()

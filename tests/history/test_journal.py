@@ -157,7 +157,7 @@ def test_a_bad_byte_costs_its_line_and_the_file_is_kept_aside(four, caplog):
     assert restored.moments[2].edits == (edit("a", "a1", "a3"),)
     assert b"\xff" in (four / DAMAGED).read_bytes() and b"\xff" not in (four / FILE).read_bytes()
     assert stat.S_IMODE((four / DAMAGED).stat().st_mode) == 0o600
-    assert "1 lines cannot be read" in caplog.text and DAMAGED in caplog.text
+    assert "1 line cannot be read" in caplog.text and DAMAGED in caplog.text
 
 
 def test_a_change_in_a_lost_line_is_restored_from_the_current_objects(four):
@@ -215,3 +215,10 @@ def test_only_a_digest_is_stored_of_an_object_that_is_too_long(tmp_path, monkeyp
     assert (tmp_path / FILE).stat().st_size < 1_000
     (only,) = Journal(tmp_path).begin({key("a"): said("y" * 2_000)}, 200.0, "digest1").moments
     assert only.edits[0].after.said.startswith('"sha256:') and only.edits[0].before != only.edits[0].after
+
+
+def test_a_torn_last_line_is_not_counted_with_the_damaged_ones(four, caplog):
+    lines = (four / FILE).read_bytes().splitlines(keepends=True)
+    (four / FILE).write_bytes(b"".join([lines[0], b"garbage\n", *lines[2:]])[:-9])
+    Journal(four).begin(NOW, 200.0, "digest4")
+    assert "1 line cannot be read" in caplog.text and "2 lines" not in caplog.text

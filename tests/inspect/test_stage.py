@@ -12,7 +12,7 @@ from weft.explain.decision import Kind
 from weft.explain.explain import explain
 from weft.explain.request import Request
 from weft.files.documents import read_documents
-from weft.inspect.stage import NoSuchWorkload, Stage
+from weft.inspect.stage import NoProxy, NoSuchWorkload, Stage
 from weft.mesh.calls import Calls
 from weft.mesh.mesh import Mesh
 from weft.model.group import group_of
@@ -301,3 +301,12 @@ def test_telling_returns_the_on_demand_state_of_the_proxies():
     kept = Stage(shop(few=0), calls=calls).telling(group)
     assert not kept.every and kept.shared, "as a proxy that lives"
     assert Stage(shop(few=0)).telling(group).every
+
+
+def test_a_pod_without_a_proxy_is_not_a_missing_pod():
+    bare = instance("bare-0", "bare", address="10.244.0.9")
+    stage = Stage(shop(bare))
+    with pytest.raises(NoProxy) as caught:
+        stage.group("bare-0.shop")
+    assert caught.value.problem.what == "the pod bare-0.shop has no proxy"
+    assert caught.value.problem.hint.endswith("weft describe pod bare-0.shop")

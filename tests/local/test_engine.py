@@ -306,3 +306,15 @@ spec: {hosts: [%s], http: [{route: [{destination: {host: web}}]}]}
     async with mesh(route % "web, web.shop.svc.mesh.example", route % "web", domain="mesh.example") as rig:
         (taken,) = rig.engine.control.mesh.get(ObjectKey("VirtualService", "shop", "web"))
         assert taken.hosts == ("web.shop.svc.mesh.example",)
+
+
+async def test_an_unexpected_failure_of_the_start_is_the_meshs_failure(tmp_path, monkeypatch):
+    async def fail(self):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("weft.local.egress.Egress.start", fail)
+    engine = Engine(tmp_path, name=unique(), egress=True)
+    with pytest.raises(RuntimeError):
+        await engine.start()
+    # A runner that sees `ending` before the start has ended looks here.
+    assert "cannot start: RuntimeError('broken')" in str(engine.failure)

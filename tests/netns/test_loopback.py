@@ -27,6 +27,8 @@ def test_the_proxy_can_bind_the_address_from_then_on(pod):
         netns.run_in(pod, bind)
     assert carry_inbound_source(pod) is True
     netns.run_in(pod, bind)
+    shown = subprocess.run(["ip", "-n", pod.name, "addr", "show", "dev", "lo"], check=True, capture_output=True).stdout
+    assert b"::6/128 scope global nodad" in shown  # with duplicate detection, nobody could bind it for a while
     assert carry_inbound_source(pod) is True  # again
 
 

@@ -25,13 +25,13 @@ class Strict(Control):
 
 
 @asynccontextmanager
-async def serving(tmp_path, control):
+async def serving(tmp_path, control, **more):
     async def authenticate(_peer, token):
         if not token:
             raise Unauthenticated("who are you?")
         return token
 
-    nodes = NodeServer(control.snapshots, control)
+    nodes = NodeServer(control.snapshots, control, **more)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((nodes.handlers(authenticate),))
     server.add_insecure_port(f"unix:{tmp_path}/nodes.sock")
@@ -158,3 +158,15 @@ async def test_nodes_that_connect_together_get_their_config_a_few_at_a_time_and_
         control.put("web", CLUSTER, a="2")
         assert (await read(first)).groups  # an agent that has everything does not wait for new agents
         await read(third)
+
+
+async def test_proxies_are_reported_by_the_servers_clock(tmp_path):
+    control = Strict({"web-0": "web"})
+    control.put("web", CLUSTER, a="1")
+    async with serving(tmp_path, control, clock=lambda: 42.0) as (nodes, channel):
+        stream = call(channel)
+        await stream.write(frames.encode(frames.Hello("node-1", ("web-0",))))
+        await read(stream)
+        proxy = frames.ProxyFrame(1, "web-0", "web")
+        await stream.write(frames.encode(frames.ReportFrame(proxies=(proxy,))))
+        await eventually(lambda: [each.since for each in nodes.proxies()] == [42.0])

@@ -302,6 +302,10 @@ _CHECKS: tuple[Check, ...] = (
           "that version is HTTP/1.1, gRPC fails; if it is HTTP/2, an application that supports only HTTP/1.1 fails. "
           "If the application supports both versions, set `useClientProtocol` in a DestinationRule: the application "
           "then gets the version that each caller uses."),
+    Check("WFT0322", WARNING, "A host is outside of a mesh on one machine, whose pods have no way out",
+          "The ServiceEntry leads to a host outside the mesh. Pods on one machine reach only their mesh, so calls to "
+          "that host fail. `weft up --egress` lets pods reach hosts outside the mesh. On Kubernetes this check does "
+          "not apply."),
     # Scope
     Check("WFT0401", WARNING, "A Sidecar imports a host that does not exist",
           "The entry of `egress.hosts` imports nothing, so the proxy does not know the host that was meant."),
@@ -391,7 +395,7 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0542", WARNING, "Pods of a mesh on one machine cannot fetch an issuer's keys",
           "The pods of a mesh on one machine cannot call hosts outside the mesh, so they cannot fetch the keys from "
           "`jwksUri`, and every request with a token of this issuer gets 401. Write the keys into the rule instead, "
-          "as `jwks`."),
+          "as `jwks`, or run the mesh with `weft up --egress`."),
     Check("WFT0543", WARNING, "Tokens are checked on a port whose protocol is not declared",
           "No Service declares the port's protocol, or Services declare different protocols, so proxies detect it. An "
           "HTTP request that is disguised as raw TCP reaches the workload, and its token is not checked. Begin the "

@@ -79,6 +79,7 @@ class Facts(msgspec.Struct, frozen=True):
     standard_gateways: Mapping[tuple[str, str], StandardGateway] = {}  # by namespace and name
     standard: tuple[Derived, ...] = ()  # derived from the objects of the Gateway API
     classless: tuple[StandardGateway, ...] = ()  # Gateways of a class that is not weft's and has no GatewayClass
+    confined: bool = False  # pods run on one machine and cannot reach hosts outside the mesh
 
     @property
     def runs(self) -> bool:
@@ -137,8 +138,9 @@ class Facts(msgspec.Struct, frozen=True):
         return tuple(service for service in self.wildcards if host_covers(service.host, host))
 
 
-def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
-    """Build the Facts of a mesh from its settings and `objects`, the values of each object."""
+def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]], *, egress: bool = False) -> Facts:
+    """Build the Facts of a mesh from its settings and `objects`, the values of each object. `egress`: whether the pods
+    of a mesh on one machine can reach hosts outside the mesh."""
     values = [value for members in objects for value in members]
     services = _of_kind(values, Service)
     runners = _runners(_of_kind(values, Workload), _of_kind(values, Instance))
@@ -178,6 +180,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         standard_gateways={(each.namespace, each.name): each for each in _of_kind(values, StandardGateway)},
         standard=all_derived(values),
         classless=_classless(values),
+        confined=not egress and any(isinstance(value, Workload) for value in values),
     )
 
 

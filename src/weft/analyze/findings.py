@@ -15,6 +15,7 @@ from weft.analyze.conditions import of_conditions
 from weft.analyze.credentials import of_credentials
 from weft.analyze.enforcement import of_enforcement
 from weft.analyze.exports import of_exports
+from weft.analyze.external_hosts import of_external_hosts
 from weft.analyze.facts import Facts
 from weft.analyze.gateway_routes import of_gateway_routes
 from weft.analyze.gateways import of_gateways
@@ -88,6 +89,7 @@ def _found(facts: Facts) -> tuple[Problem, ...]:
         *of_protocols(facts),
         *of_claims(facts),
         *of_exports(facts),
+        *of_external_hosts(facts),
         *of_namespaces(facts),
         *of_gateways(facts),
         *of_attachments(facts),

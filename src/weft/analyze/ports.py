@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from weft.analyze.facts import Facts, Runner
 from weft.mesh.claims import strength
 from weft.model.carried import Carried
+from weft.model.names import selects
 from weft.model.service import Protocol
 
 _Place = tuple[str, str]  # the namespace and the name of a runner
@@ -36,8 +37,15 @@ class Ports:
                     self._targets[place].add((port.number, number))
                     if port.protocol is not Protocol.UDP and not runner.instance.gateway:
                         declared[(place, number)][port.protocol] = None
+        # Ports at which the Sidecars that may apply to a runner make its proxy listen.
+        self._ingress: dict[_Place, set[int]] = defaultdict(set)
         for namespace, runners in facts.runners.items():
             for runner in runners:
+                for sidecar in facts.sidecars:
+                    near = sidecar.namespace in (namespace, facts.settings.root_namespace)
+                    if near and selects(sidecar.selector or (), runner.labels):
+                        numbers = (listener.port.number for listener in sidecar.ingress)
+                        self._ingress[(namespace, runner.name)].update(numbers)
                 for number, protocol in runner.instance.protocols:
                     known = declared[((namespace, runner.name), number)]
                     if not known or tuple(known) == (Protocol.UNDECLARED,):
@@ -65,20 +73,23 @@ class Ports:
         for namespace, runner in chosen:
             targets = self._targets.get((namespace, runner.name), ())
             own = {target for _, target in targets} | {port for _, port in runner.ports or ()}
+            own |= self._ingress.get((namespace, runner.name), set())
             if number in own:
                 return 0
             meant |= {target for port, target in targets if port == number}
         return min(meant, default=0)
 
     def declared(self, chosen: Iterable[tuple[str, Runner]]) -> tuple[int, ...]:
-        """All ports of the runners in `chosen`, each given with its namespace: the ports that they declare, and those
-        to which Services lead. Empty (unknown) if one of these runners declares no ports."""
+        """All ports of the runners in `chosen`, each given with its namespace: the ports that they declare, those to
+        which Services lead, and those of the `ingress` of Sidecars. Empty (unknown) if one of these runners declares no
+        ports."""
         numbers: set[int] = set()
         for namespace, runner in chosen:
             if not runner.ports:
                 return ()
             numbers |= {port for _, port in runner.ports}
             numbers |= {target for _, target in self._targets.get((namespace, runner.name), ())}
+            numbers |= self._ingress.get((namespace, runner.name), set())
         return tuple(sorted(numbers))
 
     def disguising(self, namespace: str, runner: Runner) -> tuple[int, ...]:

@@ -48,7 +48,9 @@ def _of_keys(
     """Findings about `jwksUri`s that the pods of a mesh on one machine cannot fetch, because these pods cannot call
     hosts outside the mesh. Pods on a cluster, which belong to no Workload, are not checked. `chosen`: the runners
     (workloads or pods) that the RequestAuthentication selects, each with its namespace."""
-    local = any(runner.instance.origin and runner.instance.origin.key.kind == "Workload" for _, runner in chosen)
+    local = facts.confined and any(
+        runner.instance.origin and runner.instance.origin.key.kind == "Workload" for _, runner in chosen
+    )
     for number, rule in enumerate(authentication.rules):
         server = rule.key_server
         if not local or server is None or server.meshed or is_address(server.host):
@@ -58,7 +60,7 @@ def _of_keys(
                 f"pods of a mesh on one machine cannot fetch keys from {server.host}: every token of "
                 f"{rule.issuer or 'any issuer'} gets 401"
             )
-            hint = "write the keys into the rule instead, as `jwks`"
+            hint = "write the keys into the rule instead, as `jwks`, or let pods reach the host: weft up --egress"
             yield finding(
                 "WFT0542", authentication.origin, f"spec.jwtRules[{number}].jwksUri", what, hint, line=rule.line
             )

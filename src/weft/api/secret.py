@@ -26,7 +26,7 @@ _SHOWN = re.compile(rb"-----BEGIN ((?:TRUSTED |X509 )?CERTIFICATE|X509 CRL)-----
 
 
 def read_secret(root: Fields, meta: Meta) -> tuple[Credential, ...]:
-    root.ignored("data", "stringData", "type", "immutable")
+    root.ignored("immutable")
     kind = root.raw("type") or ""
     held = {**_mapping(root.raw("data")), **_mapping(root.raw("stringData"))}
     if kind not in _TYPES or not any(name in held for names in (_CHAIN, _ROOTS) for name in names):

@@ -30,9 +30,22 @@ class Store:
 
     def save(self, state: State) -> None:
         """Write the state and the bundle. After this returns, the state survives a power failure. If this raises
-        OSError, the state file may have the old or the new state, but never a part of one."""
-        replace_file(self.directory / STATE, msgspec.json.format(msgspec.json.encode(state)), mode=0o600)
-        replace_file(self.directory / BUNDLE, "".join(state.bundle()).encode(), mode=0o644)
+        OSError, both files have the content that they had before, unless the disk fails between two renames: then the
+        state file is the last to change."""
+        bundle, path = self.directory / BUNDLE, self.directory / STATE
+        staged = stage_file(path, msgspec.json.format(msgspec.json.encode(state)), mode=0o600)
+        try:
+            before = bundle.read_bytes() if bundle.exists() else None
+            replace_file(bundle, "".join(state.bundle()).encode(), mode=0o644)
+        except OSError:
+            staged.unlink()
+            raise
+        try:
+            put_in_place(staged, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                replace_file(bundle, before, mode=0o644) if before is not None else bundle.unlink()
+            raise
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -97,6 +110,11 @@ def _is_given(facts: os.stat_result) -> bool:
 def replace_file(path: Path, content: bytes, *, mode: int) -> None:
     """Replace a file atomically: write a file with this `mode` beside it, flush, rename, and flush the directory. A
     reader sees either the old or the new content."""
+    put_in_place(stage_file(path, content, mode=mode), path)
+
+
+def stage_file(path: Path, content: bytes, *, mode: int) -> Path:
+    """Write the future content of `path` to a file beside it, flush it, and return that file."""
     beside = path.with_name(f".{path.name}.new")
     with contextlib.suppress(FileNotFoundError):
         beside.unlink()
@@ -107,10 +125,20 @@ def replace_file(path: Path, content: bytes, *, mode: int) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        beside.rename(path)
     except OSError:
         with contextlib.suppress(OSError):
             beside.unlink()
+        raise
+    return beside
+
+
+def put_in_place(staged: Path, path: Path) -> None:
+    """Rename a staged file to `path`, and flush the directory. If the rename fails, the staged file is removed."""
+    try:
+        staged.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            staged.unlink()
         raise
     parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:

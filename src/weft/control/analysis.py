@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 from weft.analyze.facts import facts_of
 from weft.analyze.findings import findings
@@ -40,11 +41,13 @@ class Analysis:
         refused: Callable[[], dict[ObjectKey, tuple[Value, ...]]],
         *,
         quiet: float = QUIET,
+        egress: bool = False,
     ) -> None:
+        """`refused`: returns the rejected objects. `egress`: as in `facts_of`."""
         self._mesh = mesh
         self._problems = problems
         self._refused = refused
-        self._quiet = quiet
+        self._quiet, self._egress = quiet, egress
         self._timer: asyncio.TimerHandle | None = None
         self._working: asyncio.Future[tuple[Problem, ...]] | None = None
         self._woken = False  # whether `wake` was called during the analysis
@@ -88,7 +91,7 @@ class Analysis:
         meant = [values for key, values in refused.items() if not self._mesh.get(key)]
         started = time.monotonic()
         work = asyncio.get_running_loop().run_in_executor(
-            None, _work, self._mesh.settings, objects, meant, frozenset(refused)
+            None, partial(_work, self._mesh.settings, objects, meant, frozenset(refused), egress=self._egress)
         )
         self._working = work
         work.add_done_callback(lambda done: self._end(done, started))
@@ -109,9 +112,14 @@ class Analysis:
 
 
 def _work(
-    settings: Settings, objects: list[tuple[Value, ...]], meant: list[tuple[Value, ...]], refused: frozenset[ObjectKey]
+    settings: Settings,
+    objects: list[tuple[Value, ...]],
+    meant: list[tuple[Value, ...]],
+    refused: frozenset[ObjectKey],
+    *,
+    egress: bool,
 ) -> tuple[Problem, ...]:
-    facts = facts_of(settings, objects)
+    facts = facts_of(settings, objects, egress=egress)
     if not meant:
         return with_lines(findings(facts, refused))
-    return with_lines(findings(facts_of(settings, [*objects, *meant]), refused, in_force=facts))
+    return with_lines(findings(facts_of(settings, [*objects, *meant], egress=egress), refused, in_force=facts))

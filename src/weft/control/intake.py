@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from weft.analyze.finding import coded
 from weft.api.document import Change, Document
 from weft.api.parse import Parsed, parse
-from weft.base.problem import Problem, Where
+from weft.base.problem import Problem, Severity, Where
 from weft.control.problems import Problems
 from weft.history.object_texts import Contents
 from weft.mesh.mesh import Mesh
@@ -24,6 +26,15 @@ from weft.model.value import Admit, Value, as_it_is
 log = logging.getLogger(__name__)
 
 Note = Callable[[ObjectKey, tuple[Value, ...], tuple[Value, ...]], None]
+
+
+class RejectedObject(msgspec.Struct, frozen=True):
+    """An object whose newest version is rejected, and the place of that version, if it is known. `is_in_force`: whether
+    an earlier version is in force."""
+
+    key: ObjectKey
+    where: Where
+    is_in_force: bool
 
 
 class Intake:
@@ -48,6 +59,7 @@ class Intake:
         self._closed: set[ObjectKey] = set()  # policies that were never valid, and are in force as "deny all"
         self.contents = Contents()  # the objects in force, as documents
         self.refused: dict[ObjectKey, tuple[Value, ...]] = {}  # rejected objects, as far as they could be parsed
+        self._rejected: dict[ObjectKey, Where] = {}  # every object whose newest version is rejected, and where that is
 
     def documents(self, changes: Iterable[Change]) -> tuple[Touched, frozenset[ObjectKey]]:
         """Apply changes to the mesh. Returns the parts of the mesh that may have been affected, and the keys of the
@@ -73,6 +85,15 @@ class Intake:
         does not come from a file."""
         return "" if key in self._closed else self.contents.file(key)
 
+    def rejected(self, unreadable: Iterable[ObjectKey] = ()) -> tuple[RejectedObject, ...]:
+        """Return the objects whose newest version is not in force. `unreadable`: objects whose newest version cannot
+        even be read."""
+        places = {**self._rejected, **dict.fromkeys(unreadable, Where())}
+        return tuple(
+            RejectedObject(key, where, is_in_force=bool(self._mesh.get(key)) and key not in self._closed)
+            for key, where in sorted(places.items(), key=lambda each: each[0])
+        )
+
     def _take_all(self, changes: Iterable[Change], touches: list[Touched], changed: set[ObjectKey]) -> None:
         for change in changes:
             try:
@@ -93,6 +114,7 @@ class Intake:
         values: tuple[Value, ...] = ()
         problems: tuple[Problem, ...] = ()
         self.refused.pop(change.key, None)
+        self._rejected.pop(change.key, None)
         if change.document is not None:
             parsed_before = self._read.pop(id(change.document), None)
             parsed = parsed_before[1] if parsed_before is not None else parse(change.document, self._domain)
@@ -101,6 +123,8 @@ class Intake:
                 self.refused[change.key] = parsed.meant
         self._problems.put(change.key, map(coded, problems))
         before = self._mesh.get(change.key)
+        if change.document is not None and not values and any(each.severity is Severity.ERROR for each in problems):
+            self._rejected[change.key] = change.document.where()
         if change.document is not None and not values:
             if (before and change.key not in self._closed) or not parsed.closed:
                 return None

@@ -18,7 +18,7 @@ from weft.base.problem import Problem, Where
 from weft.control.analysis import Analysis
 from weft.control.connected_proxies import Diagnosis
 from weft.control.direct_streams import Direct
-from weft.control.intake import Intake
+from weft.control.intake import Intake, RejectedObject
 from weft.control.node_metadata import UnknownProxy, group_of
 from weft.control.problems import Problems
 from weft.control.push.push import Push
@@ -72,20 +72,24 @@ class ControlPlane:
         placements: Placements | None = None,
         replica: str = "",
         memory: Memory | None = None,
+        egress: bool = False,
     ) -> None:
         """`domain`: the DNS domain of services. `admit`: completes each value before it is added to the mesh; None for
         no change. `timing`: the delays before a push; None for the defaults. `placements`: the known pods and their
         nodes; without them, authenticated streams are rejected. `replica`: the name of this control plane. `memory`:
-        where the history is persisted; None: nowhere."""
+        where the history is persisted; None: nowhere. `egress`: whether the pods of a mesh on one machine can reach
+        hosts outside the mesh."""
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._memory = memory
         # Returns the ports on which a pod's program listens; None if they cannot be found out.
         self.listening: Callable[[Instance], frozenset[int] | None] = lambda _pod: None
         self._problems = Problems()
+        self._kept: frozenset[ObjectKey] = frozenset()  # objects whose newest version the source cannot read
         self.history = History(self.mesh, Settings(domain=domain), digest=lambda: self._intake.contents.digest())
         self._intake = Intake(self.mesh, self._problems, domain=domain, admit=admit, note=self.history.note)
-        self._analysis = Analysis(self.mesh, self._problems, lambda: self._intake.refused)
+        self.egress = egress
+        self._analysis = Analysis(self.mesh, self._problems, lambda: self._intake.refused, egress=egress)
         self._snapshots = Snapshots()
         self._push = Push(self.mesh, self._snapshots, self._problems, timing)
         self._server = XdsServer(self._snapshots, self)
@@ -110,12 +114,16 @@ class ControlPlane:
         changes: Iterable[Change],
         problems: Iterable[Problem] | None = (),
         values: Iterable[tuple[ObjectKey, tuple[Value, ...]]] = (),
+        kept: frozenset[ObjectKey] = frozenset(),
     ) -> None:
         """Apply documents (`changes`) and, in the same step, `values` that need no parsing, so that no proxy sees
         one without the other. `problems`: all current problems of the source itself, such as unreadable files.
-        They replace the problems that the source reported before; None keeps those."""
+        They replace the problems that the source reported before; None keeps those. `kept`: objects whose newest
+        version the source cannot read. Their earlier version stays, but the problems of that version are about a text
+        that is not there any more."""
         if problems is not None:
             self._problems.put("source", map(coded, problems))
+            self._kept = kept
         changes = tuple(changes)
         touched, changed = self._intake.documents(changes)
         touched = joined((touched, self._intake.all_values(values)))
@@ -173,7 +181,11 @@ class ControlPlane:
         # An object that was changed back to what proxies already have causes no push, so no ACK would clear its
         # problem.
         self._quarantine.forget_mended()
-        return self._problems.all()
+        return self._problems.all(without=self._kept)
+
+    def rejected(self) -> tuple[RejectedObject, ...]:
+        """Return the objects whose newest version is not in force."""
+        return self._intake.rejected(self._kept)
 
     def faulty(self) -> Mapping[ObjectKey, tuple[Value, ...]]:
         """Return the rejected objects, each with the values that could still be parsed from it."""

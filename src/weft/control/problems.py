@@ -4,7 +4,7 @@ that they disappear with their cause. A new problem is logged once."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 
 from weft.base.problem import Problem, Severity
 
@@ -32,7 +32,7 @@ class Problems:
     def of(self, topic: Hashable) -> tuple[Problem, ...]:
         return self._by_topic.get(topic, ())
 
-    def all(self) -> tuple[Problem, ...]:
-        """Return every distinct problem once, in the order of files and lines."""
-        unique = {problem for problems in self._by_topic.values() for problem in problems}
+    def all(self, without: Collection[Hashable] = ()) -> tuple[Problem, ...]:
+        """Return every distinct problem once, in the order of files and lines. `without`: topics to leave out."""
+        unique = {p for topic, problems in self._by_topic.items() if topic not in without for p in problems}
         return tuple(sorted(unique, key=lambda p: (p.where.file, p.where.line, str(p))))

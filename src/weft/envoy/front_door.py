@@ -47,8 +47,8 @@ def bootstrap(directory: str) -> str:
             "node": {"id": "front-door", "cluster": "front-door"},
             "admin": {"address": {"pipe": {"path": f"{directory}/{ADMIN_SOCKET}", "mode": 0o600}}},
             "dynamic_resources": {
-                "lds_config": _by_file(directory, LISTENERS),
-                "cds_config": _by_file(directory, CLUSTERS),
+                "lds_config": by_file(directory, LISTENERS),
+                "cds_config": by_file(directory, CLUSTERS),
             },
             "overload_manager": {
                 "resource_monitors": [
@@ -71,19 +71,35 @@ def files(directory: str, doors: Sequence[HostPort]) -> Mapping[str, str]:
     clusters before the listeners that refer to them. `directory`: where the files will be; clusters refer to their EDS
     files there."""
     return {
-        **{door.file: _response([_assignment(door)]) for door in doors},
-        CLUSTERS: _response([_cluster(directory, door) for door in doors]),
-        LISTENERS: _response([_listener(door) for door in doors]),
+        **{door.file: listed([_assignment(door)]) for door in doors},
+        CLUSTERS: listed([_cluster(directory, door) for door in doors]),
+        LISTENERS: listed([_listener(door) for door in doors]),
     }
 
 
-def _response(resources: list[dict[str, Any]]) -> str:
+def with_proxy_header() -> dict[str, Any]:
+    """Return the transport socket of connections that begin with a PROXY protocol header."""
+    sockets = f"{_TYPES}/envoy.extensions.transport_sockets"
+    plain = {"@type": f"{sockets}.raw_buffer.v3.RawBuffer"}
+    return {
+        "name": "envoy.transport_sockets.upstream_proxy_protocol",
+        "typed_config": {
+            "@type": f"{sockets}.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
+            "config": {"version": "V2"},
+            "transport_socket": {"name": "envoy.transport_sockets.raw_buffer", "typed_config": plain},
+        },
+    }
+
+
+def listed(resources: list[dict[str, Any]]) -> str:
+    """Return the content of an xDS file with these resources, with a version made from their content."""
     encoded = json.dumps(resources, sort_keys=True)
     version = hashlib.sha256(encoded.encode()).hexdigest()[:16]
     return f'{{"version_info": "{version}", "resources": {encoded}}}'
 
 
-def _by_file(directory: str, name: str) -> dict[str, Any]:
+def by_file(directory: str, name: str) -> dict[str, Any]:
+    """Return the config source that makes Envoy read this file, again whenever another file is renamed over it."""
     source = {"path": f"{directory}/{name}", "watched_directory": {"path": directory}}
     return {"path_config_source": source, "resource_api_version": "V3"}
 
@@ -102,22 +118,13 @@ def _listener(door: HostPort) -> dict[str, Any]:
 
 
 def _cluster(directory: str, door: HostPort) -> dict[str, Any]:
-    sockets = f"{_TYPES}/envoy.extensions.transport_sockets"
-    plain = {"@type": f"{sockets}.raw_buffer.v3.RawBuffer"}
     return {
         "@type": f"{_TYPES}/envoy.config.cluster.v3.Cluster",
         "name": door.name,
         "type": "EDS",
-        "eds_cluster_config": {"eds_config": _by_file(directory, door.file)},
+        "eds_cluster_config": {"eds_config": by_file(directory, door.file)},
         "connect_timeout": _CONNECT_TIMEOUT,
-        "transport_socket": {
-            "name": "envoy.transport_sockets.upstream_proxy_protocol",
-            "typed_config": {
-                "@type": f"{sockets}.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
-                "config": {"version": "V2"},
-                "transport_socket": {"name": "envoy.transport_sockets.raw_buffer", "typed_config": plain},
-            },
-        },
+        "transport_socket": with_proxy_header(),
     }
 
 

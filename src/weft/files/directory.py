@@ -82,6 +82,14 @@ class Directory:
         """Objects that are in no file any more and will be deleted by `settle`."""
         return frozenset(self._leaving)
 
+    @property
+    def kept(self) -> frozenset[ObjectKey]:
+        """Objects of which an earlier version stays, because no file has a version that can be read."""
+        kept = (key for file in self._files.values() for key in file.kept)
+        return frozenset(
+            key for key in kept if not any(key in self._files[path].documents for path in self._holders.get(key, ()))
+        )
+
     def apply(self, contents: Mapping[str, Content]) -> list[Change]:
         """Process the new contents of files, by path. Return a change for each object that is new or different;
         objects that are in no file any more are deleted only by `settle`."""

@@ -34,6 +34,7 @@ SWEEP = 5.0  # seconds between scans without an event: files behind symbolic lin
 class FileBatch(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     problems: tuple[Problem, ...] = ()  # everything that is wrong with the files now
+    kept: frozenset[ObjectKey] = frozenset()  # objects of which the files have no readable version any more
 
 
 class DirectoryMissing(Exception):
@@ -63,7 +64,7 @@ async def watch(
             if not due:
                 continue
             last, batch = batch, await asyncio.to_thread(watcher.look)
-            if batch.changes or batch.problems != last.problems:
+            if batch.changes or (batch.problems, batch.kept) != (last.problems, last.kept):
                 yield batch
     finally:
         watcher.stop()
@@ -154,7 +155,8 @@ class _Watcher:
 
     def _batch(self, changes: list[Change]) -> FileBatch:
         away = [self._away] if self._away else []
-        return FileBatch(tuple(changes), (*away, *scan.problems_of(self._seen), *self._directory.problems()))
+        problems = (*away, *scan.problems_of(self._seen), *self._directory.problems())
+        return FileBatch(tuple(changes), problems, self._directory.kept)
 
     def _moved(self) -> bool:
         """Return whether the directory's path no longer leads to the watched directory: another one is there now, or

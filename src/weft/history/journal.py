@@ -146,8 +146,8 @@ class Journal:
             self._keep_aside(f"the file cannot be read: {error.strerror}")
         if torn:
             log.warning("%s: the last line is incomplete and is ignored", self._path)
-        if bad - torn:
-            self._keep_aside(f"{bad} lines cannot be read; the rest is used")
+        if damaged := bad - torn:
+            self._keep_aside(f"{damaged} line{'s' * (damaged != 1)} cannot be read; the rest is used")
         return lines
 
     def _keep_aside(self, why: str) -> None:

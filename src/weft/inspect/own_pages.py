@@ -1,4 +1,5 @@
-"""Serve weft's own debug pages, beside Istio's: explain, bisect, diff, describe, tls-check, why, audit and history.
+"""Serve weft's own debug pages, beside Istio's: explain, bisect, diff, describe, tls-check, why, first_call,
+audit and history.
 Input: a query. Output: JSON, or a problem."""
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from weft.inspect.compare.changed_objects import ChangedObject, changed_object, 
 from weft.inspect.compare.recent_traffic import SeenRequest
 from weft.inspect.compare.trial import Always, Culprit, culprit
 from weft.inspect.compare.what_if import Difference, difference
+from weft.inspect.debug import config_dump
 from weft.inspect.debug.pages import DebugResponse, Page, Query
 from weft.inspect.describe.pods_and_services import PodFacts, ServicePicture, describe_pod, describe_service
 from weft.inspect.describe.text import pod_lines, service_lines
 from weft.inspect.describe.tls_check import tls_check
+from weft.inspect.first_call import after_first_call
 from weft.inspect.live import live_stage
 from weft.inspect.stage import NoSuchWorkload, Stage
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
 if TYPE_CHECKING:
     from weft.control.plane import ControlPlane
@@ -105,15 +109,26 @@ class TlsQuestion(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
+class FirstCallQuestion(msgspec.Struct, frozen=True):
+    """The pod, and the hosts that it calls for the first time; without hosts, all that it may call. `namespace`: that
+    of the pod, if `proxy` does not contain it."""
+
+    proxy: str
+    hosts: tuple[str, ...] = ()
+    namespace: str = ""
+
+
 class WhyQuestion(msgspec.Struct, frozen=True):
     """A question why a pod's proxy has a resource. `resource`: the resource's name, or `NAME.PATH` for one part of it;
     "" for all resources of the kind. `namespace`: that of the pod, if `proxy` does not contain it. `kind`: the kind of
-    the resource; "" for any."""
+    the resource; "" for any. `called`: hosts that the proxy is assumed to have called, () for all; None for the
+    proxy as it is."""
 
     proxy: str
     resource: str = ""
     namespace: str = ""
     kind: str = ""
+    called: tuple[str, ...] | None = None
 
 
 class DescribedObject(msgspec.Struct, frozen=True):
@@ -123,7 +138,7 @@ class DescribedObject(msgspec.Struct, frozen=True):
 
 def pages(plane: ControlPlane) -> dict[str, Page]:
     return {
-        "audit": audit_page.page(plane.mesh),
+        "audit": audit_page.page(plane.mesh, egress=plane.egress),
         "version": ("The version of weft", _guarded(lambda _query: {"version": __version__})),
         "explain": ("What would happen to a request: question={…}", _guarded(lambda query: _explain(plane, query))),
         "bisect": (
@@ -141,6 +156,10 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
         "tls-check": (
             "Whether callers and servers agree on TLS: question={…}",
             _guarded(lambda query: _tls_check(plane, query)),
+        ),
+        "first_call": (
+            "The config that a proxy would have after a first call, as Envoy's config_dump: question={…}",
+            _guarded(lambda query: _first_call(plane, query)),
         ),
         "why": ("The objects and rules behind a resource: question={…}", _guarded(lambda query: _why(plane, query))),
         "history": ("The recorded changes, oldest first", _guarded(lambda query: _history(plane, query))),
@@ -211,9 +230,21 @@ def _why(plane: ControlPlane, query: Query) -> object:
     stage = live_stage(plane)
     proxy = stage.find(question.proxy, question.namespace)
     refused = plane.refused(stage.group(proxy))
+    if question.called is not None:
+        stage = after_first_call(plane, stage, proxy, question.called)
     if not question.resource:
         return every(plane.mesh, stage, proxy, question.kind, refused)
     return why(plane.mesh, stage, proxy, question.resource, question.kind, refused)
+
+
+async def _first_call(plane: ControlPlane, query: Query) -> object:
+    question = msgspec.json.decode(query.get("question", ""), type=FirstCallQuestion)
+    stage = live_stage(plane)
+    proxy = stage.find(question.proxy, question.namespace)
+    group, after = stage.group(proxy), after_first_call(plane, stage, proxy, question.hosts)
+    # Translated before the event loop runs other tasks, which may change the mesh.
+    resources = {type_url: after.named_resources(group, type_url) for type_url in (CLUSTER, ENDPOINT, LISTENER, ROUTE)}
+    return {"configs": await config_dump.sections_of(resources.__getitem__)}
 
 
 def _describe(plane: ControlPlane, query: Query) -> object:

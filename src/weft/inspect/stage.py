@@ -31,6 +31,7 @@ from weft.model.workload import Workload as Written
 from weft.translate.lookup import Found, NameLookup, NotOurs
 from weft.translate.names import CHOSEN, held
 from weft.xds.snapshot import Snapshots
+from weft.xds.table import Resource
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 
 Listening = Callable[[Instance], frozenset[int] | None]
@@ -50,6 +51,13 @@ class NoSuchWorkload(Exception):
         if others:
             hint = f"did you mean `{'` or `'.join(others[:3])}`?"
         self.problem = Problem(Where(), what, hint)
+
+
+class NoProxy(Exception):
+    def __init__(self, pod: str) -> None:
+        what = f"the pod {pod} has no proxy"
+        super().__init__(what)
+        self.problem = Problem(Where(), what, f"the reason is shown by: weft describe pod {pod}")
 
 
 class Stage:
@@ -220,6 +228,10 @@ class Stage:
             for type_url in types
         }
 
+    def named_resources(self, group: Group, type_url: str) -> Mapping[str, Resource]:
+        """The resources of a type that a proxy of the group is sent, with their versions, by name."""
+        return self._snapshots(group).resources(group, type_url)
+
     def versions(self, group: Group, types: Iterable[str] = _TYPES) -> dict[tuple[str, str], str]:
         """The version (a digest) of each resource that a proxy of the group is sent, by type and name. `types`: the
         type URLs to include."""
@@ -236,11 +248,13 @@ class Stage:
         return self._push.calls.telling(group) or EVERYTHING
 
     def group(self, name: str) -> Group:
-        """The group of a pod's proxy, by the pod's name in this stage. Raises NoSuchWorkload if there is no such pod
-        with a proxy."""
-        for each in self._instances:
-            if _name(each) == name and each.proxied:
-                return group_of(each)
+        """The group of a pod's proxy, by the pod's name in this stage. Raises NoSuchWorkload if there is no such pod,
+        NoProxy if the pod has no proxy."""
+        instance = self._by_name.get(name)
+        if instance is not None:
+            if not instance.proxied:
+                raise NoProxy(name)
+            return group_of(instance)
         raise NoSuchWorkload(name, (_name(each) for each in self._instances if each.proxied))
 
     def group_of(self, name: str) -> Group | None:

@@ -34,6 +34,7 @@ from weft.local.addresses import Addresses
 from weft.local.admission import LocalAdmission
 from weft.local.blocking import to_its_end
 from weft.local.dns_thread import DnsThread
+from weft.local.egress import Egress, way_out
 from weft.local.error import LocalError
 from weft.local.identities import Identities, Trust
 from weft.local.lookups import Lookups
@@ -42,7 +43,7 @@ from weft.local.pod import LocalPod
 from weft.local.pods import LocalPods, MachineSetup
 from weft.local.run_directory import RunDirectory
 from weft.local.server import MeshServer
-from weft.local.status import MeshStatus, PodSync
+from weft.local.status import MeshStatus, PodSync, RejectedVersion
 from weft.local.virtual_addresses import VirtualAddresses
 from weft.model.group import group_of
 from weft.model.names import ObjectKey
@@ -50,7 +51,7 @@ from weft.model.on_demand import OnDemand
 from weft.model.proxy import PROXY_GID
 from weft.model.workload import Workload
 from weft.netns import links, namespace
-from weft.netns.links import Bridge
+from weft.netns.links import BRIDGE, Bridge
 from weft.netns.namespace import NetworkError, NetworkNamespace, ipv6_available
 from weft.xds.server import ListenError
 
@@ -74,10 +75,12 @@ class Engine:
         domain: str = "cluster.local",
         trust: Trust = Trust(),  # noqa: B008 - a frozen value
         history: Path | None = None,
+        egress: bool = False,
     ) -> None:
         """`directory`: the mesh's directory of YAML. `name`: the name of the mesh, unique among the running meshes.
         `domain`: the DNS domain of services. `trust`: the CA, and the lifetime of certificates. `history`: a private
-        directory for the recorded history of the mesh. Without it, the history is lost when the mesh stops."""
+        directory for the recorded history of the mesh. Without it, the history is lost when the mesh stops.
+        `egress`: pods can reach TCP hosts outside the mesh."""
         self.directory = directory.absolute()
         self.name = name
         self.domain = domain
@@ -88,7 +91,9 @@ class Engine:
         self.addresses = Addresses(ipv6=ipv6_available())
         memory = Memory(history, domain=domain, admit=self.addresses.readmit) if history is not None else None
         self._admission = LocalAdmission(self)
-        self.control = ControlPlane(domain=domain, admit=self._admission.admit, replica=name, memory=memory)
+        self.control = ControlPlane(
+            domain=domain, admit=self._admission.admit, replica=name, memory=memory, egress=egress
+        )
         self.debug = attach_debug(self.control)
         self.observer = TrafficObserver(self)
         self.lookups = Lookups(self.control.mesh, domain)
@@ -98,7 +103,10 @@ class Engine:
         self._dns = DnsThread(self.lookups, self._about_to_call)
         self._server = MeshServer(self)
         self._identities: Identities | None = None  # created after the files, which set the trust domain, were read
-        self._virtual_addresses = VirtualAddresses(self.control.mesh)
+        self._has_egress = egress
+        self._egress: Egress | None = None
+        servers = (str(each.ip) for each in self.addresses.bridge if each is not None)
+        self._virtual_addresses = VirtualAddresses(self.control.mesh, way_out(servers, BRIDGE) if egress else None)
         self._tasks: set[asyncio.Task[None]] = set()
         self._loaded = asyncio.Event()  # the files have been read once
         self._starting: asyncio.Task[None] | None = None
@@ -121,6 +129,11 @@ class Engine:
             self.failure = LocalError(str(error))
             await self.stop()
             raise self.failure from error
+        except Exception as error:
+            # Recorded, because `stop` sets `ending`, after which a runner looks for the failure.
+            self.failure = LocalError(f"mesh {self.name} cannot start: {error!r}", "please report this error")
+            await self.stop()
+            raise
         except BaseException:
             await self.stop()
             raise
@@ -142,6 +155,11 @@ class Engine:
         self._pods.begin(MachineSetup(run_directory=here, bridge=bridge, binary=envoy))
         servers = [str(each.ip) for each in (ipv4, ipv6) if each]
         await self._dns.start(bridge.namespace, servers)
+        if self._has_egress:
+            self._egress = Egress(envoy, here.path, bridge)
+            await self._egress.start()
+            self._keep(self._egress.keep())
+            self._virtual_addresses.changed()
         await self.control.listen(f"unix:{here.xds_socket}")
         # Only the proxies' user may connect; an app in the same pod may not.
         os.chown(here.xds_socket, 0, PROXY_GID)
@@ -168,6 +186,8 @@ class Engine:
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=_STOP_TIMEOUT)
         await self._pods.stop(_STOP_TIMEOUT)
+        if self._egress is not None:
+            await self._egress.close()
         await self._server.close()
         if self._identities is not None:
             await self._identities.close()
@@ -199,7 +219,7 @@ class Engine:
     async def _watch(self) -> None:
         async with aclosing(watch(self.directory, reader=self.control.reader)) as batches:
             async for batch in batches:
-                self.control.apply(batch.changes, batch.problems)
+                self.control.apply(batch.changes, batch.problems, kept=batch.kept)
                 self.vouch()
                 self._loaded.set()
 
@@ -275,6 +295,10 @@ class Engine:
             edges=self.observer.traffic.edges(),
             problems=self.problems(),
             push=self.control.pushes,
+            rejected=tuple(
+                RejectedVersion(str(each.key), each.key.kind, each.where.file, each.where.line, each.is_in_force)
+                for each in self.control.rejected()
+            ),
             objects=self._objects() if self._loaded.is_set() else None,
             is_checked=not self.control.analyzing,
             is_told=not self.control.pending and PodSync.STALE not in sync.values(),
@@ -288,6 +312,7 @@ class Engine:
             *self.control.problems(),
             *(self._identities.ca_problems() if self._identities is not None else ()),
             *self._pods.problems(),
+            *(self._egress.problems() if self._egress is not None else ()),
         )
 
     def ca_status(self) -> AuthorityStatus:

@@ -12,30 +12,22 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
 import socket
-from asyncio.subprocess import STDOUT, Process
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
 
-from weft.base.backoff import Backoff
 from weft.base.problem import Problem, Severity, Where
 from weft.envoy import front_door
-from weft.envoy.command import options
 from weft.envoy.front_door import HostPort
-from weft.model.proxy import PROXY_GID, PROXY_UID
-from weft.netns.namespace import NetworkError
-from weft.netns.process import Spawn, end, spawn
-from weft.netns.view import View
+from weft.local.forwarding_envoy import EnvoyPlace, ForwardingEnvoy, own_directory, replace
 
 log = logging.getLogger("weft.local.front_door")
 
 RETRY = 1.0  # seconds between two checks whether a used port has become free
-_GRACE = 2.0  # seconds between SIGTERM and SIGKILL for Envoy
-_DIRECTORY, _LOG = "front-door", "envoy.log"
+_DIRECTORY = "front-door"
 
 
 class Publication(msgspec.Struct, frozen=True):
@@ -71,16 +63,18 @@ class FrontDoor:
         self._problems: tuple[Problem, ...] = ()
         self._open: dict[tuple[str, int], HostPort] = {}
         self._woken, self._settled = asyncio.Event(), asyncio.Event()
-        self._running: asyncio.Task[None] | None = None
+        self._envoy: ForwardingEnvoy | None = None
         self._keeping: asyncio.Task[None] | None = None
-        self._trouble = ""
+        self._unwritten = ""  # why the Envoy's files could not be written
         self._closed = False
 
     @property
     def pid(self) -> int:
-        return self._process.pid if self._process is not None and self._process.returncode is None else 0
+        return self._envoy.pid if self._envoy is not None else 0
 
-    _process: Process | None = None
+    @property
+    def _trouble(self) -> str:
+        return self._unwritten or (self._envoy.trouble if self._envoy is not None else "")
 
     def want(self, publications: Sequence[Publication]) -> None:
         wanted = tuple(sorted(publications, key=lambda each: (each.owner, each.place)))
@@ -117,10 +111,11 @@ class FrontDoor:
     async def close(self) -> None:
         """End the Envoy: no published port accepts connections after this returns. Idempotent."""
         self._closed = True
-        for task in (self._keeping, self._running):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait({task})
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait({self._keeping})
+        if self._envoy is not None:
+            await self._envoy.close()
         self._settled.set()
 
     # Published ports
@@ -134,13 +129,14 @@ class FrontDoor:
                 pass
             self._woken.clear()
             try:
-                self._apply()
+                await self._apply()
+                self._unwritten = ""
             except OSError as error:
-                self._trouble = f"{error.filename}: {error.strerror}"
+                self._unwritten = f"{error.filename}: {error.strerror}"
                 log.error("cannot publish ports: %s", self._trouble)
             self._settled.set()
 
-    def _apply(self) -> None:
+    async def _apply(self) -> None:
         chosen, problems = _without_conflicts(self._wanted)
         doors: dict[tuple[str, int], HostPort] = {}
         for publication in chosen:
@@ -150,67 +146,31 @@ class FrontDoor:
             else:
                 doors[publication.place] = HostPort(publication.address, publication.host_port, publication.sockets)
         self._problems = tuple(problems)
-        if doors == self._open and (doors or self._running is None):
+        if doors == self._open and (doors or self._envoy is None):
             return
         self._write(tuple(doors.values()))
         self._open = doors
-        if doors and self._running is None:
-            self._running = asyncio.create_task(self._run(), name="front door's Envoy")
-        elif not doors and self._running is not None:
-            self._running.cancel()
-            self._running = None
+        if doors and self._envoy is None:
+            self._envoy = ForwardingEnvoy(self._binary, self._directory / front_door.BOOTSTRAP, self._plan())
+            self._envoy.start()
+        elif not doors and self._envoy is not None:
+            envoy, self._envoy = self._envoy, None
+            await envoy.close()
+
+    def _plan(self) -> EnvoyPlace:
+        return EnvoyPlace(
+            what="the Envoy that publishes ports",
+            working_directory=self._doors,
+            visible=(self._directory, self._doors),
+            capabilities=("net_bind_service",),  # for ports below 1024, such as 80
+        )
 
     def _write(self, doors: tuple[HostPort, ...]) -> None:
-        """Write the Envoy's bootstrap and its config files for the published ports `doors`. Each file is renamed into
-        place, so that Envoy never reads a partial one."""
-        self._directory.mkdir(mode=0o700, exist_ok=True)
-        os.chown(self._directory, PROXY_UID, PROXY_GID)
+        """Write the Envoy's bootstrap and its config files for the published ports `doors`."""
+        own_directory(self._directory)
         texts = {front_door.BOOTSTRAP: front_door.bootstrap(str(self._directory))}
         for name, text in {**texts, **front_door.files(str(self._directory), doors)}.items():
-            path, fresh = self._directory / name, self._directory / f".{name}"
-            if path.exists() and path.read_text(encoding="utf-8") == text:
-                continue
-            fresh.write_text(text, encoding="utf-8")
-            fresh.chmod(0o644)
-            fresh.rename(path)
-
-    # The Envoy process
-
-    async def _run(self) -> None:
-        backoff = Backoff(first=0.1, most=10.0)
-        try:
-            while True:
-                try:
-                    self._process = await self._start()
-                    self._trouble = ""
-                    status = await self._process.wait()
-                    why = f"the Envoy that publishes ports ended with status {status}; see {self._directory / _LOG}"
-                except (NetworkError, OSError) as error:
-                    why = str(error)
-                self._trouble = why
-                delay = backoff.next()
-                log.warning("no port is published: %s; trying again in %.1f s", why, delay)
-                await asyncio.sleep(delay)
-        finally:
-            if self._process is not None and self._process.returncode is None:
-                await asyncio.shield(end(self._process, _GRACE))
-
-    async def _start(self) -> Process:
-        file = self._directory / front_door.BOOTSTRAP
-        with (self._directory / _LOG).open("ab") as output:
-            return await spawn(
-                Spawn(
-                    argv=(str(self._binary), "--config-path", str(file), *options(component_log_level="")),
-                    namespace=None,
-                    uid=PROXY_UID,
-                    gid=PROXY_GID,
-                    working_directory=str(self._doors),
-                    view=View(visible=(str(self._binary.parent), str(self._directory), str(self._doors))),
-                    capabilities=("net_bind_service",),  # for ports below 1024, such as 80
-                    stdout=output.fileno(),
-                    stderr=STDOUT,
-                )
-            )
+            replace(self._directory / name, text)
 
 
 def _without_conflicts(wanted: Sequence[Publication]) -> tuple[list[Publication], list[Problem]]:

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from weft.base.problem import Problem
+from weft.base.problem import Problem, Severity
 from weft.node.status import IdentityStatus
 
 
@@ -82,6 +82,24 @@ class EdgeStatus(msgspec.Struct, frozen=True):
     connections: int = 0  # TCP connections
 
 
+class RejectedVersion(msgspec.Struct, frozen=True):
+    """An object whose newest version is not in force, because it is rejected or cannot be read. `object`: KIND
+    NAMESPACE/NAME. `file` and `line`: the place of that version, if it is known. `is_in_force`: whether an earlier
+    version is in force."""
+
+    object: str
+    kind: str
+    file: str
+    line: int
+    is_in_force: bool
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}: " if self.file else ""
+        if self.is_in_force:
+            return f"{place}an earlier version of {self.object} is in force, because the newest one is rejected"
+        return f"{place}{self.object} has no pods, because it is rejected"
+
+
 class MeshStatus(msgspec.Struct, frozen=True):
     name: str
     directory: str
@@ -91,9 +109,23 @@ class MeshStatus(msgspec.Struct, frozen=True):
     edges: tuple[EdgeStatus, ...] = ()
     problems: tuple[Problem, ...] = ()
     push: int = 0  # number of the last push
+    rejected: tuple[RejectedVersion, ...] = ()  # objects whose newest version is not in force
     objects: int | None = None  # number of objects in the files; None before the files have been read
     is_checked: bool = True  # False while findings between the objects are still being computed
     is_told: bool = True  # False while a push is pending, or a proxy has not acknowledged its latest config
+
+    @property
+    def notable_rejections(self) -> tuple[RejectedVersion, ...]:
+        """Rejected versions whose effect their errors do not show: an earlier version is in force, or a workload does
+        not run."""
+        return tuple(each for each in self.rejected if each.is_in_force or each.kind == "Workload")
+
+    @property
+    def lacks_workloads(self) -> bool:
+        """Whether workloads of the files do not run, because no version of them is in force. Without any workload,
+        every error counts: a file that cannot be read may contain one."""
+        missing = any(each.kind == "Workload" and not each.is_in_force for each in self.rejected)
+        return missing or (not self.workloads and any(each.severity is Severity.ERROR for each in self.problems))
 
     @property
     def pods(self) -> tuple[PodStatus, ...]:

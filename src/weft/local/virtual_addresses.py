@@ -1,7 +1,8 @@
 """Computes which virtual addresses of services must work without a proxy, and keeps the bridge's load-balancing rules
 for them up to date.
 
-If every pod has a proxy through which all its traffic passes, no rules are needed and none are installed.
+If every pod has a proxy through which all its traffic passes, no rules are needed and none are installed, except the
+redirect of connections that leave the mesh (`egress.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from weft.model.service import Protocol, Resolution, Service
 from weft.model.sidecar import Sidecar
 from weft.model.value import Value
 from weft.model.workload import Workload
-from weft.netns.balancing import VirtualAddress, balance
+from weft.netns.balancing import VirtualAddress, WayOut, balance
 from weft.netns.namespace import NetworkError, NetworkNamespace
 
 log = logging.getLogger("weft.local.virtual_addresses")
@@ -27,12 +28,13 @@ _QUIET = 0.02  # seconds to collect changes before the rules are updated
 
 
 class VirtualAddresses:
-    def __init__(self, mesh: Mesh) -> None:
-        self._mesh = mesh
+    def __init__(self, mesh: Mesh, way_out: WayOut | None = None) -> None:
+        """`way_out`: where connections that leave the mesh are redirected; None if pods have no way out."""
+        self._mesh, self._way_out = mesh, way_out
         self._dirty = asyncio.Event()
         self._settled = asyncio.Event()
         self._settled.set()
-        self._installed: list[VirtualAddress] = []
+        self._installed: list[VirtualAddress] | None = [] if way_out is None else None  # None: no rule yet
 
     def changed(self) -> None:
         self._dirty.set()
@@ -51,7 +53,7 @@ class VirtualAddresses:
             wanted = list(virtual_addresses(self._mesh)) if is_needed(self._mesh) else []
             try:
                 if wanted != self._installed:
-                    await to_its_end(partial(balance, bridge, wanted))
+                    await to_its_end(partial(balance, bridge, wanted, self._way_out))
                     self._installed = wanted
             except (NetworkError, OSError) as error:
                 log.error("%s", error)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
-from ipaddress import ip_address
+from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import ip_address, ip_network
 
 import msgspec
 
@@ -35,9 +35,30 @@ class VirtualAddress(msgspec.Struct, frozen=True):
         return 4 if ip_address(self.address).version == 4 else 6
 
 
-def balance(bridge: NetworkNamespace, wanted: Sequence[VirtualAddress]) -> None:
-    """Replace the nat table of the namespace `bridge`, so that exactly the addresses in `wanted` are forwarded.
-    Established connections keep their target."""
+class WayOut(msgspec.Struct, frozen=True):
+    """Where TCP connections to hosts outside the mesh are redirected: the `addresses` of the bridge, one per IP family,
+    and `port`. `inside`: the mesh's own ranges, which are not redirected. `interface`: where pods' packets arrive."""
+
+    addresses: tuple[str, ...]
+    port: int
+    inside: tuple[str, ...]
+    interface: str
+
+    def rules(self, family: Family) -> Iterator[str]:
+        arriving = f"-A PREROUTING -i {self.interface}"
+        for each in self.inside:
+            if ip_network(each).version == family:
+                yield f"{arriving} -d {each} -j RETURN"
+        for address in self.addresses:
+            if ip_address(address).version == family:
+                target = f"[{address}]:{self.port}" if family == 6 else f"{address}:{self.port}"
+                yield f"{arriving} -p tcp -j DNAT --to-destination {target}"
+
+
+def balance(bridge: NetworkNamespace, wanted: Sequence[VirtualAddress], way_out: WayOut | None = None) -> None:
+    """Replace the nat table of the namespace `bridge`, so that exactly the addresses in `wanted` are forwarded, and
+    connections that leave the mesh are redirected to `way_out`, if there is one. Established connections keep their
+    target."""
     families: tuple[Family, ...] = (4, 6) if ipv6_available() else (4,)
 
     def install() -> None:
@@ -45,7 +66,8 @@ def balance(bridge: NetworkNamespace, wanted: Sequence[VirtualAddress]) -> None:
             program = shutil.which(_RESTORE[family])
             if program is None:
                 raise NetworkError(f"the program `{_RESTORE[family]}` is missing", "apt-get install iptables")
-            text = rules([each for each in wanted if each.family == family])
+            leaving = way_out.rules(family) if way_out is not None else ()
+            text = rules([each for each in wanted if each.family == family], leaving)
             done = subprocess.run(
                 [program, "--wait", "5"], input=text, capture_output=True, text=True, check=False, timeout=30
             )
@@ -59,13 +81,14 @@ def balance(bridge: NetworkNamespace, wanted: Sequence[VirtualAddress]) -> None:
     run_in(bridge, install)
 
 
-def rules(wanted: Sequence[VirtualAddress]) -> str:
+def rules(wanted: Sequence[VirtualAddress], leaving: Iterable[str] = ()) -> str:
     """Return the nat table that forwards `wanted`, as input of iptables-restore. All of `wanted` must be of one IP
-    family."""
+    family. `leaving`: the rules for connections that leave the mesh."""
     return "\n".join(
         [
             "*nat",
             *(line for each in wanted for line in _choices(each)),
+            *leaving,
             # Replies must pass the bridge's NAT: caller and target are on the same link, and would otherwise reply
             # directly.
             "-A POSTROUTING -m conntrack --ctstate DNAT -j MASQUERADE",

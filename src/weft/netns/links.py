@@ -20,6 +20,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from weft.netns.namespace import NetworkError, NetworkNamespace, ipv6_available, run_in
 
 POD_INTERFACE = "eth0"
+BRIDGE = "weft0"
 # Envoy's source address for inbound IPv6 connections to the app. For IPv4 it is 127.0.0.6, which every loopback
 # interface has.
 INBOUND_SOURCE_IPV6 = IPv6Address("::6")
@@ -40,7 +41,7 @@ class Bridge(msgspec.Struct, frozen=True):
     namespace: NetworkNamespace
     ipv4: IPv4Interface
     ipv6: IPv6Interface | None = None
-    name: str = "weft0"
+    name: str = BRIDGE
 
 
 class PodLink(msgspec.Struct, frozen=True):

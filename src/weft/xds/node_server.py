@@ -130,7 +130,9 @@ class _Session:
         self._since = server._clock()
         self._turn_due = asyncio.Event()
         self._sent, self._received = 0, received
-        self.stream = NodeStream(server._snapshots, server._observer, node, hello, wake=self._turn_due.set)
+        self.stream = NodeStream(
+            server._snapshots, server._observer, node, hello, wake=self._turn_due.set, clock=server._clock
+        )
 
     async def run(self) -> None:
         reading = asyncio.create_task(self._read(), name=f"xds-read-{self.stream.node}")

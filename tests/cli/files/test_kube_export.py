@@ -2,8 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 from click.testing import CliRunner
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from weft.cli.main import app
 
@@ -68,3 +71,23 @@ def test_a_gateway_is_exported_as_a_deployment_that_the_injector_completes():
     template = made[("Deployment", "edge")]["spec"]["template"]
     assert template["metadata"]["annotations"]["inject.istio.io/templates"] == "gateway"
     assert made[("Service", "edge-published")]["spec"]["ports"][0]["targetPort"] == 80
+
+
+@pytest.mark.parametrize("encoding", [serialization.Encoding.PEM, serialization.Encoding.DER])
+def test_a_private_key_never_becomes_part_of_a_config_map(tmp_path, encoding):
+    key = ec.generate_private_key(ec.SECP256R1())
+    content = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "web.py").write_text("print('web')\n")
+    (programs / "My Edge.key").write_bytes(content)
+    (tmp_path / "web.yaml").write_text(
+        "apiVersion: weft.dev/v1alpha1\nkind: Workload\nmetadata: {name: web, namespace: shop}\n"
+        "spec: {command: [python3, web.py], workingDirectory: programs}\n"
+    )
+    result = export(tmp_path, "--image", "x:1")
+    assert result.exit_code == 0, result.stderr
+    (data,) = [each["data"] for each in yaml.safe_load_all(result.stdout) if each["kind"] == "ConfigMap"]
+    assert [*data] == ["web.py"] and "PRIVATE" not in result.stdout
+    assert f"{programs / 'My Edge.key'} contains a private key, so it is not exported" in result.stderr
+    assert f"kubectl create secret generic my-edge --from-file='{programs / 'My Edge.key'}'" in result.stderr

@@ -2,8 +2,9 @@ import json
 
 import pytest
 
-from weft.cli.look.proxy_status import _proxies
-from weft.control.sync_status import ProxySync
+from weft.cli.look.proxy_status import _proxies, _tell_refusals
+from weft.control.sync_status import STALE, ProxySync, TypeSync
+from weft.xds.types import CLUSTER
 
 pytestmark = pytest.mark.root
 
@@ -79,3 +80,17 @@ def _encoded(*proxies):
     import msgspec
 
     return msgspec.json.encode(proxies)
+
+
+@pytest.mark.parametrize(("runs_pods", "command"), [(True, "weft status"), (False, "weft describe pod web-0.shop")])
+def test_the_command_that_names_the_object_at_fault_fits_the_mesh(runs_pods, command, capsys):
+    class Reach:
+        pass
+
+    reach = Reach()
+    reach.runs_pods = runs_pods
+    rejected = TypeSync(STALE, last_error="bad regex")
+    _tell_refusals(reach, [ProxySync("web-0.shop", resources={CLUSTER: rejected})])
+    assert capsys.readouterr().err == (
+        f"web-0.shop rejected CDS bad regex\nhint: the object at fault is shown by: {command}\n"
+    )

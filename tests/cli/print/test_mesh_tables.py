@@ -6,7 +6,7 @@ from rich.console import Console
 
 from cli.statuses import HTTP_EDGE, PROBLEM, TCP_EDGE, mesh, pod, workload
 from weft.cli.print.mesh_tables import age, edge_table, mesh_view, pod_table, problem_list, short_host, workload_table
-from weft.local.status import EdgeStatus, PodPhase, PodSync
+from weft.local.status import EdgeStatus, PodPhase, PodSync, RejectedVersion
 from weft.node.status import IdentityStatus
 
 
@@ -205,3 +205,11 @@ def test_no_value_is_cut_on_a_narrow_terminal(table, width):
     text = " ".join(" ".join(lines).split())
     assert "…" not in text and max(map(len, lines)) <= width
     assert "recommendations-canary" in text and "BackOff" in text and "Ready" in text
+
+
+def test_an_object_of_which_an_earlier_version_is_in_force_is_named():
+    outdated = RejectedVersion("Service shop/web", "Service", "web.yaml", 9, is_in_force=True)
+    lines = rendered(mesh_view(mesh(workload("web", pod("web")), rejected=(outdated,)), problems=None))
+    assert lines[-1] == str(outdated)
+    shown = rendered(mesh_view(mesh(problems=(PROBLEM,), is_checked=False), problems=None))
+    assert shown[-1] == "the findings between objects are being computed again"

@@ -6,7 +6,17 @@ import pytest
 from rich.table import Table
 
 from weft.base.problem import Problem, Where
-from weft.cli.print.output import fail, from_here, print_json, print_line, print_table, say, trouble_is_no_answer
+from weft.cli.print.output import (
+    fail,
+    from_here,
+    print_json,
+    print_line,
+    print_table,
+    remember_mesh,
+    say,
+    trouble_is_no_answer,
+    with_same_mesh,
+)
 
 
 def test_messages_go_to_standard_error_and_data_to_standard_output(capsys):
@@ -83,3 +93,24 @@ def test_a_terminal_gets_long_lines_wrapped_between_words(monkeypatch, capsys, w
     assert printed.startswith("  web-0") and all(each.startswith("      ") for each in printed.splitlines()[1:])
     print_line("")
     assert capsys.readouterr().out == "\n"
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        (
+            "list them with: weft proxy-config all web-0.shop",
+            "list them with: weft proxy-config all web-0.shop --mesh 'a b'",
+        ),
+        ("weft proxy-status web-0.shop", "weft proxy-status web-0.shop --mesh 'a b'"),
+        ("first\nsee: weft status", "first\nsee: weft status --mesh 'a b'"),
+        ("see: weft status --mesh b", "see: weft status --mesh b"),
+        ("weft up DIR", "weft up DIR"),
+        ("see: weft ps, weft logs", "see: weft ps, weft logs"),
+    ],
+)
+def test_a_suggested_command_is_for_the_mesh_of_this_command(hint, expected):
+    with click.Context(click.Command("why")):
+        assert with_same_mesh(hint) == hint
+        remember_mesh("--mesh", "a b")
+        assert with_same_mesh(hint) == expected

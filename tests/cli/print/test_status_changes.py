@@ -2,7 +2,7 @@ import msgspec
 
 from cli.statuses import PROBLEM, mesh, pod, workload
 from weft.cli.print.status_changes import changes
-from weft.local.status import PodPhase
+from weft.local.status import PodPhase, RejectedVersion
 
 
 def test_prints_every_pod_once_at_the_beginning():
@@ -47,3 +47,10 @@ def test_one_pod_is_not_all_pods():
     assert (
         list(changes(None, mesh(workload("a", pod("a", PodPhase.READY)))))[-1] == "the only pod is ready or completed"
     )
+
+
+def test_prints_an_earlier_version_that_stays_in_force_once():
+    outdated = RejectedVersion("Service shop/web", "Service", "web.yaml", 9, is_in_force=True)
+    before, after = mesh(), mesh(rejected=(outdated,))
+    assert list(changes(before, after)) == [str(outdated)]
+    assert list(changes(after, after)) == []

@@ -11,6 +11,7 @@ import pytest
 
 from cli.statuses import mesh as mesh_of
 from cli.statuses import pod, workload
+from eventually import eventually_blocking
 from weft.cli.run import background
 from weft.cli.run.background import _is_over, _what_is_wrong
 from weft.local.run_directory import has_ended
@@ -276,3 +277,26 @@ def test_detach_returns_when_the_proxies_have_every_pod():
     ready = MeshStatus("shop", "/mesh", 1, 2.0, objects=1)
     assert _is_over(ready)
     assert not _is_over(msgspec.structs.replace(ready, is_told=False))
+
+
+MISSPELT = FAILS.replace("command:", "comand:")
+
+
+def test_a_mesh_whose_only_workload_is_rejected_does_not_look_fine(weft, tmp_path):
+    tmp_path.chmod(0o755)
+    file = tmp_path / "mesh.yaml"
+    file.write_text(MISSPELT)
+    name = f"rejected-{os.getpid()}"
+    lacking = "Workload shop/broken has no pods, because it is rejected"
+    try:
+        result = weft("up", tmp_path, "--name", name, "--detach")
+        assert result.returncode == 1 and f"{lacking}; the mesh continues to run" in result.stderr
+        for command in ("ps", "status"):
+            result = weft(command, "--mesh", name)
+            assert result.returncode == 1 and lacking in result.stderr
+        file.write_text("kind: [")
+        shown = eventually_blocking(lambda: weft("status", "--mesh", name), lambda it: "this is not YAML" in it.stdout)
+        assert "comand" not in shown.stdout  # this error was about another text
+        assert shown.returncode == 1 and lacking in shown.stderr
+    finally:
+        weft("down", name)

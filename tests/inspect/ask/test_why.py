@@ -180,3 +180,18 @@ def test_the_listener_that_holds_calls_has_a_reason():
     assert any(
         "stay on demand until they have disconnected" in rule.says for part in listener.parts for rule in part.rules
     )
+
+
+@pytest.mark.parametrize("word", ["payments", "payments.shop", "payments.shop.svc.cluster.local"])
+def test_the_name_of_a_service_gets_one_of_its_resources_as_a_suggestion(mesh, word):
+    with pytest.raises(NoSuchResource) as caught:
+        why(mesh, Stage(mesh), "orders-0.shop", word)
+    assert caught.value.problem.hint.startswith("did you mean `outbound|80|")
+
+
+def test_a_cluster_that_an_on_demand_proxy_does_not_have_yet_can_be_shown(mesh):
+    mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=OnDemand.ON),))
+    host = "payments.shop.svc.cluster.local"
+    with pytest.raises(NoSuchResource) as caught:
+        why(mesh, Stage(mesh, calls=Calls()), "orders-0.shop", f"outbound|80||{host}")
+    assert caught.value.problem.hint.endswith(f": weft proxy-config clusters orders-0.shop --host {host} --why")

@@ -3,6 +3,7 @@ runs nothing."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,8 @@ _PASSED_OVER = frozenset({"Workload", "Namespace"})
 def kube_export(directory: Path, image: str) -> None:
     """Print a mesh of this machine as Kubernetes objects. Workloads become Deployments and Jobs.
 
-    Files in a Workload's working directory become a ConfigMap. Namespaces without an injection or revision label get
-    the label that enables injection. All other objects are printed as they are written.
+    Files in a Workload's working directory become a ConfigMap, except files with a private key. Namespaces without an
+    injection or revision label get the label that enables injection. All other objects are printed as they are written.
 
     \b
     Example: weft kube-export examples/shop | kubectl apply -f -
@@ -126,6 +127,7 @@ def _documents(directory: Path) -> list[Document]:
 
 
 def _files(directory: Path) -> dict[str, str]:
+    from weft.base.key_search import kinds_of_keys
     from weft.install.workloads import MOST_BYTES
 
     texts: dict[str, str] = {}
@@ -133,7 +135,11 @@ def _files(directory: Path) -> dict[str, str]:
         if file.name.startswith(".") or not file.is_file() or file.suffix in (".yaml", ".yml", ".example"):
             continue
         try:
-            texts[file.name] = file.read_text(encoding="utf-8")
+            content = file.read_bytes()
+            if kinds_of_keys(content):
+                _say_key(file)
+                continue
+            texts[file.name] = content.decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             fail(
                 f"{file} cannot be put into a ConfigMap: {error}",
@@ -146,6 +152,15 @@ def _files(directory: Path) -> dict[str, str]:
             f"a ConfigMap holds at most {MOST_BYTES} bytes; put the files into an image: --image",
         )
     return texts
+
+
+def _say_key(file: Path) -> None:
+    import shlex
+
+    name = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-") or "key"
+    command = f"kubectl create secret generic {name} --from-file={shlex.quote(str(file))}"
+    say(f"warning: {file} contains a private key, so it is not exported: a ConfigMap is no place for a key")
+    say(f"hint: put it into a Secret, and mount that Secret into the pods: {command}")
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ import click
 from click.exceptions import Exit
 
 from weft.cli.flags import completions, shared
-from weft.cli.print.output import fail, is_data, print_data, say
+from weft.cli.print.output import fail, is_data, print_data, say, with_same_mesh
 
 if TYPE_CHECKING:
     from weft.cli.reach.interface import MeshReach
@@ -81,7 +81,7 @@ def _all(reached: MeshReach, namespace: str, output: str) -> None:
     header, *table_rows = rows(proxies)
     for line in lines(header, table_rows):
         click.echo(line)
-    _tell_refusals(proxies)
+    _tell_refusals(reached, proxies)
 
 
 def _one(reached: MeshReach, word: str, namespace: str, output: str, file: str | None) -> None:
@@ -93,7 +93,9 @@ def _one(reached: MeshReach, word: str, namespace: str, output: str, file: str |
     proxy = reached.find(word, namespace)
     proxies = [each for each in _proxies(reached, proxy.namespace) if each.proxy == str(proxy)]
     if not proxies:
-        hint = f"see its log: weft logs {proxy.namespace}/{proxy.name} --proxy, or kubectl logs POD -c istio-proxy"
+        here = f"weft logs {proxy.namespace}/{proxy.name} --proxy"
+        there = f"kubectl logs -n {proxy.namespace} {proxy.name} -c istio-proxy"
+        hint = f"see its log: {here if reached.runs_pods else there}"
         fail(f"the proxy of {proxy} is not connected to the control plane", hint)
     query = {"include_eds": "true"}
     parameters = {"proxyID": str(proxy), **query}
@@ -106,7 +108,7 @@ def _one(reached: MeshReach, word: str, namespace: str, output: str, file: str |
         print_data(differing, output)
     else:
         _print_differences(differing)
-        _tell_refusals(proxies)
+        _tell_refusals(reached, proxies)
         _tell_stale(proxies)
     if differing:
         raise Exit(1)
@@ -164,7 +166,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:99]}…"
 
 
-def _tell_refusals(proxies: list[ProxySync]) -> None:
+def _tell_refusals(reached: MeshReach, proxies: list[ProxySync]) -> None:
     from weft.control.sync_status import SHORT
 
     for proxy in proxies:
@@ -172,7 +174,9 @@ def _tell_refusals(proxies: list[ProxySync]) -> None:
             if sync.last_error:
                 say(f"{proxy.proxy} rejected {SHORT.get(url, url)} {sync.last_error}")
     if any(sync.last_error for proxy in proxies for sync in proxy.resources.values()):
-        say("hint: weft status shows which object is at fault")
+        faulty = next(each.proxy for each in proxies if any(sync.last_error for sync in each.resources.values()))
+        command = "weft status" if reached.runs_pods else f"weft describe pod {faulty}"
+        say(with_same_mesh(f"hint: the object at fault is shown by: {command}"))
 
 
 def _tell_stale(proxies: list[ProxySync]) -> None:

@@ -246,9 +246,10 @@ def status(
     context: str | None,
     namespace: str,
 ) -> None:
-    """Print the phase of a rotation and what comes next, then each new phase until the rotation has ended.
+    """Print each phase of a rotation until its end.
 
-    Without a rotation, the command prints `steady` and ends. The certificates: weft ca show.
+    The first line is the current phase and what comes next. Without a rotation, the command prints `steady` and ends.
+    The certificates: weft ca show.
 
     \b
     Example: weft ca status /var/lib/weft/ca

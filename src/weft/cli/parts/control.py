@@ -319,4 +319,4 @@ async def _read(plane: ControlPlane, config: Path) -> None:
     from weft.files.watch import watch
 
     async for batch in watch(config, reader=plane.reader):
-        plane.apply(batch.changes, batch.problems)
+        plane.apply(batch.changes, batch.problems, kept=batch.kept)

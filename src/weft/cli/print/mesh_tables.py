@@ -54,6 +54,10 @@ def mesh_view(status: MeshStatus, *, problems: int | None = PROBLEMS_SHOWN, heig
             parts += [Text(), edge_table(_busiest(status.edges, edges)), *_and_more(len(status.edges) - edges)]
         if status.problems:
             parts += [Text(), problem_list(status.problems, most=most)]
+        rejected = status.notable_rejections if problems is None else status.notable_rejections[:PROBLEMS_SHOWN]
+        parts += [Text(from_here(str(each)), "yellow") for each in rejected]
+        if status.problems and not status.is_checked:
+            parts.append(Text("the findings between objects are being computed again", "dim"))
         return Group(*parts)
 
     most_problems = len(status.problems) if problems is None else min(problems, len(status.problems))

@@ -5,6 +5,7 @@ result of a command, as for `weft diff`, 2 also means that there is no result.""
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 _LONGEST_WORD = 200  # letters; longer words in an error are cut
 _NARROWEST = 40  # columns; narrower terminals wrap by themselves
 _HANGING = 4  # columns by which the further lines of a wrapped line are indented
+_MESH_FLAGS = "weft.mesh-flags"
+# A command that takes --mesh and --kubernetes, at the end of a line, and has neither.
+_ENDS_WITH_COMMAND = re.compile(
+    r"(?:^|: )weft (?:proxy-config|describe|why|proxy-status|explain|history|status|ps)\b"
+    r"(?!.*--(?:mesh|kubernetes))[^:;,`]*$"
+)
 WIDTH_WITHOUT_TERMINAL = 100_000  # wider than any row, so that each row is one line in a pipe
 
 
@@ -67,9 +74,27 @@ def fail(what: str, hint: str, *, code: int = 1) -> NoReturn:
     """Print an error and a hint, and end the command. `hint` states what to do next; it is empty only if there is
     nothing to do. `code`: the exit code."""
     say(f"error: {_cut(what)}")
-    for line in hint.splitlines():
+    for line in with_same_mesh(hint).splitlines():
         say(f"hint: {line}")
     raise Exit(code)
+
+
+def remember_mesh(*flags: str) -> None:
+    """Record the flags that chose the mesh of this command, for `with_same_mesh`."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[_MESH_FLAGS] = flags  # shared by the contexts of the command and of its groups
+
+
+def with_same_mesh(hint: str) -> str:
+    """Return `hint` with the flags that chose the mesh of this command added to each command that ends a line. Without
+    them, the suggested command would ask which mesh is meant, or choose another one."""
+    context = click.get_current_context(silent=True)
+    flags = context.meta.get(_MESH_FLAGS, ()) if context is not None else ()
+    if not flags:
+        return hint
+    words = " ".join(shlex.quote(each) for each in flags)
+    return "\n".join(f"{line} {words}" if _ENDS_WITH_COMMAND.search(line) else line for line in hint.splitlines())
 
 
 def _cut(words: str) -> str:

@@ -21,6 +21,8 @@ def changes(before: MeshStatus | None, after: MeshStatus) -> Iterator[str]:
             yield f"{key}: proxy restarted ({pod.proxy_restarts})"
     yield from (f"{key}: gone" for key in pods_before if key not in pods_after)
     yield from _problem_lines(before.problems if before else (), after.problems)
+    known = before.notable_rejections if before else ()
+    yield from (from_here(str(each)) for each in after.notable_rejections if each not in known)
     if is_settled(after) and not (before and is_settled(before)):
         which = f"all {len(pods_after)} pods are" if len(pods_after) > 1 else "the only pod is"
         yield f"{which} ready or completed"

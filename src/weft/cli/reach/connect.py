@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.print.output import fail
+from weft.cli.print.output import fail, remember_mesh
 
 if TYPE_CHECKING:
     from weft.cli.reach.interface import MeshReach
@@ -32,6 +32,12 @@ def reach(
     cluster's control plane. `or_files` is the flag or command that the error suggests for a mesh in files, if no mesh
     runs."""
     chosen = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, or_files=or_files)
+    if mesh is not None:
+        remember_mesh("--mesh", mesh)
+    elif chosen is None:
+        places = (("--kubeconfig", kubeconfig), ("--context", context))
+        given = [word for flag, value in places if value is not None for word in (flag, str(value))]
+        remember_mesh(*(given or ["--kubernetes"] * kubernetes))
     if isinstance(chosen, Path):
         from weft.cli.reach.control import ControlReach
 

@@ -19,6 +19,8 @@ from weft.local.client import ask_at
 
 
 class ControlReach:
+    runs_pods = False
+
     def __init__(self, place: Path) -> None:
         self.place = place
 

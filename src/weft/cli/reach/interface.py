@@ -18,6 +18,8 @@ class PodProxy:
 
 
 class MeshReach(Protocol):
+    runs_pods: bool  # whether `weft up` runs the pods, so that weft ps, logs and status apply
+
     def find(self, word: str, namespace: str = "") -> PodProxy:
         """Return the proxy that `word` names: `POD`, `POD.NAMESPACE`, `deploy/NAME` or the name of a workload. For a
         workload, the proxy of one of its pods, preferably a ready one."""

@@ -36,6 +36,8 @@ _RESOURCES = {
 
 
 class ClusterReach:
+    runs_pods = False
+
     def __init__(
         self, kubeconfig: Path | None = None, context: str | None = None, system: str = "istio-system"
     ) -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class LocalReach:
+    runs_pods = True
+
     def __init__(self, mesh: str) -> None:
         self.mesh = mesh
 

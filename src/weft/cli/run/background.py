@@ -18,6 +18,7 @@ from weft.base.problem import Severity
 from weft.cli.print.output import fail, say
 from weft.cli.print.status_changes import changes
 from weft.cli.run.foreground import no_objects, tell_of_killed
+from weft.cli.run.lacking import what_lacks
 from weft.local.client import fetch_status
 from weft.local.error import LocalError
 from weft.local.identities import Trust
@@ -29,18 +30,32 @@ _WELL = (PodPhase.READY, PodPhase.COMPLETED)
 
 
 def run_background(
-    directory: Path, *, name: str, patience: float, trust: Trust | None = None, history: Path | None = None
+    directory: Path,
+    *,
+    name: str,
+    patience: float,
+    trust: Trust | None = None,
+    history: Path | None = None,
+    egress: bool = False,
 ) -> None:
     """Start the mesh and return once all pods are ready. Fail if no further pod becomes ready for `patience` seconds.
     The mesh continues to run in both cases. `trust`: the CA and the lifetime of certificates. `history`: the directory
-    for the history."""
+    for the history. `egress`: pods can reach hosts outside the mesh."""
     record = find(name)
     if record is not None and record.running:
         fail(f"a mesh named `{name}` is running already", f"end it with: weft down {name}\nor give another --name")
     tell_of_killed(name)
     with _open_log(name) as log:
         process = subprocess.Popen(
-            [*WEFT, "up", str(directory.absolute()), "--name", name, "--no-live", *_flags(trust or Trust(), history)],
+            [
+                *WEFT,
+                "up",
+                str(directory.absolute()),
+                "--name",
+                name,
+                "--no-live",
+                *_flags(trust or Trust(), history, egress=egress),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -63,10 +78,11 @@ def run_background(
         say(problems)
 
 
-def _flags(trust: Trust, history: Path | None = None) -> list[str]:
+def _flags(trust: Trust, history: Path | None = None, *, egress: bool = False) -> list[str]:
     ca = ["--ca", str(trust.ca)] if trust.ca is not None else []
     past = ["--history", str(history)] if history is not None else []
-    return [*ca, *past, "--certificate-ttl", f"{trust.certificate_ttl.total_seconds():.3f}s"]
+    way_out = ["--egress"] if egress else []
+    return [*ca, *past, *way_out, "--certificate-ttl", f"{trust.certificate_ttl.total_seconds():.3f}s"]
 
 
 def _open_log(name: str) -> FileIO:
@@ -125,6 +141,8 @@ def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
     if status.objects is None:
         wrong.append(f"after {patience:g} s the files have not been read")
     lacking = [each for each in status.workloads if len(each.pods) < each.replicas]
+    if status.lacks_workloads:
+        wrong.append(what_lacks(status))
     wrong += [f"{each.name} has {len(each.pods)} of {each.replicas} pods" for each in lacking]
     unready = _unready(status)
     if unready:

@@ -47,6 +47,7 @@ def run_foreground(
     tips: Tips | None = None,
     trust: Trust | None = None,
     history: Path | None = None,
+    egress: bool = False,
 ) -> None:
     refuse_what_cannot_run(directory, trust)
     tell_of_killed(name)
@@ -55,7 +56,8 @@ def run_foreground(
     log.configure("ERROR" if show is _draw else "INFO")
     for shown in ("weft.control.problems", "weft.ca.problems"):
         logging.getLogger(shown).setLevel(logging.CRITICAL)
-    asyncio.run(_run(Engine(directory, name=name, trust=trust or Trust(), history=history), show, tips))
+    engine = Engine(directory, name=name, trust=trust or Trust(), history=history, egress=egress)
+    asyncio.run(_run(engine, show, tips))
 
 
 def refuse_what_cannot_run(directory: Path, trust: Trust | None = None) -> None:
@@ -174,7 +176,7 @@ def _newly_empty(before: MeshStatus | None, after: MeshStatus) -> list[str]:
 
 
 def _still_empty(status: MeshStatus) -> list[str]:
-    return [no_objects(status)] if status.objects == 0 else []
+    return [no_objects(status)] if status.objects == 0 and not status.lacks_workloads else []
 
 
 def no_objects(status: MeshStatus) -> str:

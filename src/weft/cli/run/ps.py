@@ -25,6 +25,7 @@ def ps(name: str | None, mesh: str | None, output: str) -> None:
 
     from weft.cli.print.mesh_tables import pod_table
     from weft.cli.reach.choose import choose_mesh, one_name, running_meshes, tell_of_killed_meshes
+    from weft.cli.run.lacking import end_if_workloads_lack
     from weft.local.client import fetch_status
 
     named = one_name(name, mesh)
@@ -46,8 +47,10 @@ def ps(name: str | None, mesh: str | None, output: str) -> None:
             ],
             output,
         )
+        end_if_workloads_lack(*statuses)
         return
     if not statuses:
         say("no mesh is running\nhint: start one with: weft up DIR\nhint: on a cluster: weft proxy-status --kubernetes")
         return
     print_table(pod_table(statuses, wide=output == "wide", now=time.time()))
+    end_if_workloads_lack(*statuses)

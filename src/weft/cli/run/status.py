@@ -27,6 +27,7 @@ def status(name: str | None, mesh: str | None, output: str, watch: bool) -> None
              weft status -o json
     """
     from weft.cli.reach.choose import choose_mesh, one_name
+    from weft.cli.run.lacking import end_if_workloads_lack
     from weft.local.client import fetch_status
 
     chosen = choose_mesh(one_name(name, mesh))
@@ -48,3 +49,4 @@ def status(name: str | None, mesh: str | None, output: str, watch: bool) -> None
         from weft.cli.print.mesh_tables import mesh_view
 
         print_table(mesh_view(now, problems=None))
+    end_if_workloads_lack(now, hint="correct the files and save them; weft reads them again")

@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="A directory that keeps the history across restarts; by default the history ends with the mesh.",
 )
+@click.option(
+    "--egress",
+    is_flag=True,
+    help="Let pods reach TCP hosts outside the mesh; by default they have no way out.",
+)
 def up(
     directory: Path,
     name: str | None,
@@ -50,6 +55,7 @@ def up(
     ca: Path | None,
     certificate_ttl: str,
     history: Path | None,
+    egress: bool,
 ) -> None:
     """Run the mesh of a directory. Files may be edited while the mesh runs. Ctrl-C ends it and leaves nothing behind.
 
@@ -57,6 +63,7 @@ def up(
     Example: weft up examples/shop
              weft up . --name shop --detach
              weft up . --ca ~/.weft/ca --certificate-ttl 1h
+             weft up . --egress
     """
     from weft.cli.run.directories import name_of, past_directory, refuse_without_directory
 
@@ -64,14 +71,14 @@ def up(
     from weft.cli.run.foreground import refuse_what_cannot_run, run_foreground
 
     name = name or name_of(directory)
-    trust = _trust(ca, certificate_ttl)
+    trust, past = _trust(ca, certificate_ttl), past_directory(history)
     if detach:
         from weft.cli.run.background import run_background
 
         refuse_what_cannot_run(directory, trust)
-        run_background(directory, name=name, patience=patience, trust=trust, history=past_directory(history))
+        run_background(directory, name=name, patience=patience, trust=trust, history=past, egress=egress)
     else:
-        run_foreground(directory, name=name, live=not no_live, trust=trust, history=past_directory(history))
+        run_foreground(directory, name=name, live=not no_live, trust=trust, history=past, egress=egress)
 
 
 def _trust(ca: Path | None, certificate_ttl: str) -> Trust:

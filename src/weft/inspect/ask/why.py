@@ -62,12 +62,26 @@ class ResourceReasons(msgspec.Struct, frozen=True):
 
 
 class NoSuchResource(Exception):
-    def __init__(self, name: str, proxy: str, known: list[str]) -> None:
+    def __init__(self, name: str, proxy: str, known: list[str], uncalled: str = "") -> None:
+        """`known`: the names of the proxy's resources. `uncalled`: the host of the resource, if the proxy gets it at
+        its pod's first call."""
         what = f"{proxy} has no resource `{name}`"
         super().__init__(what)
+        if uncalled:
+            shown = f"weft proxy-config clusters {proxy} --host {uncalled} --why"
+            hint = f"it gets {uncalled} at its pod's first call; show the config after that call: {shown}"
+            self.problem = Problem(Where(), what, hint)
+            return
         listed = "list its resources with: weft proxy-config all " + proxy
-        guess = did_you_mean(name, known) if len(known) <= 5_000 else ""
+        guess = _with_host(name, known) or (did_you_mean(name, known) if len(known) <= 5_000 else "")
         self.problem = Problem(Where(), what, guess if guess.startswith("did you") else listed)
+
+
+def _with_host(word: str, known: list[str]) -> str:
+    """Return a hint with a resource of the host that `word` names, if there is one: many people name the service."""
+    hosts = ((name, names.called_host(name)) for name in known)
+    first = next((name for name, host in hosts if host and f"{host}.".startswith(f"{word.lower().rstrip('.')}.")), "")
+    return f"did you mean `{first}`?" if first else ""
 
 
 class NoSuchPart(Exception):
@@ -103,8 +117,15 @@ def why(
     if not reasons and missed:
         raise next((each for each in missed if each.problem.hint.startswith("did you")), missed[0])
     if not reasons:
-        raise NoSuchResource(resource, proxy, sorted(resources.names(types)))
+        raise NoSuchResource(resource, proxy, sorted(resources.names(types)), _uncalled(mesh, stage, proxy, resource))
     return reasons
+
+
+def _uncalled(mesh: Mesh, stage: Stage, proxy: str, resource: str) -> str:
+    """Return the host of an outbound cluster that an on-demand proxy would get at a first call; "" otherwise."""
+    group, host = stage.group(proxy), names.called_host(resource)
+    seen = host and mesh.service(host, mesh.scope(group)) is not None
+    return host if seen and not stage.telling(group).every else ""
 
 
 def every(

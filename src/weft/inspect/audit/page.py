@@ -20,19 +20,20 @@ if TYPE_CHECKING:
     from weft.model.value import Value
 
 
-def page(mesh: Mesh) -> Page:
+def page(mesh: Mesh, *, egress: bool = False) -> Page:
+    """Return the page. `egress`: as in `facts_of`."""
     from weft.inspect.debug.pages import DebugResponse
 
     async def answer(query: Query) -> DebugResponse:
         objects = [values for _, values in mesh.values()]
-        looked = await asyncio.to_thread(_look_over, mesh.settings, objects, query.get("namespace", ""))
+        looked = await asyncio.to_thread(_look_over, mesh.settings, objects, query.get("namespace", ""), egress=egress)
         return DebugResponse(msgspec.json.encode(looked))
 
     return "Workloads that accept plaintext, and findings of weft analyze: namespace=NAMESPACE", answer
 
 
-def _look_over(settings: Settings, objects: list[tuple[Value, ...]], namespace: str) -> LookedOver:
-    facts = facts_of(settings, objects)
+def _look_over(settings: Settings, objects: list[tuple[Value, ...]], namespace: str, *, egress: bool) -> LookedOver:
+    facts = facts_of(settings, objects, egress=egress)
     section = plaintext(facts, namespace)
     section = msgspec.structs.replace(section, findings=with_lines(section.findings))
     return LookedOver(section, with_lines(findings(facts)))

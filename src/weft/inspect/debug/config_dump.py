@@ -8,7 +8,7 @@ the node agents and are not included.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from envoy.admin.v3 import config_dump_shared_pb2
@@ -38,10 +38,23 @@ _MESSAGES: dict[str, type[Message]] = {
 async def as_json(diagnosis: Diagnosis, group: Group, *, include_eds: bool) -> dict[str, Any]:
     """Return the dump of the config of a group as JSON, with endpoints if `include_eds`. The key `refused` lists the
     resources that proxies rejected, which are not sent again until they change."""
+    sections = await sections_of(lambda type_url: diagnosis.resources(group, type_url), include_eds=include_eds)
+    refused = [
+        {"type_url": type_url, "name": name, "version_info": why.version, "details": why.detail}
+        for (type_url, name), why in diagnosis.refused(group).items()
+    ]
+    return {"configs": sections, **({"refused": refused} if refused else {})}
+
+
+async def sections_of(
+    resources: Callable[[str], Mapping[str, Resource]], *, include_eds: bool = True
+) -> list[dict[str, Any]]:
+    """Return the sections of a dump as JSON, with endpoints if `include_eds`. `resources`: returns the resources of a
+    type, by name."""
 
     async def written(type_url: str) -> list[tuple[Resource, dict[str, Any]]]:
         bodies = []
-        for number, resource in enumerate(_ordered(diagnosis.resources(group, type_url))):
+        for number, resource in enumerate(_ordered(resources(type_url))):
             message = _MESSAGES[type_url]()
             message.ParseFromString(resource.body)
             bodies.append((resource, {"@type": type_url, **as_dict(message)}))
@@ -66,11 +79,7 @@ async def as_json(diagnosis: Diagnosis, group: Group, *, include_eds: bool) -> d
     if include_eds:
         endpoints = [{"version_info": each.version, "endpoint_config": body} for each, body in await written(ENDPOINT)]
         sections.insert(2, _section("EndpointsConfigDump", dynamic_endpoint_configs=endpoints))
-    refused = [
-        {"type_url": type_url, "name": name, "version_info": why.version, "details": why.detail}
-        for (type_url, name), why in diagnosis.refused(group).items()
-    ]
-    return {"configs": sections, **({"refused": refused} if refused else {})}
+    return sections
 
 
 def as_messages(diagnosis: Diagnosis, group: Group) -> list[AnyMessage]:

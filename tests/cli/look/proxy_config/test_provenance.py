@@ -45,7 +45,7 @@ def test_whole_resources_have_their_parts_beside_them():
 
 def test_the_control_plane_is_queried_for_each_kind():
     class Source:
-        file, proxy = None, "web-0.shop"
+        file, proxy, called = None, "web-0.shop", None
 
         @property
         def reach(self):
@@ -58,6 +58,9 @@ def test_the_control_plane_is_queried_for_each_kind():
     asked = []
     assert provenance(Source(), "cluster", "endpoints").parts("outbound|80||a")
     assert asked == [("why", {"proxy": "web-0.shop", "kind": kind}) for kind in ("cluster", "endpoints")]
+    Source.called = ("cart",)
+    provenance(Source(), "route")
+    assert asked[-1] == ("why", {"proxy": "web-0.shop", "kind": "route", "called": ["cart"]})
 
 
 @pytest.mark.root

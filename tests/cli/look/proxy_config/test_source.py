@@ -78,3 +78,26 @@ def test_whole_dumps_are_printed_as_json_or_yaml(capsys):
     assert json.loads(capsys.readouterr().out) == [{"name": "ä"}]
     print_whole([{"name": "ä"}], "yaml")
     assert capsys.readouterr().out == "- name: ä\n"
+
+
+def test_the_config_after_a_first_call_comes_from_the_control_plane():
+    class Reach:
+        def ask(self, page, query):
+            asked.append((page, json.loads(query["question"])))
+            return b'{"configs": [{"@type": "x.ClustersConfigDump"}]}'
+
+    asked = []
+    assumed = source(target="web")
+    assumed.__dict__ |= {"reach": Reach(), "proxy": "web-0.shop"}
+    assumed.assume_calls(("cart",), all_hosts=False)
+    assert assumed.config(CLUSTERS).sections(CLUSTERS) and assumed.clusters().document["configs"]
+    assert asked == [("first_call", {"proxy": "web-0.shop", "hosts": ["cart"]})]
+
+
+@pytest.mark.parametrize(
+    ("given", "hosts"), [({"target": "web"}, ("cart",)), ({"file": "dump.json"}, ()), ({"file": "-"}, ())]
+)
+def test_first_calls_need_a_pod_and_one_of_both_options(given, hosts, capsys):
+    with pytest.raises(click.exceptions.Exit) as refused:
+        source(**given).assume_calls(hosts, all_hosts=True)
+    assert refused.value.exit_code == 2 and "--all" in capsys.readouterr().err

@@ -48,6 +48,17 @@ status = click.option(
     help="Only endpoints of this status: healthy, unhealthy, draining, timeout, degraded, unknown.",
 )
 why = click.option("--why", is_flag=True, help="Show the objects, with file and line, and the rules behind each row.")
+all_hosts = click.option(
+    "--all", "all_hosts", is_flag=True, help="Show what an on-demand proxy would have if its pod called every service."
+)
+host = click.option(
+    "--host",
+    "hosts",
+    metavar="HOST",
+    multiple=True,
+    help="Show what an on-demand proxy would have after a first call to this service; may be repeated.",
+    shell_complete=completions.hosts,
+)
 FORMS = ("short", "table", "json", "yaml")  # short and table are equal
 output = click.option(
     "-o",

@@ -60,7 +60,9 @@ def provenance(source: ProxySource, *kinds: str) -> Provenance:
         fail(what, "leave out --why, or name a pod instead of --file", code=2)
     answers: list[dict[str, Any]] = []
     for kind in kinds:
-        question = {"proxy": str(source.proxy), "kind": kind}
+        question: dict[str, Any] = {"proxy": str(source.proxy), "kind": kind}
+        if source.called is not None:
+            question["called"] = source.called
         page = source.reach.ask("why", {"question": msgspec.json.encode(question).decode()})
         answers += msgspec.json.decode(page)
     return Provenance(answers)

@@ -34,12 +34,25 @@ class ProxySource:
         self.target, self.namespace, self.file = target or "", namespace, file
         self._mesh, self._kubernetes, self._kubeconfig, self._context = mesh, kubernetes, kubeconfig, context
         self._system = system
+        self.called: tuple[str, ...] | None = None  # see `assume_calls`
 
     def check(self) -> None:
         """End the command unless exactly one of a pod and a file is given."""
         if bool(self.target) == (self.file is not None):
             what = "both a pod and a file are given" if self.target else "no pod is named"
             fail(what, "give one of them: weft proxy-config clusters POD, or --file DUMP", code=2)
+
+    def assume_calls(self, hosts: tuple[str, ...], *, all_hosts: bool) -> None:
+        """Read the config that the proxy would have after a first call to `hosts`, or to all hosts, instead of the
+        config that it has. Without hosts, nothing changes."""
+        if not hosts and not all_hosts:
+            return
+        if hosts and all_hosts:
+            fail("--all includes every --host", "give one of them", code=2)
+        if self.file is not None:
+            what = "a dump contains the config that the proxy had; only a control plane knows what it would get"
+            fail(what, "leave out --all and --host, or name a pod instead of --file", code=2)
+        self.called = hosts
 
     @cached_property
     def reach(self) -> MeshReach:
@@ -86,9 +99,18 @@ class ProxySource:
     def _dump(self, path: str, query: Mapping[str, str]) -> Dump:
         from weft.envoy.dump import read
 
+        if self.called is not None:
+            return read(self._first_call, where=str(self.proxy))
         if self.file is None:
             return read(self.reach.admin(self.proxy, path, query), where=str(self.proxy))
         return read(_contents(self.file), where=self.file)
+
+    @cached_property
+    def _first_call(self) -> bytes:
+        import msgspec
+
+        question = {"proxy": str(self.proxy), "hosts": self.called}
+        return self.reach.ask("first_call", {"question": msgspec.json.encode(question).decode()})
 
 
 _target = click.argument(
@@ -104,7 +126,8 @@ _file = click.option(
 
 
 def with_source(command: Callable[..., None]) -> Callable[..., None]:
-    """Add TARGET and the options of a source to a command, which gets them as one argument `source`."""
+    """Add TARGET and the options of a source to a command, which gets them as one argument `source`. If the command
+    has the options `filters.host` and `filters.all_hosts`, they are options of the source, too."""
 
     @wraps(command)
     def run(
@@ -121,6 +144,7 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
         source = ProxySource(target, namespace, file, mesh, kubernetes, kubeconfig, context, system)
         if not arguments.get("selector"):  # a selector replaces TARGET
             source.check()
+        source.assume_calls(arguments.pop("hosts", ()), all_hosts=arguments.pop("all_hosts", False))
         try:
             command(source=source, **arguments)
         finally:

@@ -9,6 +9,7 @@ import click
 
 from weft.cli.lazy_commands import LazyGroup, Listing
 from weft.cli.look.proxy_config import filters
+from weft.cli.look.proxy_config.on_demand import print_on_demand
 from weft.cli.look.proxy_config.provenance import provenance
 from weft.cli.look.proxy_config.source import ProxySource, print_rows, print_whole, with_source
 from weft.cli.print.output import fail, say
@@ -101,6 +102,8 @@ GROUP, PC = _group("proxy-config"), _group("pc")
 @filters.listener_type
 @filters.verbose
 @filters.why
+@filters.all_hosts
+@filters.host
 @filters.output
 def listeners(source: ProxySource, address: str, port: int, type_: str, verbose: bool, why: bool, output: str) -> None:
     """Listeners: what each filter chain matches, and its destination.
@@ -122,6 +125,7 @@ def listeners(source: ProxySource, address: str, port: int, type_: str, verbose:
     else:
         print_whole(reasons.beside(shown) if reasons else shown, output)
     _tell_of_none(shown, "listener")
+    print_on_demand(source)
 
 
 @click.command()
@@ -129,6 +133,8 @@ def listeners(source: ProxySource, address: str, port: int, type_: str, verbose:
 @filters.name
 @filters.verbose
 @filters.why
+@filters.all_hosts
+@filters.host
 @filters.output
 def routes(source: ProxySource, name: str, verbose: bool, why: bool, output: str) -> None:
     """Routes: the hosts and paths, and the VirtualService behind each.
@@ -136,6 +142,7 @@ def routes(source: ProxySource, name: str, verbose: bool, why: bool, output: str
     \b
     Example: weft proxy-config routes frontend --name 80
              weft pc r frontend --name 80 -o yaml
+             weft pc r frontend --host payments
     """
     from weft.envoy import dump_routes
     from weft.envoy.dump import ROUTES
@@ -147,6 +154,7 @@ def routes(source: ProxySource, name: str, verbose: bool, why: bool, output: str
     else:
         print_whole(reasons.beside(shown) if reasons else shown, output)
     _tell_of_none(shown, "route configuration")
+    print_on_demand(source)
 
 
 @click.command()
@@ -156,6 +164,8 @@ def routes(source: ProxySource, name: str, verbose: bool, why: bool, output: str
 @filters.subset
 @filters.direction
 @filters.why
+@filters.all_hosts
+@filters.host
 @filters.output
 def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: str, why: bool, output: str) -> None:
     """Clusters: the hosts that the proxy can call, and the DestinationRule behind each.
@@ -163,6 +173,7 @@ def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: 
     \b
     Example: weft proxy-config clusters frontend
              weft pc c frontend --fqdn payments.shop.svc.cluster.local --subset v2 -o json
+             weft pc c frontend --all
     """
     from weft.envoy import dump_clusters
     from weft.envoy.dump import CLUSTERS
@@ -177,6 +188,7 @@ def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: 
     else:
         print_whole(reasons.beside(shown) if reasons else shown, output)
     _tell_of_none(shown, "cluster")
+    print_on_demand(source)
 
 
 @click.command()
@@ -186,6 +198,8 @@ def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: 
 @filters.cluster
 @filters.status
 @filters.why
+@filters.all_hosts
+@filters.host
 @filters.output
 def endpoints(source: ProxySource, address: str, port: int, cluster: str, status: str, why: bool, output: str) -> None:
     """Endpoints: every address behind the proxy's clusters, and its health. --file reads the output of
@@ -209,6 +223,7 @@ def endpoints(source: ProxySource, address: str, port: int, cluster: str, status
     else:
         print_whole(reasons.beside(resources) if reasons else resources, output)
     _tell_of_none(resources, "endpoint")
+    print_on_demand(source)
 
 
 @click.command()
@@ -359,6 +374,7 @@ def all_(
         click.echo()
         _print_heading(title, shown=with_headers)
         print_rows(table, gap=gap)
+    print_on_demand(source)
 
 
 def _is_table(output: str) -> bool:
