@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import subprocess
@@ -34,6 +35,7 @@ async def ask():
             async with session.request(method, path, json=body, headers=headers) as answer:
                 return answer.status, await answer.text()
 
+        ask.port = port
         yield ask
     await scopes.close()
 
@@ -85,9 +87,26 @@ async def test_a_reset_of_stack_traces_is_accepted(ask):
     assert (await ask("PUT", "/scopej/xds", {"name": "xds", "stack_trace_level": "none"}))[0] == 202
 
 
-async def test_requests_under_another_host_name_are_rejected(ask):
-    assert (await ask("PUT", "/scopej/xds", {"output_level": "debug"}, Host="example.org"))[0] == 403
+@pytest.mark.parametrize(
+    "host", ["example.org", "localhost.example.org", "localhost@example.org", "localhost:x", "[", "localhost:1/", ""]
+)
+async def test_requests_under_another_host_name_are_rejected(ask, host, caplog):
+    assert (await ask("PUT", "/scopej/xds", {"output_level": "debug"}, Host=host))[0] == 403
     assert await level(ask, "xds") == "info"
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("host", ["localhost", "LocalHost:9876", "127.0.0.1", "[::1]:9876"])
+async def test_requests_under_a_name_of_the_loopback_interface_are_accepted(ask, host):
+    assert (await ask("GET", "/scopej", Host=host))[0] == 200
+
+
+async def test_the_host_header_decides_and_not_the_host_in_the_request_line(ask):
+    """A proxy may put any host into the request line; browsers set the header to the name in the page's URL."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", ask.port)
+    writer.write(b"GET http://localhost/scopej HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n")
+    assert (await reader.read()).startswith(b"HTTP/1.1 403 ")
+    writer.close()
 
 
 async def test_long_requests_are_rejected(ask):

@@ -9,6 +9,7 @@ Rules: levels last until the process ends, and a request for what weft cannot do
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -43,7 +44,7 @@ _LEVELS: Mapping[str, int] = {
     "none": logging.CRITICAL + 1,
 }
 _LONGEST_REQUEST = 4096  # bytes
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGNORECASE)
 
 
 class LogScope(msgspec.Struct, frozen=True):
@@ -92,7 +93,8 @@ def _logger(name: str) -> logging.Logger:
 async def _only_for_loopback(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Reject requests for other host names, so that a web page in the browser of a user with an open port-forward
     cannot reach this port under a name of its own (DNS rebinding)."""
-    if request.url.host not in _LOOPBACK:
+    hosts = request.headers.getall("Host", [])
+    if len(hosts) != 1 or not _LOOPBACK.fullmatch(hosts[0]):
         return web.Response(status=403, text="only for localhost\n")
     return await handler(request)
 
