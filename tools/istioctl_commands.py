@@ -40,6 +40,7 @@ def _not_applicable(name: str, note: str) -> IstioctlCommand:
 
 _INSTALLS: Final = "it installs Istio: use `weft install`, `upgrade` and `uninstall`"
 _NO_AMBIENT: Final = "weft has no ambient mode"
+_NO_ZTUNNEL: Final = r'daemonsets\.apps "ztunnel" not found'
 _NO_GROUPS: Final = "weft does not read WorkloadGroups"
 _NO_CLUSTERS: Final = "a mesh of weft has one cluster"
 _NO_ADDON: Final = "it opens the addon, if one is installed in the control plane's namespace"
@@ -60,8 +61,8 @@ COMMANDS: Final = (
     _as_istio("authz", "", r"Use `istioctl experimental authz`", "the command was moved"),
     _works(
         "bug-report",
-        "--dir {directory}/bug-report --duration 1m --timeout 30s",
-        r"(?s)control plane revisions/versions.*Analysis Report.*Done\.",
+        "--dir {directory}/bug-report --output-dir {directory} --duration 1m --timeout 30s",
+        r"(?s)control plane revisions/versions.*Analysis Report.*archive at {directory}/bug-report\.tar\.gz.*Done\.",
         "without istiod's debug pages, which need a token; `weft bug-report` has them",
     ),
     _works("bug-report version", "", r"client version: "),
@@ -106,7 +107,7 @@ COMMANDS: Final = (
     _works("experimental injector list", "", r"{namespace} +istio-sidecar-injector +default +\S+/weft:"),
     _works("experimental internal-debug", "syncz --all", r'"proxy": "{pod}\.{namespace}"'),
     _as_istio("experimental metrics", "web -n {namespace}", r"no Prometheus pods found", "it needs a Prometheus"),
-    _works("experimental precheck", "", r"No issues found"),
+    _works("experimental precheck", "-n {namespace}", r"No issues found"),
     _works("experimental proxy-status", "-n {namespace}", r"{pod}\.{namespace} +Kubernetes +{control_pattern}"),
     _works("experimental version", "", r"control plane version: {version}\ndata plane version: "),
     _not_applicable("experimental workload entry configure", _NO_GROUPS),
@@ -159,11 +160,11 @@ COMMANDS: Final = (
     _not_applicable("waypoint generate", _NO_AMBIENT),
     _not_applicable("waypoint list", _NO_AMBIENT),
     _not_applicable("waypoint status", _NO_AMBIENT),
-    _not_applicable("ztunnel-config all", _NO_AMBIENT),
-    _not_applicable("ztunnel-config certificate", _NO_AMBIENT),
-    _not_applicable("ztunnel-config connections", _NO_AMBIENT),
-    _not_applicable("ztunnel-config log", _NO_AMBIENT),
-    _not_applicable("ztunnel-config policy", _NO_AMBIENT),
-    _not_applicable("ztunnel-config service", _NO_AMBIENT),
-    _not_applicable("ztunnel-config workload", _NO_AMBIENT),
+    _as_istio("ztunnel-config all", "", _NO_ZTUNNEL, _NO_AMBIENT),
+    _as_istio("ztunnel-config certificate", "", _NO_ZTUNNEL, _NO_AMBIENT),
+    _as_istio("ztunnel-config connections", "", _NO_ZTUNNEL, _NO_AMBIENT),
+    _as_istio("ztunnel-config log", "", _NO_ZTUNNEL, _NO_AMBIENT),
+    _as_istio("ztunnel-config policy", "", _NO_ZTUNNEL, _NO_AMBIENT),
+    _as_istio("ztunnel-config service", "", _NO_ZTUNNEL, _NO_AMBIENT),
+    _as_istio("ztunnel-config workload", "", _NO_ZTUNNEL, _NO_AMBIENT),
 )

@@ -67,11 +67,13 @@ def places(mesh, tmp_path_factory):
 
 
 @pytest.fixture
-def run(mesh, istioctl):
+def run(mesh, istioctl, tmp_path):
+    """Run istioctl in an empty directory: commands such as bug-report write files into the current one."""
+
     def run(*words):
         return subprocess.run(
             [istioctl, *words, f"--kubeconfig={mesh.cluster.kubeconfig}"],
-            capture_output=True, text=True, timeout=120, check=False,
+            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
 
     return run
@@ -118,10 +120,10 @@ def test_a_command_that_changes_nothing_behaves_as_listed(run, places, command):
 
 
 @pytest.mark.parametrize("command", _SERVING, ids=lambda each: each.name)
-def test_a_command_that_serves_a_page_behaves_as_listed(mesh, istioctl, places, command):
+def test_a_command_that_serves_a_page_behaves_as_listed(mesh, istioctl, places, tmp_path, command):
     words = (*command.name.split(), *_filled(command.arguments, places).split())
     serving = subprocess.Popen(
-        [istioctl, *words, f"--kubeconfig={mesh.cluster.kubeconfig}"], stdout=subprocess.PIPE, text=True
+        [istioctl, *words, f"--kubeconfig={mesh.cluster.kubeconfig}"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
     try:
         address = next(line for line in serving.stdout if "http://" in line).strip()
