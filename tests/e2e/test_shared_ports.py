@@ -102,7 +102,8 @@ async def echoed(mesh, caller, shared):
 
 
 async def called(mesh, shared):
-    return await mesh.tell("client", "grpc_status", target=f"{shared}:{shared.port('grpc')}", method="Unary")
+    target = f"{shared}:{shared.port('grpc')}"
+    return await mesh.tell("client", "grpc_status", target=target, method="Unary", details=True)
 
 
 @pytest.mark.parametrize("shared", [each for each in saying(*PREFIXES) if each.values[0].pair != ("grpc", "http")])
