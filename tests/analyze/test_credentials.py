@@ -49,6 +49,16 @@ def test_without_gateways_no_secret_is_missing():
     assert told(EDGE.replace("gateway: {}", "command: [sleep]") + rule("SIMPLE")) == []
 
 
+SIDECAR = EDGE.replace("gateway: {}", "command: [sleep]")
+SELECTED = "workloadSelector: {matchLabels: {app: edge}}, "
+
+
+def test_a_rule_that_selects_sidecars_cannot_use_a_secret():
+    ((what, hint),) = told(SIDECAR + rule("SIMPLE", SELECTED), secret(roots=b"r"))
+    assert what.startswith("only gateways get the Secret outer") and "caCertificates" in hint
+    assert told(EDGE + rule("SIMPLE", SELECTED), secret(roots=b"r")) == []
+
+
 def test_a_similar_secret_name_is_guessed():
     known = facts(EDGE)
     known = msgspec.structs.replace(known, credentials={CredentialRef("outer", "edge"): secret()})

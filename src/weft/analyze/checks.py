@@ -198,9 +198,9 @@ _CHECKS: tuple[Check, ...] = (
           "A proxy opens only one tunnel per route, that of the first destination, and all connections of the route "
           "use it. Configure the same tunnel for all destinations."),
     Check("WFT0219", WARNING, "The Secret of a DestinationRule does not exist",
-          "`credentialName` names a Secret in the namespace of the callers, which are gateways, or the workloads that "
-          "`workloadSelector` selects. If that Secret does not exist, or lacks what the TLS mode needs, the callers' "
-          "requests fail with 503.", ("IST0101",)),
+          "`credentialName` names a Secret in the namespace of the gateways that use the rule. If that Secret does not "
+          "exist, or lacks what the TLS mode needs, the gateways' requests fail with 503. A sidecar gets no Secret: "
+          "if `workloadSelector` selects sidecars, their requests fail likewise.", ("IST0101",)),
     Check("WFT0220", WARNING, "A route leads to a subset of a host that is called by address",
           "Callers of a headless service, and of a host with `resolution: NONE`, choose the address themselves, and "
           "the sidecar calls that address whether or not it is in the subset. Only routes of another host choose "

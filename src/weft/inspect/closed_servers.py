@@ -82,7 +82,7 @@ def unsent(mesh: Mesh, group: Group, rule: DestinationRule, port: int, subset: s
     tls = effective(rule, port, next((each for each in rule.subsets if each.name == subset), None)).tls
     if tls is None or not tls.credential:
         return ""
-    if group.kind is not ProxyKind.GATEWAY and not rule.workload_selector:
+    if group.kind is not ProxyKind.GATEWAY:
         return (
             f"its DestinationRule names Secret {tls.credential}, but only gateways can use Secrets: weft sends none to "
             "a sidecar"
