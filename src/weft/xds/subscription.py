@@ -167,10 +167,10 @@ class Subscription:
 
     def sendable(self, table: ResourceTable, dialect: Dialect) -> tuple[list[str], list[str]]:
         """Return (upserts, removals): the owed names whose resources exist, and those whose resources do not exist.
-        Some names are neither: they are dropped from the owed names. If the resource exists, the name is dropped if
-        this client must not get the resource (`withholds`). If it does not exist, the name is dropped if it is a
-        cluster of held calls, if it is quarantined and the client does not wait for it, or if a response of this type
-        in the state-of-the-world dialect cannot remove a resource."""
+        Some names are in neither list, and are no longer owed. If the resource exists, the name is dropped if this
+        client must not get the resource (`withholds`). If it does not exist, the name is dropped if it is a cluster of
+        held calls, if it is quarantined and the client does not wait for it, or if a response of this type in the
+        state-of-the-world dialect cannot remove a resource."""
         upserts: list[str] = []
         removals: list[str] = []
         for name, awaited in tuple(self.owed.items()):
