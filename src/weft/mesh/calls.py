@@ -37,8 +37,8 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Called:
-    """What one group has called: for each address and each host, its first call. `everything`: the group has called
-    more than the limit, and gets every service."""
+    """The addresses and hosts that one group has called, each with the first call to it. `everything`: the group has
+    called more than the limit, and gets every service."""
 
     def __init__(self) -> None:
         self.addresses: dict[Address, Call] = {}
