@@ -121,8 +121,8 @@ def _owner(saying: _Saying, service: Service) -> str:
 
 def _met(protocol: Protocol, oldest: Protocol, other: str) -> str:
     """Text for a message: the effect on calls if two Services declare different protocols for a workload port, one of
-    them HTTP. `protocol`: what the Service declares that the message is about. `oldest`: what the oldest of the
-    Services declares. `other`: the name of the other Service or port."""
+    them HTTP. `protocol`: the protocol in the Service that the message is about. `oldest`: the protocol in the oldest
+    Service. `other`: the name of the other Service or port."""
     if not protocol.is_http:
         return "policies do not see the path or method of calls through this port"
     if oldest is Protocol.UNDECLARED:

@@ -71,7 +71,7 @@ def _of_owners(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
             continue
         for owner in sorted(each for each in owners if is_exported(routing, each, facts.settings)):
             what = f"{host} belongs to namespace {owner}: these routes also apply to the calls of the workloads there"
-            hint = 'for callers of this namespace only: `exportTo: ["."]`'
+            hint = 'if the routes are only for callers in this namespace, set `exportTo: ["."]`'
             yield finding("WFT0127", routing.origin, f"spec.hosts[{index}]", what, hint)
 
 

@@ -57,8 +57,8 @@ def _of_keys(
             continue
         if not facts.services_of(server.host):
             what = (
-                f"pods of a mesh on one machine cannot fetch keys from {server.host}: every token of "
-                f"{rule.issuer or 'any issuer'} gets 401"
+                f"pods of a mesh on one machine cannot fetch keys from {server.host}: every request with a "
+                f"token of {rule.issuer or 'any issuer'} gets 401"
             )
             hint = "write the keys into the rule instead, as `jwks`, or let pods reach the host: weft up --egress"
             yield finding(
