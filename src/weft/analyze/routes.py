@@ -64,7 +64,8 @@ def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_owners(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    """Findings about hosts that belong to Services of other namespaces, if the routes apply to the workloads there."""
+    """Findings about hosts of a VirtualService that belong to Services of other namespaces, if the routes also apply to
+    the workloads there."""
     for index, host in enumerate(routing.hosts):
         owners = {service.namespace for service in facts.by_host.get(host, ())}
         if routing.namespace in owners:
