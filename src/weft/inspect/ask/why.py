@@ -78,7 +78,8 @@ class NoSuchResource(Exception):
 
 
 def _with_host(word: str, known: list[str]) -> str:
-    """Return a hint with a resource of the host that `word` names, if there is one: many people name the service."""
+    """Return a hint with a resource of the host that `word` names, if there is one: users often write the name of a
+    service instead of a resource."""
     hosts = ((name, names.called_host(name)) for name in known)
     first = next((name for name, host in hosts if host and f"{host}.".startswith(f"{word.lower().rstrip('.')}.")), "")
     return f"did you mean `{first}`?" if first else ""
