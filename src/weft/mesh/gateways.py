@@ -279,6 +279,6 @@ def served_host(gateway: Gateway, written: str) -> ServedHost:
 
 
 def _name(server: GatewayServer, served: ServedHost) -> str:
-    """The name by which the connections to a host of a server are distinguished from those to other servers on the
-    port: the host itself (as SNI) if the server has TLS, else ANY."""
+    """The name by which a proxy distinguishes connections to this host of a server from connections to other servers on
+    the same port: the host itself (as SNI) if the server has TLS, else ANY."""
     return served.host if server.encrypted else ANY
