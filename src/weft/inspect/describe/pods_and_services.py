@@ -62,8 +62,8 @@ class Port(msgspec.Struct, frozen=True):
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """The mTLS mode of a pod at a port. `port`: 0 stands for every other port. `decided_by`: the PeerAuthentication;
-    None for the default. `intercepted`: whether the proxy intercepts calls to the port."""
+    """The mTLS mode of a pod at a port. `port`: 0 stands for all ports without a mode of their own. `decided_by`: the
+    PeerAuthentication; None for the default. `intercepted`: whether the proxy intercepts calls to the port."""
 
     port: int  # 0: every other port
     mode: TlsMode
