@@ -1,8 +1,8 @@
 """Converts the rules of a Gateway API route into routes of the mesh: decides which backends can be used, and in
 which order the rules for a host are matched. Pure functions; `attached.py` passes the objects.
 
-Rule: requests that would be sent to a backend that cannot be used (a share of the traffic, by weight) get a 500, and
-such connections are closed. They are never sent to another backend.
+Rule: if a backend cannot be used, the requests that its weight assigns to it get a 500, and the connections are closed.
+They are never sent to another backend.
 """
 
 from __future__ import annotations
