@@ -140,7 +140,7 @@ class ReportFrame(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 
 
 class WantedFrame(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
-    """A message that proxies of a group wait for resources of these names, or have them: clusters, and listeners
+    """Reports the names of resources that proxies of a group wait for or already have: clusters, and listeners
     `0.0.0.0_PORT`. A name is sent at most once on a stream, and the names in Hello count as sent. A frame whose
     `number` is not 0 gets a reply: an update of the group with all of the named resources that exist, even if the
     update changes nothing."""
