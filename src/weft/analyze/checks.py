@@ -302,7 +302,7 @@ _CHECKS: tuple[Check, ...] = (
           "that version is HTTP/1.1, gRPC fails; if it is HTTP/2, an application that supports only HTTP/1.1 fails. "
           "If the application supports both versions, set `useClientProtocol` in a DestinationRule: the application "
           "then gets the version that each caller uses."),
-    Check("WFT0322", WARNING, "A host is outside of a mesh on one machine, whose pods have no way out",
+    Check("WFT0322", WARNING, "A host is outside the mesh, and pods of a mesh on one machine cannot reach it",
           "The ServiceEntry leads to a host outside the mesh. Pods on one machine reach only their mesh, so calls to "
           "that host fail. `weft up --egress` lets pods reach hosts outside the mesh. On Kubernetes this check does "
           "not apply."),
@@ -534,7 +534,7 @@ _CHECKS: tuple[Check, ...] = (
           "the route's status."),
     Check("WFT0902", WARNING, "A route has a backend that cannot be called",
           "The backend is not a Service, the Service or its port does not exist, or the Service is in another "
-          "namespace without a ReferenceGrant. The requests that it would get according to its weight get 500."),
+          "namespace without a ReferenceGrant. Requests that would be sent to it, according to its weight, get 500."),
     Check("WFT0903", WARNING, "A listener of a Gateway cannot be served",
           "The listener's protocol is not supported, another listener has the same port or hostname, or the "
           "listener's certificate is missing."),

@@ -270,7 +270,7 @@ class ClusterControl:
                     "it was added after the control plane started; the root that weft made signs until the control "
                     "plane restarts"
                 )
-            hint = f"pods that trust only one of both roots cannot call each other; if that is intended: {restart}"
+            hint = f"pods that trust only one of the two roots cannot call each other; if that is intended: {restart}"
             problems.append(Problem(Where(object=f"the CA in {plugged}"), what, hint))
         return problems
 

@@ -145,9 +145,8 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def _spread(names: InstallationNames, key: str) -> dict[str, Any]:
-    """Return a topologySpreadConstraint for the control plane's replicas; `key` is the node label over whose values
-    they are spread, such as that of the zone. It is only a preference, because a cluster with one node must still run
-    all replicas."""
+    """Return a topologySpreadConstraint that spreads the control plane's replicas over the values of the node label
+    `key`, such as the zone. It is only a preference, because a cluster with one node must still run all replicas."""
     return {
         "maxSkew": 1,
         "topologyKey": key,

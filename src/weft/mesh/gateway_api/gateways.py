@@ -229,8 +229,8 @@ def _attach(
     route: StandardRoute, reference: ParentRef, gateway: StandardGateway, places: list[_Place], around: Surroundings
 ) -> StatusCondition:
     """Attach a route to each listener (in `places`) that the parentRef `reference` names and that allows the route.
-    Returns the Accepted condition: it holds if at least one listener allows the route. `around`: the objects that the
-    Gateway depends on besides its routes."""
+    Returns the Accepted condition, which is true if at least one listener allows the route. `around`: the objects that
+    the Gateway depends on besides its routes."""
     meant = [
         place
         for place in places
