@@ -243,7 +243,8 @@ ROUTES_IN_ORDER = DecisionRule(
 )
 DELEGATED = DecisionRule(
     "delegated",
-    "The root's match is combined with the delegate's; fields that the delegate leaves unset come from the root.",
+    "The match of the delegating route is combined with the match of the delegate's route; fields that the delegate's "
+    "route leaves unset come from the delegating route.",
     _RESOURCES,
 )
 ROUTES_FOR_OTHERS = DecisionRule(
