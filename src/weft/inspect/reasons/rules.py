@@ -243,8 +243,8 @@ ROUTES_IN_ORDER = DecisionRule(
 )
 DELEGATED = DecisionRule(
     "delegated",
-    "The match of the delegating route is combined with that of the delegate's route; fields that the delegate's route "
-    "leaves unset come from the delegating route.",
+    "The match of the delegating route is combined with the match of the delegate's route; fields that the delegate's "
+    "route leaves unset come from the delegating route.",
     _RESOURCES,
 )
 ROUTES_FOR_OTHERS = DecisionRule(
