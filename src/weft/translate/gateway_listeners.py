@@ -1,8 +1,8 @@
 """Builds the listeners of a gateway: one bound listener for each port that it serves. TLS servers share a port by
 server name (SNI); a connection with any other SNI is closed.
 
-All filter chains have the same guards. A server whose certificate is missing still owns its server names and closes
-their connections: no other server may serve them.
+All filter chains have the same guards. If the certificate of a server is missing, connections for its server names are
+closed: no other server may serve these names.
 """
 
 from __future__ import annotations

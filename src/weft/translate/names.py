@@ -29,7 +29,8 @@ def outbound_cluster(host: str, port: int, subset: str = "", *, chosen: bool = F
 
 
 def server_name(host: str, port: int, subset: str = "") -> str:
-    """Return the SNI that a caller sends in mutual TLS; a passthrough proxy reads the destination from it."""
+    """Return the SNI that a caller sends in mutual TLS: it contains the called host, port and subset, so that a
+    passthrough proxy can read the destination from it."""
     return f"outbound_.{port}_.{subset}_.{host}"
 
 

@@ -42,8 +42,9 @@ LARGEST_DIRECT_RESPONSE = 1 << 20
 
 def stands_alone(view: ServiceView, port: ServicePort) -> bool:
     """Whether requests to a port arrive at listeners on the service's own addresses, and not at the listener that
-    services on the port number share. That is so if the port's protocol is undeclared, or if the proxy itself uses the
-    port number, and the service has addresses or is headless. The port then has a route configuration of its own."""
+    services on the port number share. That is so if the service has addresses or is headless, and either the port's
+    protocol is undeclared or the proxy itself uses the port number. The port then has a route configuration of its
+    own."""
     alone = port.protocol is Protocol.UNDECLARED or port.number in TAKEN_PORTS
     return alone and view.service is not None and bool(view.service.addresses or view.service.headless)
 
