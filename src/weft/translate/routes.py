@@ -114,8 +114,8 @@ class Chosen(msgspec.Struct, frozen=True, eq=False):
 
 def chosen(view: ServiceView, port: int) -> list[Chosen]:
     """Return the configured routes that apply to this caller and port, in matching order. If several VirtualServices
-    are merged, only the first route that matches everything is kept, and it comes last, whichever object it comes
-    from."""
+    are merged, there may be several routes that match everything: only the first of them is kept, and it is moved to
+    the end."""
     by_object = [_chosen(routing, view, port) for routing in speaking(view)]
     if len(by_object) < 2:
         return by_object[0] if by_object else []
