@@ -1,6 +1,6 @@
 """Finds the revisions of weft on a cluster, and the namespaces and pods that use each revision. The label of a
-namespace determines the revision of its new pods. For an existing pod, the CSI driver of its identity volume
-does, which never changes, whatever the namespace's label is later."""
+namespace determines the revision of its new pods. The revision of an existing pod follows from the CSI driver of its
+identity volume, which never changes, even if the namespace's label does."""
 
 from __future__ import annotations
 

@@ -222,8 +222,9 @@ def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[Fi
 
 
 def _anywhere(match: L4Match) -> L4Match:
-    """Return the match without its gateways, which the caller has checked. Source labels and namespace are kept: a
-    client outside the mesh has neither, so a match with them never applies."""
+    """Return the conditions of `match` that `applies` must check: port, source labels and source namespace. The
+    gateways are left out, because the function that calls this one has checked them. A client outside the mesh has
+    neither labels nor a namespace, so a match with these never applies."""
     return L4Match(port=match.port, source_labels=match.source_labels, source_namespace=match.source_namespace)
 
 

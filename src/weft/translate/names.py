@@ -67,8 +67,8 @@ def listener(address: str, port: int) -> str:
 
 
 def own_listener(address: str, port: int) -> str:
-    """Return the name of a Sidecar's listener with an address of its own, and of its route configuration. The prefix
-    distinguishes it from the listener of a service at the same address."""
+    """Return the name of a Sidecar's listener with an address of its own, and of its route configuration. The name has
+    a prefix, which distinguishes it from the name of a service's listener at the same address."""
     return f"{_OWN}{listener(address, port)}"
 
 
