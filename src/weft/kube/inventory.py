@@ -1,7 +1,7 @@
 """Reads everything that a mesh needs from Kubernetes once, with the caller's credentials. The result is an Inventory:
 written objects as documents, pods and EndpointSlices as values of the model, and the installed revisions. Rule: a kind
-that the caller may not read becomes a problem and does not stop the reading of other kinds. Only if the API server does
-not answer is no inventory returned."""
+that the caller may not read becomes a problem and does not stop the reading of other kinds. If the API server does not
+answer, there is no inventory."""
 
 from __future__ import annotations
 

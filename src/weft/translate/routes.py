@@ -42,8 +42,9 @@ LARGEST_DIRECT_RESPONSE = 1 << 20
 
 def stands_alone(view: ServiceView, port: ServicePort) -> bool:
     """Whether requests to a port arrive at listeners on the service's own addresses, and not at the listener that
-    services on the port number share. That is so if the port's protocol is undeclared, or if the proxy itself uses the
-    port number, and the service has addresses or is headless. The port then has a route configuration of its own."""
+    services on the port number share. That is so if the service has addresses or is headless, and either the port's
+    protocol is undeclared or the proxy itself uses the port number. The port then has a route configuration of its
+    own."""
     alone = port.protocol is Protocol.UNDECLARED or port.number in TAKEN_PORTS
     return alone and view.service is not None and bool(view.service.addresses or view.service.headless)
 
@@ -113,8 +114,8 @@ class Chosen(msgspec.Struct, frozen=True, eq=False):
 
 def chosen(view: ServiceView, port: int) -> list[Chosen]:
     """Return the configured routes that apply to this caller and port, in matching order. If several VirtualServices
-    are merged, only the first route that matches everything is kept, and it comes last, whichever object it comes
-    from."""
+    are merged, there may be several routes that match everything: only the first of them is kept, and it is moved to
+    the end."""
     by_object = [_chosen(routing, view, port) for routing in speaking(view)]
     if len(by_object) < 2:
         return by_object[0] if by_object else []
