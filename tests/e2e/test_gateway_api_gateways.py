@@ -15,7 +15,7 @@ from tools.ports import free_port
 
 from ca.making import ca, p256
 from e2e.looking import weft
-from e2e.objects import service, standard, text, workload
+from e2e.objects import istio, service, standard, text, workload
 from eventually import eventually
 from fields import proves
 from translate.raw_http2 import ask_by_http2
@@ -145,9 +145,9 @@ def to(name="app", port=80, path="/", **more):
     return {**match, "backendRefs": [{"name": name, "port": port, **more}]}
 
 
-async def ask(host, path="/", port=HTTP, *, name="", shown="", header=""):
+async def ask(host, path="/", port=HTTP, *, name="", shown="", header="", body=False):
     """Send a request, over TLS if the server's `name` is given; returns the status or the workload that responded,
-    or only a header of the response. `shown` is the client's certificate and key."""
+    or only a header of the response, or with `body` its whole JSON. `shown` is the client's certificate and key."""
     context = None
     if name:
         context = ssl.create_default_context(cadata=certificate_pem(ROOT))
@@ -165,15 +165,16 @@ async def ask(host, path="/", port=HTTP, *, name="", shown="", header=""):
         return type(error).__name__
     if not answer:
         return "closed"
-    head, _, body = answer.partition(b"\r\n\r\n")
+    head, _, text = answer.partition(b"\r\n\r\n")
     if header:
         found = (line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
         return next((value for key, value in found if key == header), None)
     status = int(head.split()[1])
-    start = body.find(b"{")
+    start = text.find(b"{")
     if status != 200 or start < 0:
         return status
-    return json.loads(body[start : body.rindex(b"}") + 1])["pod"].rpartition("-")[0]
+    found = json.loads(text[start : text.rindex(b"}") + 1])
+    return found if body else found["pod"].rpartition("-")[0]
 
 
 async def settled(mesh, *documents):
@@ -461,6 +462,54 @@ async def test_a_gateway_admits_only_callers_with_a_certificate_of_the_configure
         await settled(mesh, checked, roots, grant, route("app", to("app")))
         assert await ask("shop.example.com", **called, shown=caller_of(other)) != "app"
         assert listeners(mesh)["shop"][0]["Accepted"] == "NoValidCACertificate"
+
+
+@proves(
+    "Gateway.gateway.networking.k8s.io",
+    "spec.tls.frontend.default.validation.mode",
+    "spec.tls.frontend.perPort[].tls.validation.mode",
+)
+@pytest.mark.parametrize("port", (0, 443))
+async def test_with_insecure_fallback_all_callers_are_accepted_and_none_is_identified(mesh, port):
+    key = p256()
+    other = Signing(ca("another root", key), key, ())
+    roots = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "callers", "namespace": "shop"},
+        "data": {"ca.crt": certificate_pem(other.certificate)},
+    }
+    reference = {"group": "", "kind": "ConfigMap", "name": "callers"}
+    fallback = {"validation": {"caCertificateRefs": [reference], "mode": "AllowInsecureFallback"}}
+    frontend = {"default": {}, "perPort": [{"port": port, "tls": fallback}]} if port else {"default": fallback}
+    edge = gateway(secure("shop", "shop-example", hostname="shop.example.com"))
+    edge["spec"]["tls"] = {"frontend": frontend}
+    callers = ("", caller_of(other), caller_of(SIGNING))
+    called = {"port": HTTPS, "name": "shop.example.com"}
+    await settled(mesh, edge, roots, route("app", to("app")))
+    await eventually_answers("shop.example.com", **called)
+    assert [await ask("shop.example.com", **called, shown=each) for each in callers] == ["app"] * 3
+    for each in callers[1:]:
+        forwarded = dict((await ask("shop.example.com", **called, shown=each, body=True))["headers"])
+        assert "Cert=" in forwarded["x-forwarded-client-cert"] and "URI=spiffe://ex" not in str(forwarded)
+    conditions = {
+        told.type: told.reason
+        for derived in mesh.control.mesh.derived()
+        if derived.gateway is not None
+        for told in derived.gateway.conditions
+    }
+    assert conditions["InsecureFrontendValidationMode"] == "ConfigurationChanged"
+    only = {"selector": {"matchLabels": {"app": "edge"}}, "rules": [{"from": [{"source": {"principals": ["*"]}}]}]}
+    policy = {**istio("AuthorizationPolicy", "only", only), "apiVersion": "security.istio.io/v1"}
+    await settled(mesh, edge, roots, route("app", to("app")), policy)
+    await eventually(lambda: ask("shop.example.com", **called), lambda found: found == 403)
+    assert [await ask("shop.example.com", **called, shown=each) for each in callers] == [403] * 3
+    explained = await weft(
+        "explain", "edge", "--to", "https://shop.example.com/", "--mesh", mesh.engine.name, code=None
+    )
+    assert "does not verify client certificates" in explained
+    described = await weft("describe", "pod", "edge", "--mesh", mesh.engine.name)
+    assert "Callers may present a certificate, which is not verified" in described
 
 
 @proves("Gateway.gateway.networking.k8s.io", "spec.listeners[].tls.options")

@@ -23,7 +23,7 @@ from weft.kube.status import StatusWriter
 from weft.model.gateway_api import CONTROLLER, GATEWAY_KIND, GATEWAY_NAME, ParentRef, RouteKind
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, labels_of
-from weft.model.outcome import ACCEPTED, RESOLVED, ListenerOutcome, StatusCondition, not_accepted
+from weft.model.outcome import ACCEPTED, INSECURE_VALIDATION, RESOLVED, ListenerOutcome, StatusCondition, not_accepted
 
 PARENT = ParentRef("Gateway", "edge", "public", "http", namespaced=True)
 THEIRS = {"parentRef": {"name": "other"}, "controllerName": "example.com/other", "conditions": []}
@@ -86,6 +86,16 @@ def test_a_gateways_status_has_each_listener():
     named = msgspec.structs.replace(wanted, addresses=("edge.shop.svc",))
     assert status_of(made, named, 1, now="now")["addresses"] == [{"type": "Hostname", "value": "edge.shop.svc"}]
     assert "addresses" not in status_of(made, msgspec.structs.replace(wanted, addresses=()), 1, now="now")
+
+
+def test_the_condition_of_unverified_client_certificates_is_removed_when_it_no_longer_holds():
+    insecure = StatusCondition(INSECURE_VALIDATION, holds=True, reason="ConfigurationChanged")
+    made = status_of({}, GatewayWanted((ACCEPTED, insecure)), 1, now="then")
+    assert [each["type"] for each in made["conditions"]] == ["Accepted", INSECURE_VALIDATION]
+    assert is_right(made, GatewayWanted((ACCEPTED, insecure)), 1) and not is_right(made, GatewayWanted((ACCEPTED,)), 1)
+    assert [each["type"] for each in status_of(made, GatewayWanted((ACCEPTED,)), 1, now="now")["conditions"]] == [
+        "Accepted"
+    ]
 
 
 def test_a_gateway_class_is_accepted_and_lists_its_features_in_alphabetical_order():

@@ -12,7 +12,7 @@ from weft.base.problem import Problem
 from weft.mesh.gateway_api.attached import OWN_CLASS, Derived
 from weft.model.gateway_api import GATEWAY_NAME
 from weft.model.names import Origin
-from weft.model.outcome import BackendFlaw, GatewayOutcome, StatusCondition
+from weft.model.outcome import INSECURE_VALIDATION, BackendFlaw, GatewayOutcome, StatusCondition
 
 
 def of_attachments(facts: Facts) -> Iterator[Problem]:
@@ -22,6 +22,7 @@ def of_attachments(facts: Facts) -> Iterator[Problem]:
         flaws.update(((each.origin, flaw), None) for each in derived.routes for flaw in each.flaws)
         if derived.gateway is not None:
             yield from _of_listeners(derived.gateway, facts)
+            yield from _of_client_certificates(derived.gateway)
             yield from _of_proxies(derived.gateway, facts)
         for policy in derived.policies:
             for condition in policy.conditions:
@@ -56,6 +57,13 @@ def _of_listeners(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:
         for condition in wrong:
             hint = of_listener(outcome.gateway, index, condition, facts)
             yield finding("WFT0903", outcome.origin, f"spec.listeners[{index}]", _text(condition), hint)
+
+
+def _of_client_certificates(outcome: GatewayOutcome) -> Iterator[Problem]:
+    for condition in outcome.conditions:
+        if condition.type == INSECURE_VALIDATION and condition.holds:
+            hint = "use `mode: AllowValidOnly`, which is the default"
+            yield finding("WFT0907", outcome.origin, "spec.tls.frontend", condition.message, hint)
 
 
 def _of_proxies(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:

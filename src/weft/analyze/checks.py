@@ -547,6 +547,10 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0906", WARNING, "A Gateway's class does not exist",
           "weft serves the class `weft`, and the classes whose GatewayClass names weft's controller. The Gateway has "
           "another `gatewayClassName`, and no GatewayClass has that name, so no controller serves the Gateway."),
+    Check("WFT0907", WARNING, "A Gateway does not verify client certificates",
+          "With `mode: AllowInsecureFallback`, HTTPS listeners accept clients without a certificate and clients with a "
+          "certificate of any CA. Policies treat all these clients as clients without a certificate, and backends must "
+          "verify the certificate in `x-forwarded-client-cert` themselves."),
 )  # fmt: skip
 
 CHECKS: Mapping[str, Check] = {check.code: check for check in _CHECKS}

@@ -12,6 +12,7 @@ SUPPORTED = (
     "Gateway",
     "GatewayAddressEmpty",
     "GatewayFrontendClientCertificateValidation",
+    "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
     "GatewayHTTPSListenerDetectMisdirectedRequests",
     "GatewayInfrastructurePropagation",

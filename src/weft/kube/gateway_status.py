@@ -27,7 +27,14 @@ from weft.model.gateway_api import (
 )
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, selects
-from weft.model.outcome import ACCEPTED, GatewayOutcome, ListenerOutcome, StatusCondition, not_accepted
+from weft.model.outcome import (
+    ACCEPTED,
+    INSECURE_VALIDATION,
+    GatewayOutcome,
+    ListenerOutcome,
+    StatusCondition,
+    not_accepted,
+)
 from weft.model.value import Value
 from weft.model.virtual_service import destinations
 
@@ -147,9 +154,12 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
             conditions = _conditions(_entries(status, "conditions"), wanted.conditions, generation, now)
             return {**status, "conditions": conditions, "supportedFeatures": [{"name": each} for each in SUPPORTED]}
     before = {str(each.get("name")): each for each in _entries(status, "listeners")}
+    conditions = [each for each in _entries(status, "conditions") if each.get("type") != INSECURE_VALIDATION]
+    if any(each.type == INSECURE_VALIDATION for each in wanted.conditions):
+        conditions = list(_entries(status, "conditions"))
     result: dict[str, Any] = {
         **status,
-        "conditions": _conditions(_entries(status, "conditions"), wanted.conditions, generation, now),
+        "conditions": _conditions(conditions, wanted.conditions, generation, now),
         "listeners": [
             {
                 "name": each.name,

@@ -41,6 +41,7 @@ class ServerTls(msgspec.Struct, frozen=True):
     authorities: str = ""  # CA certificates for client certificates: a file,
     authorities_credential: CredentialRef | None = None  # or a Secret; neither: those of the first of `credentials`
     roots: str = ""  # or the certificates themselves, as PEM
+    unverified: bool = False  # client certificates of any CA are accepted
     revoked: str = ""  # a file
     subject_alt_names: tuple[str, ...] = ()  # of client certificates that are accepted
     spki: tuple[str, ...] = ()  # or digests of their public keys (base64)

@@ -183,10 +183,11 @@ class CertificateRef(msgspec.Struct, frozen=True):
 class CallersCheck(msgspec.Struct, frozen=True):
     """The CAs (`authorities`: the `caCertificateRefs`; () if clients need no certificate) that must have issued the
     client certificates of HTTPS listeners. `port`: the port of these listeners; 0 for all listeners without a check for
-    their own port."""
+    their own port. `insecure`: clients without a certificate, or with a certificate of another CA, are accepted."""
 
     port: int
     authorities: tuple[CertificateRef, ...]
+    insecure: bool = False
 
 
 class Listener(msgspec.Struct, frozen=True):

@@ -72,6 +72,9 @@ class GatewayOutcome(msgspec.Struct, frozen=True):
 ACCEPTED = StatusCondition("Accepted", holds=True, reason="Accepted", message="weft has accepted it")
 RESOLVED = StatusCondition("ResolvedRefs", holds=True, reason="ResolvedRefs", message="all references are resolved")
 
+# A Gateway's status has this condition only while the Gateway does not verify client certificates.
+INSECURE_VALIDATION = "InsecureFrontendValidationMode"
+
 
 def not_accepted(reason: str, message: str) -> StatusCondition:
     return StatusCondition("Accepted", holds=False, reason=reason, message=message)

@@ -89,7 +89,6 @@ def test_invalid_listeners_are_rejected(listener, problem):
         "addresses: [{type: NamedAddress, value: a}]",
         "infrastructure: {parametersRef: {group: a.b, kind: C, name: d}}",
         "tls: {backend: {clientCertificateRef: {name: a}}}",
-        "tls: {frontend: {default: {validation: {mode: AllowInsecureFallback, caCertificateRefs: [{group: '', kind: ConfigMap, name: a}]}}}}",
         "defaultScope: All",
     ],
 )

@@ -95,13 +95,9 @@ def _check(fields: Fields, meta: Meta, port: int) -> CallersCheck:
     validation = fields.fields("validation")
     if validation is None:
         return CallersCheck(port, ())
-    if validation.choice("mode", _MODES, default=_MODES[0]) != _MODES[0]:
-        what = f"weft supports only `mode: {_MODES[0]}`: it does not accept invalid client certificates"
-        validation.error(
-            "mode", what, "an Istio Gateway with `mode: OPTIONAL_MUTUAL` accepts clients without a certificate"
-        )
+    insecure = validation.choice("mode", _MODES, default=_MODES[0]) != _MODES[0]
     references = tuple(_certificate(each, meta) for each in validation.items("caCertificateRefs", required=True))
-    return CallersCheck(port, references)
+    return CallersCheck(port, references, insecure)
 
 
 def _address(item: Fields) -> tuple[str, str]:

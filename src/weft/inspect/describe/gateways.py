@@ -49,6 +49,7 @@ class ServedFacts(msgspec.Struct, frozen=True):
     spoken: tuple[str, ...] = ()  # TLS versions and cipher suites, in words
     asks: str = ""  # where the CA certificates for client certificates come from; "": none is requested
     callers: tuple[str, ...] = ()  # subject alternative names or digests of allowed client certificates; (): all
+    unverified: bool = False  # client certificates are not verified
 
 
 class LeftOutFacts(msgspec.Struct, frozen=True):
@@ -117,7 +118,8 @@ def served_lines(servers: tuple[ServedFacts, ...]) -> Iterator[str]:
         if each.asks:
             only = f", accepted only for {' or '.join(each.callers)}" if each.callers else ""
             must = "must" if each.tls == ServerTlsMode.MUTUAL else "may"
-            yield f"      Callers {must} present a certificate from {each.asks}{only}"
+            whose = f"a certificate from {each.asks}{only}"
+            yield f"      Callers {must} present {'a certificate, which is not verified' if each.unverified else whose}"
         if each.redirects:
             yield "   Redirects plain HTTP to HTTPS"
         yield f"   {_routed(each)}"
@@ -162,6 +164,7 @@ def _served(mesh: Mesh, bound: BoundServer, pod: Instance) -> ServedFacts:
         spoken=tuple(_spoken_tls(tls)) if tls is not None and server.encrypted else (),
         asks=_asked(mesh, bound, namespace) if tls is not None and tls.asks else "",
         callers=_callers(tls) if tls is not None and tls.asks else (),
+        unverified=tls is not None and tls.unverified,
     )
 
 

@@ -35,6 +35,7 @@ from weft.model.gateway_api import (
 from weft.model.names import Labels, ObjectKey, host_covers, selects
 from weft.model.outcome import (
     ACCEPTED,
+    INSECURE_VALIDATION,
     RESOLVED,
     GatewayOutcome,
     ListenerOutcome,
@@ -308,12 +309,16 @@ def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
     wider hostname would serve these connections."""
     tls, listener = None, place.listener
     if listener.protocol in ("HTTPS", "TLS"):
-        ended = ServerTlsMode.MUTUAL if place.roots else ServerTlsMode(listener.client_certificates or "SIMPLE")
+        check = gateway.check_of(listener)
+        unverified = bool(place.roots) and check is not None and check.insecure and not listener.client_certificates
+        ended = ServerTlsMode(listener.client_certificates or ("MUTUAL" if place.roots else "SIMPLE"))
+        ended = ServerTlsMode.OPTIONAL_MUTUAL if unverified else ended
         shown = listener.certificates if place.permitted else ()
         tls = ServerTls(
             ServerTlsMode.PASSTHROUGH if listener.passthrough else ended,
             credentials=tuple(CredentialRef(each.name, each.namespace) for each in shown),
             roots=place.roots,
+            unverified=unverified,
         )
     port = ServicePort(listener.port, listener.name, PROTOCOLS[listener.protocol])
     return Gateway(
@@ -420,4 +425,8 @@ def _outcome(gateway: StandardGateway, places: list[_Place]) -> GatewayOutcome:
     programmed = StatusCondition(
         "Programmed", holds=accepted.holds, reason="Programmed" if accepted.holds else "Invalid"
     )
-    return GatewayOutcome(gateway.key, (accepted, programmed), tuple(listeners), gateway.origin)
+    conditions = [accepted, programmed]
+    if any(check.insecure for check in gateway.checks):
+        what = "AllowInsecureFallback: client certificates are not verified, and clients without one are accepted"
+        conditions.append(StatusCondition(INSECURE_VALIDATION, holds=True, reason="ConfigurationChanged", message=what))
+    return GatewayOutcome(gateway.key, tuple(conditions), tuple(listeners), gateway.origin)
