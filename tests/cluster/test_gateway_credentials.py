@@ -17,9 +17,8 @@ from weft.control.plane import ControlPlane
 from weft.kube.objects import PodObject
 from weft.kube.pods import PodIndex, record_of
 from weft.kube.resource import SECRETS
-from weft.model.gateway import CredentialRef
 from weft.model.group import Group, ProxyKind
-from weft.model.names import labels_of
+from weft.model.names import CredentialRef, labels_of
 
 GATEWAY = """
 apiVersion: networking.istio.io/v1

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 KEY = p256()
 ROOT = ca("the root of these tests", KEY)
 SIGNING = Signing(ROOT, KEY, ())
+CALLERS = Signing(ca("the root of the gateway's client certificate", KEY), KEY, ())
 
 
 HTTP, HTTPS, TCP, PASSED = (free_port() for _ in range(4))
@@ -58,6 +59,9 @@ with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
     file.write(os.environ["PEM"])
     file.flush()
     context.load_cert_chain(file.name)
+if callers := os.environ.get("CALLERS"):
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=callers)
 server = http.server.ThreadingHTTPServer(("", 8443), Handler)
 server.socket = context.wrap_socket(server.socket, server_side=True)
 server.serve_forever()
@@ -98,6 +102,13 @@ def files(control):
             workload("two", control=control, serve="http=8080 namer=9000 grpc=9090", version="v2"),
             workload("away", control=control, serve="http=8080", namespace="far", version="v3"),
             workload("safe", control=control, environment={"PEM": held["tls.key"] + held["tls.crt"]}, **tls_of_its_own),
+            workload(
+                "strict",
+                control=control,
+                environment={"PEM": held["tls.key"] + held["tls.crt"], "CALLERS": certificate_pem(CALLERS.certificate)},
+                **tls_of_its_own,
+            ),
+            service("strict", {"name": "https", "port": 443, "targetPort": 8443}),
             workload("known", control=control, environment={"PEM": only_a_uri()}, **tls_of_its_own),
             service("known", {"name": "http", "port": 80, "targetPort": 8443}),
             service(
@@ -760,6 +771,90 @@ async def test_a_backend_is_verified_by_the_uri_in_its_certificate(mesh, names, 
     await settled(mesh, gateway(), route("known", to("known"), hosts=["shop.example.com"]), ROOTS, policy)
     await eventually_answers("shop.example.com")
     assert await ask("shop.example.com") == answer
+
+
+def client_certificate(name, signing, namespace="shop"):
+    key, now = p256(), time.time()
+    issued = make_leaf(signing, key.public_key(), "spiffe://example.com/edge", Validity(now - 60, now + 3600))
+    pair = {"tls.crt": certificate_pem(issued), "tls.key": key_pem(key)}
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "stringData": pair}
+
+
+def presenting(**reference):
+    edge = gateway()
+    edge["spec"]["tls"] = {"backend": {"clientCertificateRef": reference}}
+    return edge
+
+
+def resolved(mesh):
+    """The reason of the Gateway's ResolvedRefs condition."""
+    (reason,) = (
+        told.reason
+        for derived in mesh.control.mesh.derived()
+        if derived.gateway is not None
+        for told in derived.gateway.conditions
+        if told.type == "ResolvedRefs"
+    )
+    return reason
+
+
+@proves(
+    "Gateway.gateway.networking.k8s.io",
+    "spec.tls.backend.clientCertificateRef.group",
+    "spec.tls.backend.clientCertificateRef.kind",
+    "spec.tls.backend.clientCertificateRef.name",
+    "spec.tls.backend.clientCertificateRef.namespace",
+)
+async def test_a_gateway_presents_its_client_certificate_to_backends_with_a_tls_policy(mesh):
+    roots = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "roots", "namespace": "shop"},
+        "data": {"ca.crt": certificate_pem(ROOT)},
+    }
+    trusted = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "roots"}]}
+    policies = (believing(service="strict", **trusted), roots)
+    documents = (route("app", to("strict", 443)), *policies)
+    shown = client_certificate("shown", CALLERS)
+    await settled(mesh, gateway(), *documents)
+    await eventually(lambda: ask("shop.example.com"), lambda found: found == 503)
+    assert resolved(mesh) == "ResolvedRefs"
+    await settled(mesh, presenting(name="shown"), shown, *documents)
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == "strict"
+    assert resolved(mesh) == "ResolvedRefs"
+    cluster = "outbound|443||strict.shop.svc.cluster.local"
+    assert "tls-by-policy" in await weft("why", "edge", "cluster", cluster, "--mesh", mesh.engine.name)
+    why = await weft("why", "edge", "secret", f"{cluster}/certificate", "--mesh", mesh.engine.name)
+    assert "client-certificate" in why and "Secret shop/shown" in why and "shop/edge tls.backend" in why
+    # Another certificate is used as soon as the Secret changes, and without any the backend is not called.
+    await settled(mesh, presenting(name="shown"), client_certificate("shown", SIGNING), *documents)
+    await eventually(lambda: ask("shop.example.com"), lambda found: found == 503)
+    await settled(mesh, presenting(name="shown"), shown, *documents)
+    await eventually_answers("shop.example.com")
+    for wrong, reason in (
+        ({"name": "nobody"}, "InvalidClientCertificateRef"),
+        ({"name": "shown", "group": "example.com"}, "InvalidClientCertificateRef"),
+        ({"name": "shown", "kind": "ConfigMap"}, "InvalidClientCertificateRef"),
+        ({"name": "shown", "namespace": "far"}, "RefNotPermitted"),
+    ):
+        far = client_certificate("shown", CALLERS, "far")
+        await settled(mesh, presenting(**wrong), shown, far, *documents)
+        await eventually(lambda: ask("shop.example.com"), lambda found: found == 503)
+        assert resolved(mesh) == reason
+        why = await weft("why", "edge", "cluster", f"{cluster}.type", "--mesh", mesh.engine.name)
+        assert "without-client-certificate" in why
+        explained = await weft(
+            "explain", "edge", "--to", "http://shop.example.com/", "--mesh", mesh.engine.name, code=None
+        )
+        assert "client certificate" in explained
+    source = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "shop"}
+    target = {"group": "", "kind": "Secret", "name": "shown"}
+    grant = standard("ReferenceGrant", "shop", {"from": [source], "to": [target]}, "far", "v1beta1")
+    await settled(mesh, presenting(name="shown", namespace="far"), far, grant, *documents)
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == "strict"
 
 
 @pytest.mark.parametrize("kind", ["TCPRoute", "TLSRoute"])

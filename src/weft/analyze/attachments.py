@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
-from weft.analyze.remedies import of_backend, of_listener, of_route
+from weft.analyze.remedies import of_backend, of_client_certificate, of_listener, of_route
 from weft.base.problem import Problem
 from weft.mesh.gateway_api.attached import OWN_CLASS, Derived
 from weft.model.gateway_api import GATEWAY_NAME
@@ -22,7 +22,7 @@ def of_attachments(facts: Facts) -> Iterator[Problem]:
         flaws.update(((each.origin, flaw), None) for each in derived.routes for flaw in each.flaws)
         if derived.gateway is not None:
             yield from _of_listeners(derived.gateway, facts)
-            yield from _of_client_certificates(derived.gateway)
+            yield from _of_client_certificates(derived.gateway, facts)
             yield from _of_proxies(derived.gateway, facts)
         for policy in derived.policies:
             for condition in policy.conditions:
@@ -59,11 +59,16 @@ def _of_listeners(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:
             yield finding("WFT0903", outcome.origin, f"spec.listeners[{index}]", _text(condition), hint)
 
 
-def _of_client_certificates(outcome: GatewayOutcome) -> Iterator[Problem]:
+def _of_client_certificates(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:
     for condition in outcome.conditions:
         if condition.type == INSECURE_VALIDATION and condition.holds:
             hint = "use `mode: AllowValidOnly`, which is the default"
             yield finding("WFT0907", outcome.origin, "spec.tls.frontend", condition.message, hint)
+        if condition.type == "ResolvedRefs" and condition.reason in ("InvalidClientCertificateRef", "RefNotPermitted"):
+            where = "spec.tls.backend.clientCertificateRef"
+            yield finding(
+                "WFT0908", outcome.origin, where, _text(condition), of_client_certificate(outcome, condition, facts)
+            )
 
 
 def _of_proxies(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:

@@ -551,6 +551,10 @@ _CHECKS: tuple[Check, ...] = (
           "With `mode: AllowInsecureFallback`, HTTPS listeners accept clients without a certificate and clients with a "
           "certificate of any CA. Policies treat all these clients as clients without a certificate, and backends must "
           "verify the certificate in `x-forwarded-client-cert` themselves."),
+    Check("WFT0908", WARNING, "A Gateway cannot use its client certificate for backends",
+          "The Secret that the Gateway names in `tls.backend` does not exist, has no certificate with its key, or is "
+          "in another namespace without a ReferenceGrant. Calls from this Gateway to Services with a "
+          "BackendTLSPolicy fail."),
 )  # fmt: skip
 
 CHECKS: Mapping[str, Check] = {check.code: check for check in _CHECKS}

@@ -23,10 +23,10 @@ from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
 from weft.model.edge import BoundServer
-from weft.model.gateway import CredentialRef, Gateway
+from weft.model.gateway import Gateway
 from weft.model.gateway_api import GATEWAY_NAME, GatewayClass, StandardGateway
 from weft.model.instance import Instance, pod_of
-from weft.model.names import Labels, host_covers, selects
+from weft.model.names import CredentialRef, Labels, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, peer_modes
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.service import Protocol, Service

@@ -10,9 +10,9 @@ from weft.analyze.credentials import meant_secret
 from weft.analyze.facts import Facts
 from weft.base.suggest import did_you_mean
 from weft.mesh.gateway_api.gateways import PROTOCOLS, fitting
-from weft.model.gateway_api import Listener
+from weft.model.gateway_api import CertificateRef
 from weft.model.names import ObjectKey
-from weft.model.outcome import BackendFlaw, RouteOutcome, StatusCondition
+from weft.model.outcome import BackendFlaw, GatewayOutcome, RouteOutcome, StatusCondition
 
 _GRANT = "a ReferenceGrant in that namespace, with this namespace in `from` and a {kind} in `to`, allows the reference"
 
@@ -81,13 +81,23 @@ def of_listener(key: ObjectKey, index: int, told: StatusCondition, facts: Facts)
         case "InvalidRouteKinds":
             return f"write {' or '.join(fitting(listener)) or 'none'}"
         case "InvalidCertificateRef":
-            return _meant_certificate(listener, facts)
+            return _meant_certificate(listener.certificates, facts)
     return _OF_LISTENERS.get(told.reason, "")
 
 
-def _meant_certificate(listener: Listener, facts: Facts) -> str:
+def of_client_certificate(outcome: GatewayOutcome, told: StatusCondition, facts: Facts) -> str:
+    """Hint for a Gateway (`outcome`) that cannot use its client certificate for backends; "" if there is none. `told`:
+    the condition that does not hold."""
+    gateway = facts.standard_gateways.get((outcome.gateway.namespace, outcome.gateway.name))
+    reference = gateway.client_certificate if gateway is not None else None
+    if reference is None or told.reason == "RefNotPermitted":
+        return _OF_LISTENERS.get(told.reason, "")
+    return _meant_certificate((reference,), facts)
+
+
+def _meant_certificate(references: Iterable[CertificateRef], facts: Facts) -> str:
     held = {(each.namespace, each.name): credential for each, credential in facts.credentials.items()}
-    for each in listener.certificates:
+    for each in references:
         if (each.group, each.kind) != ("", "Secret"):
             return "name a Secret: it is the default without `group` and `kind`"
         credential = held.get((each.namespace, each.name))

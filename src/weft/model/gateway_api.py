@@ -3,6 +3,7 @@ backends, a Gateway's listeners. `mesh/gateway_api/attached.py` combines them; n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 
 import msgspec
@@ -215,6 +216,7 @@ class StandardGateway(msgspec.Struct, frozen=True):
     labels: Labels = ()  # labels of the objects created for it
     annotations: Labels = ()
     checks: tuple[CallersCheck, ...] = ()
+    client_certificate: CertificateRef | None = None  # for TLS to backends
     created: str = ""
     origin: Origin | None = None
 
@@ -227,6 +229,13 @@ class StandardGateway(msgspec.Struct, frozen=True):
             return None
         by_port = {check.port: check for check in self.checks}
         return by_port.get(listener.port) or by_port.get(0)
+
+    @property
+    def certificates(self) -> Iterator[CertificateRef]:
+        """The references to all certificates that this Gateway presents, to clients and to backends."""
+        yield from (each for listener in self.listeners for each in listener.certificates)
+        if self.client_certificate is not None:
+            yield self.client_certificate
 
     @property
     def bundles(self) -> tuple[tuple[str, str], ...]:

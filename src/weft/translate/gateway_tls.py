@@ -21,8 +21,8 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, 
 from weft.mesh.gateways import vouching
 from weft.model.credential import Credential
 from weft.model.edge import AUTHORITIES
-from weft.model.gateway import CertificateFiles, CredentialRef, GatewayServer, ServerTls, ServerTlsMode
-from weft.model.names import ObjectKey
+from weft.model.gateway import CertificateFiles, GatewayServer, ServerTls, ServerTlsMode
+from weft.model.names import CredentialRef, ObjectKey
 from weft.model.peer_authentication import TlsMode
 from weft.model.service import Protocol
 from weft.translate import tls

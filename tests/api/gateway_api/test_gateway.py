@@ -88,7 +88,6 @@ def test_invalid_listeners_are_rejected(listener, problem):
         "addresses: [{value: 10.0.0.1}]",
         "addresses: [{type: NamedAddress, value: a}]",
         "infrastructure: {parametersRef: {group: a.b, kind: C, name: d}}",
-        "tls: {backend: {clientCertificateRef: {name: a}}}",
         "defaultScope: All",
     ],
 )

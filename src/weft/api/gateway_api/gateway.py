@@ -38,6 +38,7 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
         if name in names[:index]:
             spec.error(("listeners", index), f"two listeners are named `{name}`")
     labels, annotations = _infrastructure(spec)
+    tls = spec.fields("tls")
     addresses = (_address(item) for item in spec.items("addresses"))
     return (
         StandardGateway(
@@ -48,7 +49,8 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
             addresses=tuple((kind, value) for kind, value in addresses if value),
             labels=labels,
             annotations=annotations,
-            checks=_checks(spec, meta),
+            checks=_checks(tls, meta),
+            client_certificate=_client_certificate(tls, meta),
             created=meta.created,
             origin=meta.origin,
         ),
@@ -71,12 +73,15 @@ def _infrastructure(spec: Fields) -> tuple[Labels, Labels]:
     return labels_and_annotations
 
 
-def _checks(spec: Fields, meta: Meta) -> tuple[CallersCheck, ...]:
-    tls = spec.fields("tls")
+def _client_certificate(tls: Fields | None, meta: Meta) -> CertificateRef | None:
+    backend = tls.fields("backend") if tls is not None else None
+    reference = backend.fields("clientCertificateRef") if backend is not None else None
+    return _certificate(reference, meta) if reference is not None else None
+
+
+def _checks(tls: Fields | None, meta: Meta) -> tuple[CallersCheck, ...]:
     if tls is None:
         return ()
-    what = "weft does not support a client certificate of the Gateway for calls to backends"
-    tls.refused("backend", what, "use a DestinationRule with `mode: MUTUAL`")
     frontend = tls.fields("frontend")
     if frontend is None:
         return ()

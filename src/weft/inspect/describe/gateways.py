@@ -14,11 +14,11 @@ from weft.inspect.describe.routes import named
 from weft.mesh.gateways import vouching
 from weft.mesh.mesh import Mesh
 from weft.model.edge import BoundServer
-from weft.model.gateway import CredentialRef, ServerTls, ServerTlsMode
+from weft.model.gateway import ServerTls, ServerTlsMode
 from weft.model.gateway_api import StandardGateway
 from weft.model.group import group_of
 from weft.model.instance import Instance
-from weft.model.names import where_of
+from weft.model.names import CredentialRef, where_of
 from weft.model.virtual_service import VirtualService
 
 

@@ -43,15 +43,31 @@ def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | 
 def tls_by_policy(ground: Ground, host: str, port: int, chosen: ClientTls | None) -> tuple[ObjectSource, ...]:
     """The BackendTLSPolicy from which the TLS settings `chosen` for a host and port come; () if they come from another
     object. `ground`: the views of the proxies' group."""
-    for derived in ground.mesh.derived() if chosen is not None else ():
+    if chosen is None:
+        return ()
+    for derived in ground.mesh.derived():
         for rule in derived.rules:
-            if rule.host == host and effective(rule, port).tls == chosen:
+            declared = effective(rule, port).tls
+            same = declared == chosen or (declared is not None and declared.of_gateway and chosen.of_gateway)
+            if rule.host == host and same:
                 return sources(rule.origin, part="validation")
     return ()
 
 
 def closed_or_called(chosen: ClientTls) -> DecisionRule:
-    return rules.POLICY_WITHOUT_ROOTS if chosen.mode is ClientTlsMode.CLOSED else rules.TLS_BY_POLICY
+    if chosen.mode is ClientTlsMode.CLOSED:
+        return rules.WITHOUT_CLIENT_CERTIFICATE if chosen.of_gateway else rules.POLICY_WITHOUT_ROOTS
+    return rules.TLS_BY_POLICY
+
+
+def client_certificate(ground: Ground, chosen: ClientTls) -> Part:
+    """The reasons for the secret with the client certificate that a gateway presents to a backend, according to the TLS
+    settings `chosen`: the Secret, and the Gateways that name it. `ground`: the views of the proxies' group."""
+    credential = ground.mesh.credential(chosen.pair) if chosen.pair is not None else None
+    naming = (each for each in ground.mesh.gateways_of(ground.group) if each.client_certificate == chosen.pair)
+    origins = dict.fromkeys(each.origin for each in naming)
+    secret = sources(credential.origin if credential is not None else None)
+    return Part("", "", (*secret, *sources(*origins, part="tls.backend")), (rules.CLIENT_CERTIFICATE,))
 
 
 def roots_of_policy(ground: Ground, policy: tuple[ObjectSource, ...]) -> Part:

@@ -110,6 +110,18 @@ POLICY_WITHOUT_ROOTS = DecisionRule(
     "The CA certificates of the BackendTLSPolicy cannot be determined. Until they can be, calls to its Service fail.",
     _STANDARD,
 )
+CLIENT_CERTIFICATE = DecisionRule(
+    "client-certificate",
+    "The Gateway names, in tls.backend, the Secret with the client certificate that it presents to Services with a "
+    "BackendTLSPolicy.",
+    _STANDARD,
+)
+WITHOUT_CLIENT_CERTIFICATE = DecisionRule(
+    "without-client-certificate",
+    "The client certificate that the Gateway names in tls.backend cannot be used. Until it can be, calls to Services "
+    "with a BackendTLSPolicy fail.",
+    _STANDARD,
+)
 ROOTS_OUT_OF_CONFIG_MAP = DecisionRule(
     "roots-out-of-config-map",
     "The content comes from `ca.crt` of the ConfigMaps that the policy or listener names, and is updated when these "

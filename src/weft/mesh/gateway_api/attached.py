@@ -19,7 +19,7 @@ from weft.mesh.gateway_api.gateways import Surroundings, served
 from weft.mesh.gateway_api.route_rules import Precedence, ResolvedRoute, Services, resolved
 from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
-from weft.model.gateway import CredentialRef, Gateway
+from weft.model.gateway import Gateway
 from weft.model.gateway_api import (
     CONTROLLER,
     AuthorityBundle,
@@ -31,7 +31,7 @@ from weft.model.gateway_api import (
     StandardGateway,
     StandardRoute,
 )
-from weft.model.names import Labels, ObjectKey, labels_of
+from weft.model.names import CredentialRef, Labels, ObjectKey, labels_of
 from weft.model.outcome import ACCEPTED, GatewayOutcome, PolicyOutcome, RouteOutcome, StatusCondition, not_accepted
 from weft.model.service import Service
 from weft.model.settings import Namespace
@@ -146,8 +146,7 @@ class Attached:
                 yield from (
                     place
                     for place, gateway in self._gateways.items()
-                    for listener in gateway.listeners
-                    for each in listener.certificates
+                    for each in gateway.certificates
                     if (each.namespace, each.name) == (value.namespace, value.name)
                 )
             case ReferenceGrant():

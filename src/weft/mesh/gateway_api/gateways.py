@@ -16,7 +16,7 @@ from weft.mesh.claims import patterns
 from weft.mesh.gateway_api.route_rules import Precedence, ResolvedRoute
 from weft.model.credential import Credential
 from weft.model.edge import narrower
-from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
+from weft.model.gateway import Gateway, GatewayServer, ServerTls, ServerTlsMode
 from weft.model.gateway_api import (
     GATEWAY_NAME,
     GROUP,
@@ -32,7 +32,7 @@ from weft.model.gateway_api import (
     StandardGateway,
     StandardRoute,
 )
-from weft.model.names import Labels, ObjectKey, host_covers, selects
+from weft.model.names import CredentialRef, Labels, ObjectKey, host_covers, selects
 from weft.model.outcome import (
     ACCEPTED,
     INSECURE_VALIDATION,
@@ -114,11 +114,12 @@ def served(
                     )
                 )
     serving = [place for place in places if place.accepted]
+    resolved, presented = _client_certificate(gateway, around)
     return AttachedGateway(
-        tuple(_gateway(gateway, place) for place in serving),
+        tuple(_gateway(gateway, place, presented) for place in serving),
         tuple(routing for place in serving for routing in _routings(gateway, place, serving, resolved_routes)),
         tuple(outcomes),
-        _outcome(gateway, places),
+        _outcome(gateway, places, resolved),
     )
 
 
@@ -176,18 +177,42 @@ def _references(gateway: StandardGateway, listener: Listener, around: Surroundin
         what = f"a listener with the protocol {listener.protocol} does not support {', '.join(wrong)}"
         condition = unresolved("InvalidRouteKinds", what)
     for each in listener.certificates:
-        named = f"{each.kind} {each.namespace}/{each.name}"
-        if (each.group, each.kind) != ("", "Secret"):
-            what = f"a certificate must be in a Secret, not in a {each.kind}"
-            return unresolved("InvalidCertificateRef", what), False
-        if not _permitted(gateway, each, around.grants):
-            what = f"no ReferenceGrant in {each.namespace} allows this Gateway to use {named}"
-            return unresolved("RefNotPermitted", what), False
-        credential = around.credential(CredentialRef(each.name, each.namespace))
-        if credential is None or not credential.chain:
-            what = "does not exist" if credential is None else "contains no certificate"
-            condition = unresolved("InvalidCertificateRef", f"{named} {what}")
+        lack, permitted = _lack(gateway, each, "InvalidCertificateRef", around)
+        if not permitted:
+            return lack, False
+        condition = condition if lack.holds else lack
     return condition, True
+
+
+def _lack(
+    gateway: StandardGateway, reference: CertificateRef, reason: str, around: Surroundings
+) -> tuple[StatusCondition, bool]:
+    """Return (condition, permitted): the ResolvedRefs condition for a reference to a certificate, and whether the
+    Gateway may use the object. `reason`: that of the condition if the object has no certificate. `around`: the objects
+    that the Gateway depends on besides its routes."""
+    named = f"{reference.kind} {reference.namespace}/{reference.name}"
+    if (reference.group, reference.kind) != ("", "Secret"):
+        kind = f"{reference.kind}.{reference.group}" if reference.group else reference.kind
+        return unresolved(reason, f"a certificate must be in a Secret, not in a {kind}"), False
+    if not _permitted(gateway, reference, around.grants):
+        what = f"no ReferenceGrant in {reference.namespace} allows this Gateway to use {named}"
+        return unresolved("RefNotPermitted", what), False
+    credential = around.credential(CredentialRef(reference.name, reference.namespace))
+    if credential is None or not credential.chain:
+        what = "does not exist" if credential is None else "contains no certificate"
+        return unresolved(reason, f"{named} {what}"), True
+    return RESOLVED, True
+
+
+def _client_certificate(gateway: StandardGateway, around: Surroundings) -> tuple[StatusCondition, CredentialRef | None]:
+    """Return the ResolvedRefs condition of the client certificate that a Gateway presents to backends, and the Secret
+    with the certificate: None if the Gateway has none, a reference without a name if it may not use it. `around`: the
+    objects that the Gateway depends on besides its routes."""
+    reference = gateway.client_certificate
+    if reference is None:
+        return RESOLVED, None
+    condition, permitted = _lack(gateway, reference, "InvalidClientCertificateRef", around)
+    return condition, CredentialRef(reference.name, reference.namespace) if permitted else CredentialRef("")
 
 
 def _authorities(
@@ -303,10 +328,10 @@ def _excluding(place: _Place, route: StandardRoute, hosts: tuple[str, ...]) -> S
 # Values of the mesh
 
 
-def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
-    """The Gateway of the mesh for a listener (`place`). If the listener may not use the Secrets that it references,
-    the Gateway gets no certificate and closes connections. It is not left out, because then a listener with a
-    wider hostname would serve these connections."""
+def _gateway(gateway: StandardGateway, place: _Place, presented: CredentialRef | None) -> Gateway:
+    """The Gateway of the mesh for a listener (`place`). If the listener may not use the Secrets that it references, the
+    Gateway gets no certificate and closes connections. It is not left out, because then a listener with a wider
+    hostname would serve these connections. `presented`: the Secret with the client certificate for backends."""
     tls, listener = None, place.listener
     if listener.protocol in ("HTTPS", "TLS"):
         check = gateway.check_of(listener)
@@ -327,6 +352,7 @@ def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
         servers=(GatewayServer(port, (listener.hostname or ANY,), listener.name, tls=tls),),
         selector=((GATEWAY_NAME, gateway.name),),
         within=gateway.namespace,
+        client_certificate=presented,
         created=gateway.created,
         origin=gateway.origin,
     )
@@ -402,18 +428,18 @@ def _is_nearer(one: _Place, other: _Place) -> bool:
     return same and one.host != other.host and host_covers(other.host, one.host)
 
 
-def _outcome(gateway: StandardGateway, places: list[_Place]) -> GatewayOutcome:
+def _outcome(gateway: StandardGateway, places: list[_Place], resolved: StatusCondition) -> GatewayOutcome:
     listeners = []
     for place in places:
-        accepted, conflict, resolved = place.told
-        good = place.accepted and place.permitted and (resolved.holds or resolved.reason == "InvalidRouteKinds")
+        accepted, conflict, references = place.told
+        good = place.accepted and place.permitted and (references.holds or references.reason == "InvalidRouteKinds")
         programmed = StatusCondition("Programmed", holds=good, reason="Programmed" if good else "Invalid")
         listeners.append(
             ListenerOutcome(
                 place.listener.name,
                 place.kinds,
                 len(place.attached),
-                (accepted, programmed, conflict, resolved),
+                (accepted, programmed, conflict, references),
                 place.listener.line,
             )
         )
@@ -425,7 +451,10 @@ def _outcome(gateway: StandardGateway, places: list[_Place]) -> GatewayOutcome:
     programmed = StatusCondition(
         "Programmed", holds=accepted.holds, reason="Programmed" if accepted.holds else "Invalid"
     )
-    conditions = [accepted, programmed]
+    lacking = [place.listener.name for place in places if not place.told[2].holds]
+    if lacking and resolved.holds:
+        resolved = unresolved("ListenersNotResolved", f"see the conditions of these listeners: {', '.join(lacking)}")
+    conditions = [accepted, programmed, resolved]
     if any(check.insecure for check in gateway.checks):
         what = "AllowInsecureFallback: client certificates are not verified, and clients without one are accepted"
         conditions.append(StatusCondition(INSECURE_VALIDATION, holds=True, reason="ConfigurationChanged", message=what))
