@@ -44,6 +44,7 @@ KINDS = (
     "Gateway",
     "GatewayClass",
     "Gateway.gateway.networking.k8s.io",
+    "ListenerSet",
     "HTTPRoute",
     "GRPCRoute",
     "TLSRoute",

@@ -53,6 +53,35 @@ async def test_secrets_are_those_of_the_gateways_namespace_and_no_others():
     assert named(plane.mesh, [Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "other"}))]) == ()
 
 
+STANDARD = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop, creationTimestamp: "2026-01-01T00:00:00Z"}
+spec:
+  gatewayClassName: weft
+  allowedListeners: {namespaces: {from: All}}
+  tls: {backend: {clientCertificateRef: {name: client}}}
+  listeners: [{name: https, port: 443, protocol: HTTPS, hostname: a.com, tls: {certificateRefs: [{name: z-own}]}}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: ListenerSet
+metadata: {name: more, namespace: far, creationTimestamp: "2026-02-02T00:00:00Z"}
+spec:
+  parentRef: {name: edge, namespace: shop}
+  listeners: [{name: https, port: 443, protocol: HTTPS, hostname: b.com, tls: {certificateRefs: [{name: a-more}]}}]
+"""
+
+
+async def test_secrets_are_those_for_backends_and_of_listener_sets_too_which_come_after_older_ones():
+    plane = ControlPlane()
+    plane.apply(changes(STANDARD))
+    group = Group(ProxyKind.GATEWAY, "shop", labels_of({"gateway.networking.k8s.io/gateway-name": "edge"}))
+    assert named(plane.mesh, [group]) == (("shop", "client"), ("shop", "z-own"), ("far", "a-more"))
+    ungranted = STANDARD.replace("{name: client}", "{name: client, namespace: far}")
+    plane.apply(changes(ungranted))
+    assert named(plane.mesh, [group]) == (("shop", "z-own"), ("far", "a-more"))
+
+
 def server(port, credential, protocol="HTTPS"):
     tls = f", tls: {{mode: SIMPLE, credentialName: {credential}}}" if protocol == "HTTPS" else ""
     return f"{{port: {{number: {port}, name: p{port}, protocol: {protocol}}}, hosts: ['*']{tls}}}"

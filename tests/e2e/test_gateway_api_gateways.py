@@ -799,6 +799,220 @@ def resolved(mesh):
     return reason
 
 
+EXTRA = {"kind": "ListenerSet", "group": "gateway.networking.k8s.io", "name": "extra"}
+# allowedListeners of a Gateway, and whether it then allows ListenerSets of the namespace `far`.
+ALLOWED = [
+    ({"from": "All"}, True),
+    ({"from": "Selector", "selector": {"matchLabels": {"team": "far"}}}, True),
+    ({"from": "Selector", "selector": {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}}, False),
+    (
+        {"from": "Selector", "selector": {"matchExpressions": [{"key": "team", "operator": "In", "values": ["far"]}]}},
+        True,
+    ),
+    ({"from": "Same"}, False),
+    ({"from": "None"}, False),
+]
+
+
+def extra(*listeners, namespace="far", name="extra", **parent):
+    reference = {"name": "edge", "namespace": "shop", **parent}
+    return standard("ListenerSet", name, {"parentRef": reference, "listeners": list(listeners)}, namespace)
+
+
+def open_to(namespaces, *listeners):
+    edge = gateway(*listeners)
+    edge["spec"]["allowedListeners"] = {"namespaces": namespaces}
+    return edge
+
+
+def sets(mesh):
+    """The conditions of each ListenerSet and of its listeners, with the standard's reasons."""
+    return {
+        each.listener_set.name: (
+            {told.type: told.reason for told in each.conditions},
+            {one.name: ({told.type: told.reason for told in one.conditions}, one.attached) for one in each.listeners},
+        )
+        for derived in mesh.control.mesh.derived()
+        for each in derived.listener_sets
+    }
+
+
+@proves(
+    "Gateway.gateway.networking.k8s.io",
+    "spec.allowedListeners.namespaces.from",
+    "spec.allowedListeners.namespaces.selector.matchLabels",
+    "spec.allowedListeners.namespaces.selector.matchExpressions[].key",
+    "spec.allowedListeners.namespaces.selector.matchExpressions[].operator",
+    "spec.allowedListeners.namespaces.selector.matchExpressions[].values",
+)
+@proves(
+    "ListenerSet",
+    "spec.parentRef.group",
+    "spec.parentRef.kind",
+    "spec.parentRef.name",
+    "spec.parentRef.namespace",
+    "spec.listeners[].name",
+    "spec.listeners[].port",
+    "spec.listeners[].protocol",
+    "spec.listeners[].hostname",
+)
+@pytest.mark.parametrize(("namespaces", "allowed"), ALLOWED)
+async def test_a_gateway_serves_the_listeners_of_the_listener_sets_that_it_allows(mesh, namespaces, allowed):
+    far = extra(listener(hostname="far.example.com"), kind="Gateway", group="gateway.networking.k8s.io")
+    documents = (open_to(namespaces, listener(hostname="shop.example.com")), far)
+    routes = (
+        route("shop", to("app")),
+        route("far", to("away", 80), namespace="far", of={**EXTRA, "namespace": "far"}),
+    )
+    await settled(mesh, *documents, *routes)
+    await eventually(lambda: ask("shop.example.com"), lambda found: found == "app")
+    await eventually(lambda: ask("far.example.com"), lambda found: found == ("away" if allowed else 404))
+    conditions, listed = sets(mesh)["extra"]
+    if allowed:
+        assert conditions == {"Accepted": "Accepted", "Programmed": "Programmed"}
+        assert listed["http"][0]["Programmed"] == "Programmed" and listed["http"][1] == 1
+        assert outcomes(mesh)[("far", "Accepted")] is True
+    else:
+        assert conditions == {"Accepted": "NotAllowed", "Programmed": "NotAllowed"}
+        assert outcomes(mesh)[("far", "Accepted")] == "NoMatchingParent"
+    assert listeners(mesh)["http"][1] == 1  # the Gateway's own listener has its own route only
+
+
+async def test_routes_are_attached_to_the_gateway_or_to_its_listener_set_as_their_parent_refs_say(mesh):
+    edge = open_to({"from": "Same"}, listener("own", hostname="shop.example.com"))
+    documents = (edge, extra(listener("more", hostname="more.example.com"), namespace="shop"))
+    both = route("both", to("app", path="/both"))
+    both["spec"]["parentRefs"].append({**EXTRA, "namespace": "shop"})
+    await settled(
+        mesh,
+        *documents,
+        both,
+        route("set", to("two", path="/set"), of=EXTRA),
+        route("section", to("two", path="/section"), of=EXTRA, sectionName="more", port=80),
+        route("wrong", to("two", path="/wrong"), sectionName="more"),
+    )
+    await eventually(lambda: ask("more.example.com", "/set"), lambda found: found == "two")
+    asked = [(host, path) for host in ("shop", "more") for path in ("/both", "/set", "/section", "/wrong")]
+    assert [await ask(f"{host}.example.com", path) for host, path in asked] == [
+        "app", 404, 404, 404, "app", "two", "two", 404,
+    ]  # fmt: skip
+    assert outcomes(mesh)[("wrong", "Accepted")] == "NoMatchingParent"
+    assert sets(mesh)["extra"][1]["more"][1] == 3 and listeners(mesh)["own"][1] == 1
+    described = await weft("describe", "pod", "edge", "--mesh", mesh.engine.name)
+    assert "ListenerSet shop/extra" in described and "listener more" in described
+    explained = await weft("explain", "edge", "--to", "http://more.example.com/set", "--mesh", mesh.engine.name)
+    assert "HTTPRoute shop/set" in explained
+
+
+@proves(
+    "ListenerSet",
+    "spec.listeners[].allowedRoutes.namespaces.from",
+    "spec.listeners[].allowedRoutes.namespaces.selector.matchLabels",
+    "spec.listeners[].allowedRoutes.namespaces.selector.matchExpressions[].key",
+    "spec.listeners[].allowedRoutes.namespaces.selector.matchExpressions[].operator",
+    "spec.listeners[].allowedRoutes.namespaces.selector.matchExpressions[].values",
+    "spec.listeners[].allowedRoutes.kinds[].group",
+    "spec.listeners[].allowedRoutes.kinds[].kind",
+)
+@pytest.mark.parametrize(
+    ("allowed", "answer"),
+    [
+        ({}, "away"),
+        ({"namespaces": {"from": "Same"}}, "away"),
+        ({"namespaces": {"from": "None"}}, 404),
+        ({"namespaces": {"from": "Selector", "selector": {"matchLabels": {"team": "near"}}}}, 404),
+        ({"namespaces": {"from": "Selector", "selector": {"matchExpressions": [
+            {"key": "team", "operator": "In", "values": ["far"]}]}}}, "away"),
+        ({"kinds": [{"kind": "GRPCRoute", "group": "gateway.networking.k8s.io"}]}, 404),
+        ({"kinds": [{"kind": "HTTPRoute"}]}, "away"),
+    ],
+)  # fmt: skip
+async def test_a_listener_of_a_listener_set_allows_routes_by_its_own_namespace_and_kinds(mesh, allowed, answer):
+    far = extra(listener(hostname="far.example.com", allowedRoutes=allowed))
+    documents = (open_to({"from": "All"}, listener(hostname="shop.example.com")), far, route("shop", to("app")))
+    # Allowed only if the listener allows routes of the Gateway's namespace: Same is the namespace of the ListenerSet.
+    near = route("near", to("app", path="/near"), of={**EXTRA, "namespace": "far"})
+    away = route("far", to("away", 80), namespace="far", of={**EXTRA, "namespace": "far"})
+    await settled(mesh, *documents, near, away)
+    await eventually(lambda: ask("shop.example.com"), lambda found: found == "app")
+    await eventually(lambda: ask("far.example.com"), lambda found: found == answer)
+    assert outcomes(mesh)[("near", "Accepted")] == "NotAllowedByListeners"
+
+
+@proves(
+    "ListenerSet",
+    "spec.listeners[].tls.mode",
+    "spec.listeners[].tls.certificateRefs[].group",
+    "spec.listeners[].tls.certificateRefs[].kind",
+    "spec.listeners[].tls.certificateRefs[].name",
+    "spec.listeners[].tls.certificateRefs[].namespace",
+    "spec.listeners[].tls.options",
+)
+async def test_a_listener_set_terminates_tls_with_certificates_of_its_own_namespace_or_granted_ones(mesh):
+    edge = open_to({"from": "All"}, secure("shop", "shop-example", hostname="shop.example.com"))
+    there = {"of": {**EXTRA, "namespace": "far"}, "namespace": "far"}
+    routes = (route("app", to("app")), route("far", to("away", 80), **there))
+    await settled(mesh, edge, extra(secure("far", "far-example", hostname="far.example.com")), *routes)
+    called = {"port": HTTPS, "name": "far.example.com"}
+    await eventually(lambda: ask("far.example.com", **called), lambda found: found == "away")
+    assert await ask("shop.example.com", port=HTTPS, name="shop.example.com") == "app"
+    reference = {"name": "shop-example", "namespace": "shop", "kind": "Secret", "group": ""}
+    borrowing = extra(secure("far", reference, hostname="shop.example.org", allowedRoutes={}))
+    borrowing["spec"]["listeners"][0]["hostname"] = "shop.example.com"
+    bare = open_to({"from": "All"}, listener())
+    await settled(mesh, bare, borrowing, *routes)
+    called = {"port": HTTPS, "name": "shop.example.com"}
+    await eventually(lambda: ask("shop.example.com", **called), lambda found: found != "away")
+    assert sets(mesh)["extra"][0] == {"Accepted": "ListenersNotValid", "Programmed": "ListenersNotValid"}
+    assert sets(mesh)["extra"][1]["far"][0]["ResolvedRefs"] == "RefNotPermitted"
+    source = {"group": "gateway.networking.k8s.io", "kind": "ListenerSet", "namespace": "far"}
+    grant = standard(
+        "ReferenceGrant", "far", {"from": [source], "to": [{"group": "", "kind": "Secret"}]}, "shop", "v1beta1"
+    )
+    await settled(mesh, bare, borrowing, grant, *routes)
+    await eventually(lambda: ask("shop.example.com", **called), lambda found: found == "away")
+    mutual = {**secret("mutual", "far.example.com", namespace="far"), "type": "Opaque"}
+    mutual["stringData"]["ca.crt"] = certificate_pem(CALLERS.certificate)
+    asking = secure("far", "mutual", hostname="far.example.com")
+    asking["tls"] |= {"mode": "Terminate", "options": {"gateway.istio.io/tls-terminate-mode": "MUTUAL"}}
+    await settled(mesh, bare, extra(asking), mutual, *routes)
+    called = {"port": HTTPS, "name": "far.example.com"}
+    await eventually(lambda: ask("far.example.com", **called, shown=caller_of(CALLERS)), lambda found: found == "away")
+    assert await ask("far.example.com", **called) != "away"
+
+
+async def test_the_gateway_and_the_older_listener_set_have_precedence_in_a_conflict(mesh):
+    edge = open_to({"from": "All"}, listener(hostname="shop.example.com"))
+    first = extra(
+        listener("a", hostname="shop.example.com"),
+        listener("b", hostname="b.example.com"),
+        listener("c", 443, "TCP"),
+        name="first",
+    )
+    second = extra(listener("d", hostname="b.example.com"), listener("e", 80, "TCP"), name="second")
+    there = {"namespace": "far", "of": {**EXTRA, "namespace": "far", "name": "second"}}
+    mine = {"namespace": "far", "of": {**EXTRA, "namespace": "far", "name": "first"}}
+    routes = (
+        route("app", to("app")),
+        route("first", to("away", 80), **mine),
+        route("second", to("nobody", 80), **there),
+    )
+    await settled(mesh, edge, first, second, *routes)
+    await eventually(lambda: ask("b.example.com"), lambda found: found == "away")
+    assert await ask("shop.example.com") == "app"
+    conditions, listed = sets(mesh)["first"]
+    assert conditions == {"Accepted": "ListenersNotValid", "Programmed": "Programmed"}
+    assert {name: each[0]["Conflicted"] for name, each in listed.items()} == {
+        "a": "HostnameConflict", "b": "NoConflicts", "c": "NoConflicts",
+    }  # fmt: skip
+    assert listed["a"][0]["Programmed"] == "HostnameConflict"
+    conditions, listed = sets(mesh)["second"]
+    assert conditions == {"Accepted": "ListenersNotValid", "Programmed": "ListenersNotValid"}
+    assert {name: each[0]["Conflicted"] for name, each in listed.items()} == {
+        "d": "HostnameConflict", "e": "ProtocolConflict",
+    }  # fmt: skip
+
+
 @proves(
     "Gateway.gateway.networking.k8s.io",
     "spec.tls.backend.clientCertificateRef.group",

@@ -13,6 +13,7 @@ from weft.control.plane import ControlPlane
 from weft.kube.gateway_status import (
     ClassWanted,
     GatewayWanted,
+    ListenerSetWanted,
     PolicyWanted,
     RouteWanted,
     all_wanted,
@@ -96,6 +97,16 @@ def test_the_condition_of_unverified_client_certificates_is_removed_when_it_no_l
     assert [each["type"] for each in status_of(made, GatewayWanted((ACCEPTED,)), 1, now="now")["conditions"]] == [
         "Accepted"
     ]
+
+
+def test_the_status_of_a_listener_set_has_each_listener_and_the_gateway_counts_accepted_sets():
+    listener = ListenerOutcome("more", (RouteKind.HTTP,), 1, (ACCEPTED,))
+    made = status_of({}, ListenerSetWanted((ACCEPTED,), (listener,)), 2, now="then")
+    assert [(each["type"], each["observedGeneration"]) for each in made["conditions"]] == [("Accepted", 2)]
+    assert [(each["name"], each["attachedRoutes"]) for each in made["listeners"]] == [("more", 1)]
+    counted = status_of({}, GatewayWanted((ACCEPTED,), listener_sets=2), 1, now="then")
+    assert counted["attachedListenerSets"] == 2
+    assert "attachedListenerSets" not in status_of(counted, GatewayWanted((ACCEPTED,)), 1, now="now")
 
 
 def test_a_gateway_class_is_accepted_and_lists_its_features_in_alphabetical_order():
@@ -251,6 +262,36 @@ async def test_a_gateway_with_an_address_of_no_service_is_not_programmed_and_lis
 
 
 # With a real API server, and the standard's own definitions
+
+
+STANDARD_SET = """apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec:
+  gatewayClassName: weft
+  allowedListeners: {namespaces: {from: Same}}
+  listeners: [{name: http, port: 80, protocol: HTTP}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: ListenerSet
+metadata: {name: extra, namespace: shop}
+spec:
+  parentRef: {name: edge}
+  listeners: [{name: more, port: 81, protocol: HTTP}]
+"""
+
+
+@pytest.mark.parametrize(("ready", "reason"), [(True, "Programmed"), (False, "ParentNotProgrammed")])
+async def test_a_listener_set_is_programmed_with_its_gateway(ready, reason):
+    pod = Instance("edge-0", "shop", ("10.1.0.1",), labels_of({GATEWAY_NAME: "edge"}), gateway=True, ready=ready)
+    plane = ControlPlane()
+    plane.apply(changes(STANDARD_SET))
+    plane.put(ObjectKey("Pod", "shop", "edge-0"), (pod,))
+    wanted = all_of(plane)
+    await plane.close()
+    found = wanted[ObjectKey("ListenerSet", "shop", "extra")]
+    assert {each.type: each.reason for each in found.conditions} == {"Accepted": "Accepted", "Programmed": reason}
+    assert wanted[ObjectKey(GATEWAY_KIND, "shop", "edge")].listener_sets == 1
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ AREAS: Mapping[str, str] = {
     "06": "Telemetry",
     "07": "The edge: Gateway",
     "08": "Namespaces, pods and injection",
-    "09": "The Gateway API: Gateway, HTTPRoute, GRPCRoute, TLSRoute, TCPRoute, BackendTLSPolicy",
+    "09": "The Gateway API: Gateway, ListenerSet, HTTPRoute, GRPCRoute, TLSRoute, TCPRoute, BackendTLSPolicy",
 }
 
 RETIRED: frozenset[str] = frozenset({"WFT0103"})
@@ -555,6 +555,10 @@ _CHECKS: tuple[Check, ...] = (
           "The Secret that the Gateway names in `tls.backend` does not exist, has no certificate with its key, or is "
           "in another namespace without a ReferenceGrant. Calls from this Gateway to Services with a "
           "BackendTLSPolicy fail."),
+    Check("WFT0909", WARNING, "A ListenerSet is not accepted by its Gateway",
+          "The Gateway in `parentRef` does not exist or is of a class that no controller serves, or its "
+          "`allowedListeners` do not allow ListenerSets of this namespace; without `allowedListeners` it allows none. "
+          "The listeners of the ListenerSet are not served."),
 )  # fmt: skip
 
 CHECKS: Mapping[str, Check] = {check.code: check for check in _CHECKS}

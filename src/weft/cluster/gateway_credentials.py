@@ -18,11 +18,11 @@ from weft.mesh.gateways import age, references
 from weft.mesh.mesh import Mesh
 from weft.model.destination_rule import credentials_of
 from weft.model.edge import AUTHORITIES
-from weft.model.gateway_api import RouteKind
+from weft.model.gateway_api import LISTENER_SET, RouteKind
 from weft.model.group import Group, ProxyKind
 from weft.model.names import CredentialRef, ObjectKey
 
-_LEADING = frozenset({"DestinationRule", "VirtualService", "Service", "ServiceEntry", *RouteKind})
+_LEADING = frozenset({LISTENER_SET, "DestinationRule", "VirtualService", "Service", "ServiceEntry", *RouteKind})
 
 
 class GatewayCredentials:

@@ -43,6 +43,7 @@ from weft.model.gateway_api import (
     AuthorityBundle,
     BackendTls,
     GatewayClass,
+    ListenerSet,
     ReferenceGrant,
     StandardGateway,
     StandardRoute,
@@ -103,7 +104,16 @@ class Mesh:
                 (PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry), self._policies
             ),
             **dict.fromkeys(
-                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, AuthorityBundle, Namespace),
+                (
+                    StandardRoute,
+                    StandardGateway,
+                    ListenerSet,
+                    GatewayClass,
+                    ReferenceGrant,
+                    BackendTls,
+                    AuthorityBundle,
+                    Namespace,
+                ),
                 self._attached,
             ),
         }

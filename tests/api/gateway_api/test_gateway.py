@@ -3,7 +3,7 @@ from msgspec.structs import replace
 
 from api.gateway_api.objects import standard
 from api.reading import told, value
-from weft.model.gateway_api import CertificateRef, From, LabelRequirement, Listener
+from weft.model.gateway_api import AllowedNamespaces, CertificateRef, From, LabelRequirement, Listener
 
 
 def gateway(listener, more=""):
@@ -26,9 +26,7 @@ def test_a_listener_is_read():
             "HTTPS",
             "a.b",
             certificates=(CertificateRef("shop", "s"), CertificateRef("far", "t")),
-            namespaces=From.SELECTOR,
-            selector=(("a", "b"),),
-            requirements=(LabelRequirement("c", "Exists"),),
+            namespaces=AllowedNamespaces(From.SELECTOR, (("a", "b"),), (LabelRequirement("c", "Exists"),)),
             kinds=("HTTPRoute",),
             other_kinds=("UDPRoute",),
             line=7,

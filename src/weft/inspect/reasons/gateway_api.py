@@ -8,7 +8,16 @@ from weft.inspect.reasons import rules
 from weft.inspect.reasons.part import Ground, Part, sources
 from weft.inspect.reasons.rules import DecisionRule
 from weft.model.destination_rule import ClientTls, ClientTlsMode, effective
-from weft.model.gateway_api import GROUP, BackendTls, GrantSource, GrantTarget, ReferenceGrant, StandardGateway
+from weft.model.gateway_api import (
+    GROUP,
+    LISTENER_SET,
+    BackendTls,
+    GrantSource,
+    GrantTarget,
+    ReferenceGrant,
+    StandardGateway,
+    owner_of,
+)
 from weft.model.names import ObjectKey
 from weft.model.virtual_service import HttpRoute, VirtualService
 from weft.translate.gateway_tls import roots_name
@@ -85,25 +94,29 @@ def roots_of_gateway(ground: Ground, name: str) -> Part:
     """The reasons for the secret with which a gateway's listener verifies client certificates: the ConfigMaps and the
     Gateway. `ground`: the views of the proxies' group."""
     asking = [
-        each.bound.origin
+        owner_of(each.bound.gateway)
         for each in ground.view.servers
         if each.bound.server.tls is not None and name == roots_name(each.bound.server.tls.roots)
     ]
-    named: list[tuple[str, str]] = []
-    for origin in asking:
-        for value in ground.mesh.get(origin.key) if origin is not None else ():
-            if isinstance(value, StandardGateway):
-                named += value.bundles
-    return Part("", "", (*_bundles(ground, named), *sources(*asking)), (rules.ROOTS_OUT_OF_CONFIG_MAP,))
+    values = (value for key in dict.fromkeys(asking) for value in ground.mesh.get(key))
+    gateways = [value for value in values if isinstance(value, StandardGateway)]
+    named = [bundle for gateway in gateways for bundle in gateway.bundles]
+    origins = (gateway.origin for gateway in gateways)
+    return Part("", "", (*_bundles(ground, named), *sources(*origins)), (rules.ROOTS_OUT_OF_CONFIG_MAP,))
 
 
 def grants(ground: Ground, namespace: str, secret: str) -> tuple[ObjectSource, ...]:
-    """The ReferenceGrants that let the group's Gateway use the Secret `secret` of another namespace. `ground`: the
-    views of the proxies' group."""
-    source = GrantSource(GROUP, "Gateway", ground.group.namespace)
+    """The ReferenceGrants that let the group's Gateway, or its ListenerSets, use the Secret `secret` of another
+    namespace. `ground`: the views of the proxies' group."""
+    keys = (each.bound.origin.key for each in ground.view.servers if each.bound.origin is not None)
+    asking = {
+        GrantSource(GROUP, "Gateway", ground.group.namespace),
+        *(GrantSource(GROUP, LISTENER_SET, key.namespace) for key in keys if key.kind == LISTENER_SET),
+    }
     target = GrantTarget("", "Secret", secret)
     candidates = (value for _, values in ground.mesh.values() for value in values if isinstance(value, ReferenceGrant))
-    return sources(*(each.origin for each in candidates if each.namespace == namespace and each.allows(source, target)))
+    there = (each for each in candidates if each.namespace == namespace)
+    return sources(*(each.origin for each in there if any(each.allows(source, target) for source in asking)))
 
 
 def _bundles(ground: Ground, named: list[tuple[str, str]]) -> tuple[ObjectSource, ...]:
