@@ -110,6 +110,12 @@ POLICY_WITHOUT_ROOTS = DecisionRule(
     "The CA certificates of the BackendTLSPolicy cannot be determined. Until they can be, calls to its Service fail.",
     _STANDARD,
 )
+ROUTES_BY_ADDRESS = DecisionRule(
+    "routes-by-address",
+    "Routes of the Gateway API that are attached to a Service apply to all requests to its addresses, whatever host a "
+    "request names.",
+    _STANDARD,
+)
 CLIENT_CERTIFICATE = DecisionRule(
     "client-certificate",
     "The Gateway names, in tls.backend, the Secret with the client certificate that it presents to Services with a "
@@ -197,7 +203,8 @@ LISTENER_PER_HTTP_PORT = DecisionRule(
 )
 LISTENER_PER_ADDRESS = DecisionRule(
     "listener-per-address",
-    "A port that is not declared HTTP has a listener on each address that belongs to this service alone.",
+    "A port that is not declared HTTP, or whose Service has attached routes of the Gateway API, has a listener on each "
+    "address that belongs to this service alone.",
     _REQUEST,
 )
 CHAIN_ON_SHARED_PORT = DecisionRule(

@@ -418,6 +418,7 @@ def _of_service(
                 created=first.created,
                 origin=first.origin,
                 attached=True,
+                by_address=parent[0] == "Service",
             )
         )
     return Derived(tuple(routings), tuple(outcomes))
