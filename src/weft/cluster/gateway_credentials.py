@@ -22,7 +22,14 @@ from weft.model.gateway_api import LISTENER_SET, RouteKind
 from weft.model.group import Group, ProxyKind
 from weft.model.names import CredentialRef, ObjectKey
 
-_LEADING = frozenset({LISTENER_SET, "DestinationRule", "VirtualService", "Service", "ServiceEntry", *RouteKind})
+# Kinds of the other objects that decide which Secrets gateways need. ReferenceGrants, labels of Namespaces and
+# ConfigMaps with CA certificates decide whether a listener of the Gateway API may be served with its Secret.
+_LEADING = frozenset(
+    {
+        *(LISTENER_SET, "ReferenceGrant", "Namespace", "ConfigMap"),
+        *("DestinationRule", "VirtualService", "Service", "ServiceEntry", *RouteKind),
+    }
+)
 
 
 class GatewayCredentials:
