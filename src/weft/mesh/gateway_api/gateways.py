@@ -356,13 +356,10 @@ def _gateway(gateway: StandardGateway, place: _Place, presented: CredentialRef |
     hostname would serve these connections. `presented`: the Secret with the client certificate for backends."""
     tls, listener = None, place.listener
     if listener.protocol in ("HTTPS", "TLS"):
-        check = gateway.check_of(listener)
-        unverified = bool(place.roots) and check is not None and check.insecure and not listener.client_certificates
-        ended = ServerTlsMode(listener.client_certificates or ("MUTUAL" if place.roots else "SIMPLE"))
-        ended = ServerTlsMode.OPTIONAL_MUTUAL if unverified else ended
+        mode, unverified = _mode_for_callers(gateway, place)
         shown = listener.certificates if place.permitted else ()
         tls = ServerTls(
-            ServerTlsMode.PASSTHROUGH if listener.passthrough else ended,
+            ServerTlsMode.PASSTHROUGH if listener.passthrough else mode,
             credentials=tuple(CredentialRef(each.name, each.namespace) for each in shown),
             roots=place.roots,
             unverified=unverified,
@@ -379,6 +376,18 @@ def _gateway(gateway: StandardGateway, place: _Place, presented: CredentialRef |
         created=max(gateway.created, place.owner.created) if gateway.created and place.owner.created else "",
         origin=place.owner.origin,
     )
+
+
+def _mode_for_callers(gateway: StandardGateway, place: _Place) -> tuple[ServerTlsMode, bool]:
+    """Return (mode, unverified): whether callers of a listener (`place`) that terminates TLS present certificates, and
+    whether certificates of any CA are accepted. The stricter of the Gateway's `tls.frontend` and the listener's own
+    option decides, so that the author of a ListenerSet cannot weaken what the Gateway requires."""
+    check, option = gateway.check_of(place.listener), place.listener.client_certificates
+    if not place.roots or check is None:
+        return ServerTlsMode(option or "SIMPLE"), False
+    if not check.insecure:
+        return ServerTlsMode.MUTUAL, False
+    return ServerTlsMode(option or "OPTIONAL_MUTUAL"), not option
 
 
 def _routings(
