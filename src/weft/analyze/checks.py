@@ -550,7 +550,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0907", WARNING, "A Gateway does not verify client certificates",
           "With `mode: AllowInsecureFallback`, HTTPS listeners accept clients without a certificate and clients with a "
           "certificate of any CA. Policies treat all these clients as clients without a certificate, and backends must "
-          "verify the certificate in `x-forwarded-client-cert` themselves."),
+          "verify the certificate in `x-forwarded-client-cert` themselves. Access logs contain the unverified names, "
+          "and an external authorizer that is called over gRPC gets them in `source.principal`."),
     Check("WFT0908", WARNING, "A Gateway cannot use its client certificate for backends",
           "The Secret that the Gateway names in `tls.backend` does not exist, has no certificate with its key, or is "
           "in another namespace without a ReferenceGrant. Calls from this Gateway to Services with a "

@@ -87,17 +87,19 @@ def _filled(result: Listener, servers: list[ServerView], view: GroupView, *, pub
 
 
 def _chains(name: str, servers: list[ServerView], view: GroupView, published: int) -> Iterator[FilterChain]:
-    guards = guards_of(view, Connections(published))
-    unverified = guards_of(view, Connections(published, unverified=True))
+    guards = {
+        unverified: guards_of(view, Connections(published, unverified=unverified))
+        for unverified in {_is_unverified(served) for served in servers}
+    }
     first = servers[0].bound
     if first.server.is_http and not first.server.encrypted:
-        yield chain("", _http(name, servers, view, guards))
+        yield chain("", _http(name, servers, view, guards[False]))
         return
     yield from _apart(
         [
             candidate
             for served in servers
-            for candidate in _of_server(name, served, view, unverified if _is_unverified(served) else guards)
+            for candidate in _of_server(name, served, view, guards[_is_unverified(served)])
         ]
     )
 
