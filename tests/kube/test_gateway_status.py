@@ -361,8 +361,11 @@ async def test_gateway_api_statuses_are_written_in_the_standards_form(cluster):
         {"name": "http", "port": 80, "protocol": "HTTP"},
         {"name": "dns", "port": 53, "protocol": "UDP"},
     ]
-    put(cluster, "Gateway", namespace, "edge", {"gatewayClassName": "ours", "listeners": listeners})
+    edge = {"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "Same"}}}
+    put(cluster, "Gateway", namespace, "edge", edge)
     put(cluster, "Gateway", namespace, "other", {"gatewayClassName": "theirs", "listeners": listeners})
+    more = [{"name": "more", "port": 81, "protocol": "HTTP"}, {"name": "again", "port": 80, "protocol": "HTTP"}]
+    put(cluster, "ListenerSet", namespace, "extra", {"parentRef": {"name": "edge"}, "listeners": more})
     parents = [
         {"name": "edge", "sectionName": "http"},
         {"name": "edge", "sectionName": "none"},
@@ -402,9 +405,21 @@ async def test_gateway_api_statuses_are_written_in_the_standards_form(cluster):
         assert {each["observedGeneration"] for one in own(found) for each in one["conditions"]} == {found["generation"]}
 
         found = await status(cluster, "Gateway", namespace, "edge", lambda each: _accepted(each) == "True")
-        assert conditions(found) == {"Accepted": ("True", "ListenersNotValid"), "Programmed": ("False", "NoResources")}
+        assert conditions(found) == {
+            "Accepted": ("True", "ListenersNotValid"), "Programmed": ("False", "NoResources"),
+            "ResolvedRefs": ("True", "ResolvedRefs"),
+        }  # fmt: skip
+        assert found["attachedListenerSets"] == 1
         told = {each["name"]: (each["attachedRoutes"], conditions(each)["Accepted"]) for each in found["listeners"]}
         assert told == {"http": (1, ("True", "Accepted")), "dns": (0, ("False", "UnsupportedProtocol"))}
+
+        found = await status(cluster, "ListenerSet", namespace, "extra", lambda each: _accepted(each) == "True")
+        assert conditions(found) == {
+            "Accepted": ("True", "ListenersNotValid"), "Programmed": ("False", "ParentNotProgrammed"),
+        }  # fmt: skip
+        assert {each["name"]: conditions(each)["Conflicted"] for each in found["listeners"]} == {
+            "more": ("False", "NoConflicts"), "again": ("True", "HostnameConflict"),
+        }  # fmt: skip
 
         found = await status(cluster, "HTTPRoute", namespace, "wrong", lambda each: bool(own(each)))
         (entry,) = own(found)
