@@ -110,7 +110,7 @@ async def test_a_route_of_a_service_selects_the_backend_by_the_most_specific_mat
     "spec.rules[].matches[].queryParams[].value",
     "spec.rules[].matches[].queryParams[].type",
 )
-async def test_rules_match_by_method_headers_and_query_parameters_in_that_order(mesh):
+async def test_rules_match_by_method_then_by_headers_then_by_query_parameters(mesh):
     header = {"headers": [{"name": "X-Kind", "value": "a"}]}
     await mesh.try_out(
         http_route(
@@ -173,7 +173,7 @@ async def test_a_parent_ref_with_a_port_limits_the_route_to_that_port(mesh):
 @proves("HTTPRoute", "spec.parentRefs[].group")
 @proves("GRPCRoute", "spec.parentRefs[].group")
 @pytest.mark.parametrize("kind", ["HTTPRoute", "GRPCRoute"])
-async def test_a_parent_ref_with_another_group_than_the_services_has_no_effect(mesh, kind):
+async def test_a_parent_ref_with_another_group_than_that_of_services_has_no_effect(mesh, kind):
     parent = {"kind": "Service", "name": "app"}
     made = http_route("app", {"backendRefs": [backend("two")]}, parent={**parent, "group": "", "port": 81})
     made["spec"]["parentRefs"].append({**parent, "group": "example.com"})

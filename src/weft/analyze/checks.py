@@ -292,7 +292,7 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0319", INFO, "A port is UDP, which is not intercepted",
           "Only TCP is redirected to the proxies. UDP is sent as without a mesh: it has no routes, no policies and no "
           "TLS."),
-    Check("WFT0320", WARNING, "A WorkloadEntry has an address that a service which selects it cannot call",
+    Check("WFT0320", WARNING, "A service selects a WorkloadEntry that it cannot call at its address",
           "A Service, or a ServiceEntry with `resolution: STATIC`, does not resolve names, so it cannot call a "
           "WorkloadEntry whose address is a name. A ServiceEntry that resolves names cannot call a Unix socket. The "
           "other endpoints of the service are called."),
@@ -302,7 +302,7 @@ _CHECKS: tuple[Check, ...] = (
           "that version is HTTP/1.1, gRPC fails; if it is HTTP/2, an application that supports only HTTP/1.1 fails. "
           "If the application supports both versions, set `useClientProtocol` in a DestinationRule: the application "
           "then gets the version that each caller uses."),
-    Check("WFT0322", WARNING, "A host is outside of a mesh on one machine, whose pods have no way out",
+    Check("WFT0322", WARNING, "Pods of a mesh on one machine cannot reach a host outside the mesh",
           "The ServiceEntry leads to a host outside the mesh. Pods on one machine reach only their mesh, so calls to "
           "that host fail. `weft up --egress` lets pods reach hosts outside the mesh. On Kubernetes this check does "
           "not apply."),
@@ -524,9 +524,9 @@ _CHECKS: tuple[Check, ...] = (
           "Istio has deprecated the annotation of a pod or a Service, and weft ignores it. The message names what "
           "replaces it.", ("IST0135",)),
     Check("WFT0823", WARNING, "Apps of the mesh can read a private key",
-          "Users other than its owner can read a file with a Secret, or a key file that a Gateway or DestinationRule "
-          "names. An app runs as a user of its own, so it can read the key, too: because all directories above the "
-          "file are open, or because its Workload declares the file (`workingDirectory`, `mounts`)."),
+          "A file with a Secret, or a key file that a Gateway or DestinationRule names, can be read by users other "
+          "than the file's owner. Each app runs as a user of its own, so it can read the key: because all directories "
+          "above the file are open, or because its Workload declares the file (`workingDirectory`, `mounts`)."),
     # The Gateway API
     Check("WFT0901", WARNING, "A route is not accepted by its parent",
           "The parent (a Gateway or Service) does not exist, has no such listener or port, or does not allow this "
@@ -534,7 +534,7 @@ _CHECKS: tuple[Check, ...] = (
           "the route's status."),
     Check("WFT0902", WARNING, "A route has a backend that cannot be called",
           "The backend is not a Service, the Service or its port does not exist, or the Service is in another "
-          "namespace without a ReferenceGrant. The requests that it would get according to its weight get 500."),
+          "namespace without a ReferenceGrant. The share of requests that the weight gives to this backend gets 500."),
     Check("WFT0903", WARNING, "A listener of a Gateway cannot be served",
           "The listener's protocol is not supported, another listener has the same port or hostname, or the "
           "listener's certificate is missing."),

@@ -58,7 +58,7 @@ def of_backend(flaw: BackendFlaw, facts: Facts) -> str:
     """Hint for a backend of a Gateway API route that cannot be called. `flaw`: the backend's host and the reason."""
     match flaw.reason:
         case "InvalidKind":
-            return "name a Service: it is the default without `group` and `kind`"
+            return "name a Service: leave out `group` and `kind`"
         case "RefNotPermitted":
             return _GRANT.format(kind="Service")
     if flaw.host in facts.by_host:
@@ -110,7 +110,7 @@ def _meant_certificate(references: Iterable[CertificateRef], facts: Facts) -> st
     held = {(each.namespace, each.name): credential for each, credential in facts.credentials.items()}
     for each in references:
         if (each.group, each.kind) != ("", "Secret"):
-            return "name a Secret: it is the default without `group` and `kind`"
+            return "name a Secret: leave out `group` and `kind`"
         credential = held.get((each.namespace, each.name))
         if credential is None:
             guess = meant_secret(each.name, each.namespace, facts)

@@ -208,6 +208,6 @@ def _suites(tls: Fields) -> tuple[str, ...]:
             tls.warning(("cipherSuites", index), f"`{name}` is listed twice")
     known = tuple(dict.fromkeys(name for name in found if name in _SUITES))
     if found and not known:
-        what = "Envoy supports none of these cipher suites, so those that it has by default are used"
+        what = "Envoy supports none of these cipher suites, so its default cipher suites are used"
         tls.warning("cipherSuites", what, f"for example {_SUITES[0]}")
     return known

@@ -3,7 +3,7 @@ listener of the called port, the server that matches the name, TLS termination, 
 After that, the request continues as from any other proxy.
 
 Rule: nothing is known about a caller outside the mesh. It is assumed to have an unassigned address, and to present a
-client certificate where one is required. Steps name these assumptions.
+client certificate where one is required. The steps of the explanation name these assumptions.
 """
 
 from __future__ import annotations

@@ -78,8 +78,9 @@ Wanted = RouteWanted | PolicyWanted | GatewayWanted | ListenerSetWanted | ClassW
 def all_wanted(
     mesh: Mesh, refused: Mapping[ObjectKey, tuple[Value, ...]], problems: Iterable[Problem]
 ) -> dict[ObjectKey, Wanted]:
-    """Return, by key, the status that each Gateway API object should have of which weft is the controller. `refused`:
-    the rejected objects, with the values that could still be parsed from them. `problems`: all problems of the mesh."""
+    """Return, by key, the status that each Gateway API object should have, for all objects of which weft is the
+    controller. `refused`: the rejected objects, with the values that could still be parsed from them. `problems`: all
+    problems of the mesh."""
     errors: dict[str, list[Problem]] = {}
     for problem in problems:
         if problem.severity is Severity.ERROR:
@@ -154,8 +155,8 @@ def _is_under(parent: ParentRef, ours: set[ObjectKey], mesh: Mesh) -> bool:
 
 
 def is_right(status: Mapping[str, Any], wanted: Wanted, generation: int) -> bool:
-    """Whether weft's part of an object's `status` equals the wanted one for this generation of the object; timestamps
-    are ignored."""
+    """Whether an object's current `status` already has weft's part as it is wanted (`wanted`), for this generation of
+    the object. Timestamps are ignored."""
     expected = status_of(status, wanted, generation, now="")
     return bool(_timeless(expected) == _timeless(status))
 
@@ -229,9 +230,9 @@ def _policy(
     targets: Iterable[tuple[str, str, tuple[StatusCondition, ...]]],
     leading: Mapping[str, Iterable[ObjectKey]],
 ) -> PolicyWanted:
-    """Return the wanted status of the policy `key`: its ancestors and their conditions. `targets`: the policy's
-    Services, each with its name, its host and the conditions of the policy there. `leading`: host → Gateways whose
-    routes lead to the host. The ancestors are these Gateways; for a Service that only workloads call, the Service
+    """Return the wanted status of the policy `key`: its ancestors and their conditions. `targets`: for each Service of
+    the policy, its name, its host, and the conditions of the policy for this Service. `leading`: host → Gateways whose
+    routes lead to the host. The ancestors are these Gateways, or, if no Gateway leads to the Service, the Service
     itself. If several Services of the policy have the same ancestor, a condition holds there only if it holds for all
     of them."""
     ancestors: dict[ParentRef, dict[str, StatusCondition]] = {}

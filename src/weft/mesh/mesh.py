@@ -326,8 +326,8 @@ class Mesh:
         return self._registry.services.names()
 
     def service(self, host: str, scope: Scope) -> Service | None:
-        """The service with this host in a scope, None if there is none: of several claims, the one with the highest
-        precedence (`seen`)."""
+        """The service with this host that the scope sees; None if there is none. If several objects claim the host, the
+        claim with the highest precedence decides (`seen`)."""
         return seen(self._registry, host, scope)
 
     @property
@@ -440,9 +440,9 @@ class Mesh:
         return self._routings.leading_to(host, scope, self.settings)
 
     def hidden_service(self, host: str, scope: Scope) -> Service | None:
-        """The service of a host to which routes that this scope sees lead, including ports that the Sidecar hides, and
-        even if the Sidecar hides the whole service. None if no such routes lead to the host, if the host has no
-        service, or if the scope has no Sidecar."""
+        """The service of a host to which a visible VirtualService routes, with all its ports: calls can reach it by
+        that route, even if the scope's Sidecar hides the service or some of its ports. None if no such route leads to
+        the host, if the host has no service, or if the scope has no Sidecar."""
         if scope.imports is None or next(self.leading_to(host, scope), None) is None:
             return None
         return self.service(host, scope) or self.service(host, Scope(scope.namespace))

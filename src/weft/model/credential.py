@@ -1,5 +1,5 @@
-"""A gateway's certificate, key and CA certificates from a Secret. Rule: the credential is passed on whole and never
-printed."""
+"""A gateway's certificate, key and CA certificates from a Secret. Rule: a credential is passed on as a whole, and its
+content is never printed."""
 
 from __future__ import annotations
 

@@ -59,8 +59,9 @@ class LocalitySetting(msgspec.Struct, frozen=True):
     """Istio's localityLbSetting; `model/locality.py` applies it. `enabled`: whether localities matter at all.
     `distribute`: the shares of each locality, by the caller's locality. `failover`: pairs of a region and the region to
     which its calls fail over. `failover_priority`: labels that are compared between the caller and an endpoint, the
-    most important first, each as LABEL, or as LABEL=VALUE for the value that stands for the caller's. `always`: whether
-    the setting applies even without outlier detection, so that only readiness decides when calls move elsewhere."""
+    most important first, each as LABEL, or as LABEL=VALUE, where VALUE is compared instead of the caller's own value.
+    `always`: whether the setting applies even without outlier detection, so that only readiness decides when calls move
+    elsewhere."""
 
     enabled: bool = True
     distribute: tuple[Distribution, ...] = ()
@@ -99,7 +100,8 @@ class ConnectionPool(msgspec.Struct, frozen=True):
 
 
 class RetryBudget(msgspec.Struct, frozen=True):
-    """How many of the active requests may be retries: `percent` of all active requests, but always `minimum`."""
+    """How many of the active requests may be retries: `percent` of all active requests, but always at least `minimum`
+    requests."""
 
     percent: float = 20.0
     minimum: int = 3

@@ -205,9 +205,10 @@ class CertificateRef(msgspec.Struct, frozen=True):
 
 
 class CallersCheck(msgspec.Struct, frozen=True):
-    """The CAs (`authorities`: the `caCertificateRefs`; () if clients need no certificate) that must have issued the
-    client certificates of HTTPS listeners. `port`: the port of these listeners; 0 for all listeners without a check for
-    their own port. `insecure`: clients without a certificate, or with a certificate of another CA, are accepted."""
+    """How the client certificates of HTTPS listeners are checked. `authorities`: the CAs of which one must have issued
+    the certificate (`caCertificateRefs`); () if clients need no certificate. `port`: the check applies to the listeners
+    with this port; 0: to all listeners whose port has no check of its own. `insecure`: clients without a certificate,
+    or with a certificate of another CA, are accepted."""
 
     port: int
     authorities: tuple[CertificateRef, ...]

@@ -71,9 +71,9 @@ EVERYTHING = Telling()
 
 
 def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], told: frozenset[str]) -> Telling:
-    """The next state of a group after a new judgement. `before`: the current state; None for a new group, which has
-    no config. `ranges`: the CIDRs in which calls are held. `told`: hosts whose config the group has now and must
-    keep, although it has not called them."""
+    """The next state of a group after the new judgement `judged`. `before`: the current state; None for a new group,
+    which has no config. `ranges`: the CIDRs in which calls are held. `told`: hosts whose config the group has now and
+    must keep, although it has not called them."""
     if before is None:
         return Telling(every=False, held=True, ranges=ranges) if judged.on else EVERYTHING
     if not judged.on:

@@ -155,9 +155,9 @@ def _question(
     connections: Connections,
 ) -> _Decision:
     """Return the shadow rules that mark in the metadata which requests an external authorizer must decide. The mark
-    names the authorizer and the rule, because the response of an authorizer that denies names neither. `http`: whether
+    names the authorizer and the rule: if an authorizer denies a request, its response contains neither. `http`: whether
     the rules are for an HTTP filter. `connections`: as for `http_filters`. `policies`: the CUSTOM policies of the
-    authorizer `provider`. `prefix`: that of the metadata keys of the mark."""
+    authorizer `provider`. `prefix`: the prefix of the mark's metadata keys."""
     rules = _named(_rules(policies, settings, http=http, connections=connections), f"provider[{provider}]")
     return _Decision(shadow=rules, prefix=prefix)
 

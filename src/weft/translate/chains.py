@@ -212,7 +212,7 @@ def bytes_to(
     """Return a TCP proxy filter to one cluster, or to several clusters by weight. `clusters`: names of clusters with
     their weights. `noted`: as for `manager`. `pool`: sets the idle timeout and the longest duration of connections;
     None for the defaults. `hash_source`: choose the endpoint by a hash of the caller's address. `tunnel`: send the
-    bytes inside an HTTP request, of the HTTP version of the cluster; None for no tunnel."""
+    bytes inside an HTTP request, in the HTTP version that the cluster uses; None for no tunnel."""
     proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings, noted))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]

@@ -1,8 +1,8 @@
 """Builds the listeners of a gateway: one bound listener for each port that it serves. TLS servers share a port by
 server name (SNI); a connection with any other SNI is closed.
 
-All filter chains have the same guards, except that names in unverified client certificates match no policy. A server
-whose certificate is missing still owns its server names and closes their connections: no other server may serve them.
+All filter chains have the same guards, except that names in unverified client certificates match no policy. If the
+certificate of a server is missing, connections for its server names are closed: no other server may serve these names.
 """
 
 from __future__ import annotations
@@ -238,8 +238,9 @@ def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[Fi
 
 
 def _anywhere(match: L4Match) -> L4Match:
-    """Return the match without its gateways, which the caller has checked. Source labels and namespace are kept: a
-    client outside the mesh has neither, so a match with them never applies."""
+    """Return the conditions of `match` that `applies` must check: port, source labels and source namespace. The
+    gateways are left out, because the function that calls this one has checked them. A client outside the mesh has
+    neither labels nor a namespace, so a match with these never applies."""
     return L4Match(port=match.port, source_labels=match.source_labels, source_namespace=match.source_namespace)
 
 

@@ -1,9 +1,9 @@
 """Translates TLS termination at a gateway: its certificates, and the client certificates that it accepts.
 
-Certificates are separate SDS secrets, so that a renewed certificate replaces no listener. They come from a Kubernetes
-Secret, under Istio's names (`kubernetes://NAME`, `NAME-cacert`), or contain file paths; Envoy reads these files itself
-and reloads them when they are replaced. Rule: a server with a missing certificate has no TLS socket, and closes
-connections.
+Certificates are separate SDS secrets, so that a renewed certificate replaces no listener. An SDS secret has either the
+content of a Kubernetes Secret, and then Istio's name for it (`kubernetes://NAME`, `NAME-cacert`), or paths of files,
+which Envoy reads itself and reloads when they are replaced. Rule: a server with a missing certificate has no TLS
+socket, and closes connections.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ def outbound_cluster(host: str, port: int, subset: str = "", *, chosen: bool = F
 
 
 def server_name(host: str, port: int, subset: str = "") -> str:
-    """Return the SNI that a caller sends in mutual TLS; a passthrough proxy reads the destination from it."""
+    """Return the SNI that a caller sends in mutual TLS: it contains the called host, port and subset, so that a
+    passthrough proxy can read the destination from it."""
     return f"outbound_.{port}_.{subset}_.{host}"
 
 
@@ -66,8 +67,8 @@ def listener(address: str, port: int) -> str:
 
 
 def own_listener(address: str, port: int) -> str:
-    """Return the name of a Sidecar's listener with an address of its own, and of its route configuration. The prefix
-    distinguishes it from the listener of a service at the same address."""
+    """Return the name of a Sidecar's listener with an address of its own, and of its route configuration. The name has
+    a prefix, which distinguishes it from the name of a service's listener at the same address."""
     return f"{_OWN}{listener(address, port)}"
 
 

@@ -118,8 +118,8 @@ def roots_secret(name: str, credential: Credential) -> Secret:
 
 def name_by_request(options: HttpProtocolOptions, service: Service, port: ServicePort, written: ClientTls) -> None:
     """For an HTTP port, set in `options` that Envoy uses the host of each request as SNI, unless the TLS settings
-    `written` have an SNI. If the settings and the service name no subject alternative names either, the server's
-    certificate is verified for that host."""
+    `written` have an SNI. If, in addition, the server is to be verified, and neither the settings nor the service have
+    subject alternative names, the server's certificate must be for that host."""
     if port.protocol.is_http and not written.server_name:
         options.upstream_http_protocol_options.auto_sni = True
         if written.verify and not (written.subject_alt_names or service.subject_alt_names):

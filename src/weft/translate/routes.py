@@ -42,9 +42,9 @@ LARGEST_DIRECT_RESPONSE = 1 << 20
 
 def stands_alone(view: ServiceView, port: ServicePort) -> bool:
     """Whether requests to a port arrive at listeners on the service's own addresses, and not at the listener that
-    services on the port number share. That is so if the port's protocol is undeclared, or if the proxy itself uses the
-    port number, and the service has addresses or is headless; and if routes of the Gateway API are attached to the
-    service (`routed_by_address`). The port then has a route configuration of its own."""
+    services on the port number share. That is so if the service has addresses or is headless, and either the port's
+    protocol is undeclared or the proxy itself uses the port number. It is also so if routes of the Gateway API are
+    attached to the service (`routed_by_address`). The port then has a route configuration of its own."""
     if port.protocol is Protocol.UNDECLARED or port.number in TAKEN_PORTS:
         return view.service is not None and bool(view.service.addresses or view.service.headless)
     return port.protocol.is_http and routed_by_address(view)
@@ -125,8 +125,8 @@ class Chosen(msgspec.Struct, frozen=True, eq=False):
 
 def chosen(view: ServiceView, port: int) -> list[Chosen]:
     """Return the configured routes that apply to this caller and port, in matching order. If several VirtualServices
-    are merged, only the first route that matches everything is kept, and it comes last, whichever object it comes
-    from."""
+    are merged, there may be several routes that match everything: only the first of them is kept, and it is moved to
+    the end."""
     by_object = [_chosen(routing, view, port) for routing in speaking(view)]
     if len(by_object) < 2:
         return by_object[0] if by_object else []

@@ -63,8 +63,8 @@ class DueStep:
 
     def arrival(self, group: Group) -> Due:
         """Return what must be computed when the first proxy of a group connects: the group's own view; the hosts to
-        view, if the group is the first of its viewpoint; and the held calls to release, which the group has made
-        before."""
+        view, if the group is the first of its viewpoint; and the release of held calls to the addresses that the group
+        has called before."""
         scope = self._mesh.scope(group)
         view = group_view(self._mesh, group, self._demand.tell(group, scope))
         viewpoint = self._viewpoints.at(viewpoint_key(group, scope, view))

@@ -162,9 +162,9 @@ def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
 
 
 def _start(moments: tuple[Moment, ...], since: int) -> int:
-    """The number of the last moment at which the mesh, after its latest start, was still starting; `since` if no moment
-    belongs to the start. Starting lasts as long as each moment only adds pods. `moments`: all recorded moments.
-    `since`: the number of the last moment before the latest start."""
+    """Return the number of the moment that ends the latest start of the mesh. The start consists of the first moments
+    after `since`, as long as each of them only adds pods; if the first one does more, return `since`. `moments`: all
+    recorded moments. `since`: the number of the last moment before the mesh was started."""
     last = since
     for moment in moments:
         if moment.number <= since:

@@ -263,7 +263,8 @@ def _near(ground: Ground, view: ServiceView, cluster: Cluster, found: Policy) ->
 
 def _ejected(ground: Ground, view: ServiceView, found: Policy) -> Iterator[DecisionRule]:
     """The rule that decides how many endpoints may be ejected, if the traffic policy `found` does not set this number:
-    none without outlierDetection, else all or a tenth. `ground`: the views of the proxies' group."""
+    none without outlierDetection; otherwise all if calls can fail over to another locality, and a tenth if they cannot.
+    `ground`: the views of the proxies' group."""
     detection = found.chosen.outlier_detection
     if detection is None:
         yield rules.NO_EJECTION

@@ -202,8 +202,9 @@ def _way_out(ground: Ground, listener: Listener, chain: FilterChain, place: tupl
 def _stream(
     ground: Ground, listener: Listener, chain: FilterChain
 ) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-    """The objects behind a TCP filter chain, and the rule that decided its routes: a VirtualService with `tcp` or `tls`
-    routes, or, without one, the service itself. `ground`: the views of the proxies' group."""
+    """Return (objects, rules) of a TCP filter chain: the objects that it comes from, which are the service and a
+    VirtualService if there is one, and the decision rule for its routes, which depends on whether there is a
+    VirtualService. `ground`: the views of the proxies' group."""
     made_by = sources_of(listener.metadata)
     if chain.name:  # on a shared port, the chain is named after its host
         view = ground.service(chain.name.rpartition(":")[0])

@@ -262,7 +262,8 @@ ROUTES_IN_ORDER = DecisionRule(
 )
 DELEGATED = DecisionRule(
     "delegated",
-    "The root's match is combined with the delegate's; fields that the delegate leaves unset come from the root.",
+    "The match of the delegating route is combined with the match of the delegate's route; fields that the delegate's "
+    "route leaves unset come from the delegating route.",
     _RESOURCES,
 )
 ROUTES_FOR_OTHERS = DecisionRule(
@@ -444,7 +445,7 @@ CLOSED_RULE = DecisionRule(
 )
 HTTP2_BETWEEN_PROXIES = DecisionRule(
     "http2-between-proxies",
-    "Between two proxies of the mesh HTTP is HTTP/2, unless a DestinationRule sets DO_NOT_UPGRADE.",
+    "HTTP requests between two proxies of the mesh use HTTP/2, unless a DestinationRule sets DO_NOT_UPGRADE.",
     _REQUEST,
 )
 HTTP_AS_DECLARED = DecisionRule("http-as-declared", "The HTTP version is the one that the port declares.", _REQUEST)

@@ -427,8 +427,8 @@ def _of_service(
 def _streams(
     members: Iterable[_Member], resolved_routes: Mapping[ObjectKey, ResolvedRoute], kind: RouteKind
 ) -> tuple[L4Route, ...]:
-    """The routes of connections from the routes of this kind (TLSRoute or TCPRoute) among `members`. `resolved_routes`:
-    the rules of each route."""
+    """Return the TLS or TCP routes of the mesh for those `members` that are Gateway API routes of this kind (TLSRoute
+    or TCPRoute). `resolved_routes`: the rules of each Gateway API route."""
     return tuple(
         replace(stream, match=tuple(replace(match, port=port) for match in stream.match for port in sorted(each.ports)))
         for each in members
@@ -461,8 +461,8 @@ def _at_service(
 
 
 def ordered(http: Iterable[tuple[Precedence, HttpRoute]]) -> tuple[HttpRoute, ...]:
-    """The routes in `http`, which yields pairs of a precedence and a route, sorted by precedence, which is the order in
-    which they are matched."""
+    """Sort routes by their precedence, which is the order in which they are matched. `http`: pairs of a precedence and
+    a route."""
     return tuple(route for _, route in sorted(http, key=lambda pair: pair[0]))
 
 

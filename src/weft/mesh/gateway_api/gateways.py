@@ -286,7 +286,7 @@ def _attach(
     route: StandardRoute, reference: ParentRef, owner: _Owner, places: list[_Place], around: Surroundings
 ) -> StatusCondition:
     """Attach a route to each listener (in `places`) of the Gateway or ListenerSet `owner` that the parentRef
-    `reference` names and that allows the route. Returns the Accepted condition: it holds if at least one listener
+    `reference` names and that allows the route. Returns the Accepted condition, which is true if at least one listener
     allows the route. `around`: the objects that the Gateway depends on besides its routes."""
     meant = [
         place
