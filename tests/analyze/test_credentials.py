@@ -5,7 +5,7 @@ import msgspec
 from analyze.meshes import facts, istio
 from weft.analyze.credentials import meant_secret, of_credentials
 from weft.model.credential import Credential
-from weft.model.gateway import CredentialRef
+from weft.model.names import CredentialRef
 
 EDGE = """
 apiVersion: weft.dev/v1alpha1

@@ -208,6 +208,26 @@ async def test_consumers_change_nothing_but_their_own_calls_and_ports(mesh):
     assert await who(mesh, at="app.shop:81", client="stranger") == "away"
 
 
+@pytest.mark.parametrize("headers", [{}, {"Host": "two"}, {"Host": "example.com"}])
+async def test_routes_of_a_service_apply_to_its_addresses_whatever_host_a_request_names(mesh, headers):
+    """A request to another service that names this service is not for these routes."""
+    set_header = filter_of("ResponseHeaderModifier", set=[{"name": "x-routed", "value": "yes"}])
+    await mesh.try_out(http_route("app", {"filters": [set_header], "backendRefs": [backend("app")]}))
+    answer = await mesh.get("client", "http://app/", headers=headers)
+    assert (answer["body"]["pod"].rpartition("-")[0], answer["headers"].get("x-routed")) == ("app", "yes")
+    answer = await mesh.get("client", "http://two/", headers={"Host": "app"})
+    assert answer["status"] == 200, answer
+    assert (answer["body"]["pod"].rpartition("-")[0], answer["headers"].get("x-routed")) == ("two", None)
+    at = f"--mesh {mesh.engine.name}"
+    said = await weft(f"weft explain client --to http://app/ {at}", mesh.directory)
+    assert "HTTPRoute shop/app" in said, said
+    said = await weft(f"weft explain client --to http://two/ -H 'Host: app' {at}", mesh.directory)
+    assert "HTTPRoute shop/app" not in said, said
+    (called,) = (each for each in mesh.control.mesh.services() if each.host == "app.shop.svc.cluster.local")
+    said = await weft(f"weft why client listener {called.addresses[0]}_80 {at}", mesh.directory)
+    assert "routes-by-address" in said, said
+
+
 async def test_a_virtual_service_takes_precedence_over_an_http_route(mesh):
     answer = {"directResponse": {"status": 418}}
     await mesh.try_out(virtual_service("app", answer), http_route("app", rule(path("/"), to="two")))
@@ -621,7 +641,7 @@ async def test_every_command_knows_the_routes(mesh):
     assert "two" in said and "HTTPRoute shop/app" in said, said
     said = await weft(f"weft describe service app {at}", mesh.directory)
     assert "HTTPRoute: shop/app" in said and "path is or is below /two" in said, said
-    said = await weft(f"weft why client route 80 {at}", mesh.directory)
+    said = await weft(f"weft why client route app.shop.svc.cluster.local:80 {at}", mesh.directory)
     assert "HTTPRoute shop/app" in said, said
     said = await weft(f"weft analyze {mesh.directory}", mesh.directory)
     assert "WFT0902" in said and "Service shop/nobody does not exist (BackendNotFound)" in said, said

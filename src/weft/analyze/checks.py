@@ -35,7 +35,7 @@ AREAS: Mapping[str, str] = {
     "06": "Telemetry",
     "07": "The edge: Gateway",
     "08": "Namespaces, pods and injection",
-    "09": "The Gateway API: Gateway, HTTPRoute, GRPCRoute, TLSRoute, TCPRoute, BackendTLSPolicy",
+    "09": "The Gateway API: Gateway, ListenerSet, HTTPRoute, GRPCRoute, TLSRoute, TCPRoute, BackendTLSPolicy",
 }
 
 RETIRED: frozenset[str] = frozenset({"WFT0103"})
@@ -547,6 +547,19 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0906", WARNING, "A Gateway's class does not exist",
           "weft serves the class `weft`, and the classes whose GatewayClass names weft's controller. The Gateway has "
           "another `gatewayClassName`, and no GatewayClass has that name, so no controller serves the Gateway."),
+    Check("WFT0907", WARNING, "A Gateway does not verify client certificates",
+          "With `mode: AllowInsecureFallback`, HTTPS listeners accept clients without a certificate and clients with a "
+          "certificate of any CA. Policies treat all these clients as clients without a certificate, and backends must "
+          "verify the certificate in `x-forwarded-client-cert` themselves. Access logs contain the unverified names, "
+          "and an external authorizer that is called over gRPC gets them in `source.principal`."),
+    Check("WFT0908", WARNING, "A Gateway cannot use its client certificate for backends",
+          "The Secret that the Gateway names in `tls.backend` does not exist, has no certificate with its key, or is "
+          "in another namespace without a ReferenceGrant. Calls from this Gateway to Services with a "
+          "BackendTLSPolicy fail."),
+    Check("WFT0909", WARNING, "A ListenerSet is not accepted by its Gateway",
+          "The Gateway in `parentRef` does not exist or is of a class that no controller serves, or its "
+          "`allowedListeners` do not allow ListenerSets of this namespace; without `allowedListeners` it allows none. "
+          "The listeners of the ListenerSet are not served."),
 )  # fmt: skip
 
 CHECKS: Mapping[str, Check] = {check.code: check for check in _CHECKS}

@@ -11,7 +11,7 @@ from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, levels
 from weft.model.edge import AUTHORITIES
-from weft.model.gateway import CredentialRef
+from weft.model.names import CredentialRef
 
 
 def of_credentials(facts: Facts) -> Iterator[Problem]:

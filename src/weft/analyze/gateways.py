@@ -14,9 +14,9 @@ from weft.mesh.gateway_api.attached import OWN_CLASS
 from weft.mesh.gateways import age, spoken
 from weft.model.credential import Credential
 from weft.model.edge import AUTHORITIES, narrower
-from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
+from weft.model.gateway import Gateway, GatewayServer, ServerTls, ServerTlsMode
 from weft.model.gateway_api import GATEWAY_NAME
-from weft.model.names import Labels, selects
+from weft.model.names import CredentialRef, Labels, selects
 
 _ASKING = (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
 # Where a server listens: a workload as NAMESPACE/NAME (or the selector, if no workload has its labels), the port, and

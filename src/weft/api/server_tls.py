@@ -9,7 +9,8 @@ from weft.api.proxy_file import proxy_file
 from weft.api.reader import Fields, quoted
 from weft.api.syntax import is_object_name, words
 from weft.base.suggest import did_you_mean
-from weft.model.gateway import CertificateFiles, CredentialRef, ServerTls, ServerTlsMode
+from weft.model.gateway import CertificateFiles, ServerTls, ServerTlsMode
+from weft.model.names import CredentialRef
 
 _A_SECRET = (
     "the name of a Secret",

@@ -124,9 +124,10 @@ class ControlPlane:
         if problems is not None:
             self._problems.put("source", map(coded, problems))
             self._kept = kept
-        changes = tuple(changes)
+        changes, values = tuple(changes), tuple(values)
         touched, changed = self._intake.documents(changes)
         touched = joined((touched, self._intake.all_values(values)))
+        changed |= {key for key, _ in values}
         self._seal()
         if touched:
             self._push.touch(touched)

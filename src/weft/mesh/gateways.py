@@ -15,9 +15,9 @@ import msgspec
 
 from weft.mesh.claims import patterns
 from weft.model.edge import ANY, AUTHORITIES, BoundServer, Edge, ServedHost, ServedName, narrower
-from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls
+from weft.model.gateway import Gateway, GatewayServer, ServerTls
 from weft.model.group import Group
-from weft.model.names import host_covers, selects
+from weft.model.names import CredentialRef, host_covers, selects
 from weft.model.proxy import OWN_PORTS
 from weft.model.virtual_service import HttpRoute, L4Route, VirtualService
 
@@ -37,6 +37,10 @@ class Gateways:
 
     def remove(self, gateway: Gateway) -> None:
         self._all.remove(gateway)
+
+    def present(self, credential: CredentialRef) -> bool:
+        """Whether a Gateway presents this Secret's certificate to backends."""
+        return any(each.client_certificate == credential for each in self._all)
 
     def of(self, group: Group) -> tuple[Gateway, ...]:
         """The Gateways that select a group's workloads, the oldest first."""

@@ -7,8 +7,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from weft.model.gateway import CredentialRef
-from weft.model.names import Origin
+from weft.model.names import CredentialRef, Origin
 
 # Replaces a private key in stored history; no real key has this value.
 HIDDEN = b"[hidden]"

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from weft.model.names import Labels, Origin
+from weft.model.names import CredentialRef, Labels, Origin
 
 
 class SimpleBalancer(StrEnum):
@@ -147,7 +147,9 @@ class ClientTls(msgspec.Struct, frozen=True):
     server's certificate must have one; () for the default: those of the service, or the server name. `certificate`,
     `private_key`, `authorities` (caCertificates; "" for the system's CA certificates) and `revoked` (caCrl) are paths
     in the proxy's file system. `verify`: false for insecureSkipVerify. `roots`: CA certificates inline, as PEM.
-    `credential`: the name of a Secret in the proxy's namespace that replaces all of these files."""
+    `credential`: the name of a Secret in the proxy's namespace that replaces all of these files. `of_gateway`: gateways
+    also present the client certificate of their Gateway, if that has one. `pair`: the Secret with this certificate and
+    its key."""
 
     mode: ClientTlsMode = ClientTlsMode.DISABLE
     server_name: str = ""
@@ -159,6 +161,8 @@ class ClientTls(msgspec.Struct, frozen=True):
     verify: bool = True
     roots: str = ""
     credential: str = ""
+    of_gateway: bool = False
+    pair: CredentialRef | None = None
 
 
 class TrafficPolicy(msgspec.Struct, frozen=True):

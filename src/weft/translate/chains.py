@@ -77,13 +77,19 @@ def http_at_gateway(
     guards: tuple[HttpFilter, ...],
     noted: frozenset[str],
     *,
+    unverified: bool = False,
     from_proxies: bool = False,
     grpc_web: bool = False,
 ) -> Filter:
     """Return the connection manager of a gateway: its guards, then the router; the control plane sends its routes (RDS)
     as the route configuration `route_name`. `from_proxies`: only proxies of the mesh can connect. `prefix`, `noted`: as
-    for `manager`. `grpc_web`: convert gRPC-Web to gRPC on all routes."""
+    for `manager`. `grpc_web`: convert gRPC-Web to gRPC on all routes. `unverified`: client
+    certificates are not verified: `x-forwarded-client-cert` has the certificate itself, which the backend can verify,
+    and not the names in it, which a backend would trust."""
     result = manager(prefix, settings, End.GATEWAY, noted)
+    if unverified:
+        result.set_current_client_cert_details.Clear()
+        result.set_current_client_cert_details.cert = True
     limit_resets(result.http2_protocol_options, RESETS_OF_PROXIES if from_proxies else RESETS_OUTSIDE)
     return _routed(result, route_name, guards, grpc_web=grpc_web)
 

@@ -14,15 +14,15 @@ from posixpath import dirname
 
 import msgspec
 from envoy.config.core.v3.base_pb2 import TransportSocket
-from envoy.extensions.transport_sockets.tls.v3.common_pb2 import TlsParameters
+from envoy.extensions.transport_sockets.tls.v3.common_pb2 import CertificateValidationContext, TlsParameters
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, DownstreamTlsContext
 
 from weft.mesh.gateways import vouching
 from weft.model.credential import Credential
 from weft.model.edge import AUTHORITIES
-from weft.model.gateway import CertificateFiles, CredentialRef, GatewayServer, ServerTls, ServerTlsMode
-from weft.model.names import ObjectKey
+from weft.model.gateway import CertificateFiles, GatewayServer, ServerTls, ServerTlsMode
+from weft.model.names import CredentialRef, ObjectKey
 from weft.model.peer_authentication import TlsMode
 from weft.model.service import Protocol
 from weft.translate import tls
@@ -200,6 +200,8 @@ def _parameters(written: ServerTls) -> TlsParameters:
 def _let_in(common: CommonTlsContext, written: ServerTls, roots: str) -> None:
     wanted = common.combined_validation_context.default_validation_context
     wanted.SetInParent()
+    if written.unverified:
+        wanted.trust_chain_verification = CertificateValidationContext.ACCEPT_UNTRUSTED
     wanted.match_typed_subject_alt_names.extend(map(tls.name_matcher, written.subject_alt_names))
     wanted.verify_certificate_spki.extend(written.spki)
     wanted.verify_certificate_hash.extend(written.hashes)

@@ -126,7 +126,7 @@ def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> t
     too."""
     if view.service is None or (shares_port(view, port) and (view.service.headless or not view.held)):
         return ()
-    routes = (own_stream(view, port),) if shares_port(view, port) else streams(view, port)
+    routes = (own_stream(view, port),) if port.protocol.is_http else streams(view, port)
     return tuple(_at_address(view, port, address, routes, settings) for address in _addresses(view, port))
 
 
@@ -205,7 +205,7 @@ def _at_address(
     where: Address = socket_address(address, port.number)
     result.address.CopyFrom(where)
     _add_chains(result, view, port, routes, configuration_name(view, port), settings)
-    if shares_port(view, port):
+    if port.protocol.is_http:
         result.listener_filters_timeout.CopyFrom(duration(timedelta(0)))  # 0: no timeout
     sources = tuple(dict.fromkeys(source for stream in routes for source in stream.sources))
     result.metadata.CopyFrom(of_objects(sources))

@@ -26,11 +26,10 @@ from weft.model.destination_rule import (
 from weft.model.edge import AUTHORITIES, BoundServer, ServedName
 from weft.model.endpoint import Endpoint
 from weft.model.extension_provider import Authorizer
-from weft.model.gateway import CredentialRef
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.locality import Whereabouts, looks_at_labels, whereabouts, without_rule
-from weft.model.names import Labels
+from weft.model.names import CredentialRef, Labels
 from weft.model.on_demand import EVERYTHING, Telling
 from weft.model.peer_authentication import PeerModes
 from weft.model.request_authentication import RequestAuthentication
@@ -321,9 +320,10 @@ def _usable(
     group's namespace that it uses. If a Secret is missing, no endpoint may be called with the returned rule. Only
     gateways use Secrets: otherwise an author of rules could get a gateway's key delivered to their own pod, although
     Kubernetes does not let them read it."""
+    rule, client_certificate = _presenting(mesh, rule, group)
     named = credentials_of(rule)
     if rule is None or not named:
-        return rule, ()
+        return rule, client_certificate
     credentials: dict[str, tuple[Credential, ...]] = {}
     if group.kind is ProxyKind.GATEWAY:
         for name in sorted(named):
@@ -331,7 +331,29 @@ def _usable(
             credentials[name] = tuple(each for ref in references if (each := mesh.credential(ref)) is not None)
     usable = with_tls(rule, lambda tls: tls if _is_complete(tls, credentials.get(tls.credential, ())) else _CLOSED)
     kept = {each for tls in levels(usable) if tls.tls for each in credentials.get(tls.tls.credential, ())}
-    return usable, tuple(sorted(kept, key=lambda each: each.name))
+    return usable, (*sorted(kept, key=lambda each: each.name), *client_certificate)
+
+
+def _presenting(
+    mesh: Mesh, rule: DestinationRule | None, group: Group
+) -> tuple[DestinationRule | None, tuple[Credential, ...]]:
+    """Return the rule with the client certificate that the group's Gateway presents to backends, and the Secret with
+    that certificate. If the Secret is missing, the returned rule calls no endpoint."""
+    if group.kind is not ProxyKind.GATEWAY or not any(level.tls and level.tls.of_gateway for level in levels(rule)):
+        return rule, ()
+    reference = mesh.client_certificate(group)
+    if rule is None or reference is None:
+        return rule, ()
+    credential = mesh.credential(reference)
+    if credential is None or not credential.chain:
+        closed = msgspec.structs.replace(_CLOSED, of_gateway=True)
+        return with_tls(rule, lambda tls: closed if tls.of_gateway else tls), ()
+
+    def presenting(tls: ClientTls) -> ClientTls:
+        mutual = msgspec.structs.replace(tls, mode=ClientTlsMode.MUTUAL, pair=reference)
+        return mutual if tls.of_gateway else tls
+
+    return with_tls(rule, presenting), (credential,)
 
 
 def _is_complete(tls: ClientTls, credentials: tuple[Credential, ...]) -> bool:

@@ -24,13 +24,14 @@ from weft.model.destination_rule import (
     decided_at,
     line_of,
 )
-from weft.model.gateway import CredentialRef
 from weft.model.inbound_port import InboundPort
 from weft.model.locality import fails_over, without_rule
+from weft.model.names import CredentialRef
 from weft.model.service import Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy
 from weft.translate.clusters import UpstreamHttp, inbound_upstream, together, upstream
+from weft.translate.origination import certificate_name
 from weft.translate.view import ServiceView
 
 _DEFAULT = Settings()
@@ -120,6 +121,8 @@ def secret(ground: Ground, name: str, asked_by: tuple[ObjectSource, ...]) -> Par
     subset = next((each for each in rule.subsets if each.name == subset_name), None) if rule else None
     written = policy.effective(rule, int(number), subset).tls
     if by_policy := standard.tls_by_policy(ground, host, int(number), written):
+        if written is not None and written.pair is not None and name == certificate_name(name.rpartition("/")[0]):
+            return standard.client_certificate(ground, written)
         return standard.roots_of_policy(ground, by_policy)
     if written is not None and written.credential:
         credential = ground.mesh.credential(CredentialRef(written.credential, ground.group.namespace))
@@ -219,8 +222,8 @@ def _located(view: ServiceView, found: Policy, by_policy: tuple[ObjectSource, ..
     assert service is not None  # noqa: S101 (the caller has checked)
     owner = sources(service.origin)
     if policy.is_closed(found.chosen):
-        if by_policy:
-            return _part("type", by_policy, rules.POLICY_WITHOUT_ROOTS)
+        if by_policy and found.chosen.tls is not None:
+            return _part("type", by_policy, standard.closed_or_called(found.chosen.tls))
         return _part("type", found.of(_TLS)[0], rules.CLOSED_RULE)
     if policy.by_callers_address(service, found.chosen, view.caller.kind):
         plain = service.headless or service.resolution is Resolution.NONE

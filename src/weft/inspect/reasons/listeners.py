@@ -33,6 +33,7 @@ from weft.model.telemetry import Telemetry
 from weft.translate import hold, names
 from weft.translate.authorization import AUDITED, DISGUISED_HEADER, DISGUISED_PATH
 from weft.translate.request_authentication import written_by
+from weft.translate.routes import routed_by_address
 
 _Message = TypeVar("_Message", HttpConnectionManager, JwtAuthentication, http_rbac.RBAC, network_rbac.RBAC)
 _BLACK_HOLE_CHAIN = "-blackhole"
@@ -191,8 +192,9 @@ def _way_out(ground: Ground, listener: Listener, chain: FilterChain, place: tupl
     elif manager := _manager(chain):
         routes = (rules.LISTENER_PER_HTTP_PORT, rules.ROUTES_PER_PORT)
         own = listener.metadata.ByteSize() > 0 and not manager.rds.route_config_name.isdecimal()
-        by = (rules.PROTOCOL_DETECTED,) if own else routes
-        yield Part(*place, sources_of(listener.metadata) if own else (), by)
+        view = ground.service(manager.rds.route_config_name.rpartition(":")[0]) if own else None
+        detected = rules.ROUTES_BY_ADDRESS if view is not None and routed_by_address(view) else rules.PROTOCOL_DETECTED
+        yield Part(*place, sources_of(listener.metadata) if own else (), (detected,) if own else routes)
     else:
         yield Part(*place, *_stream(ground, listener, chain))
 

@@ -110,6 +110,24 @@ POLICY_WITHOUT_ROOTS = DecisionRule(
     "The CA certificates of the BackendTLSPolicy cannot be determined. Until they can be, calls to its Service fail.",
     _STANDARD,
 )
+ROUTES_BY_ADDRESS = DecisionRule(
+    "routes-by-address",
+    "Routes of the Gateway API that are attached to a Service apply to all requests to its addresses, whatever host a "
+    "request names.",
+    _STANDARD,
+)
+CLIENT_CERTIFICATE = DecisionRule(
+    "client-certificate",
+    "The Gateway names, in tls.backend, the Secret with the client certificate that it presents to Services with a "
+    "BackendTLSPolicy.",
+    _STANDARD,
+)
+WITHOUT_CLIENT_CERTIFICATE = DecisionRule(
+    "without-client-certificate",
+    "The client certificate that the Gateway names in tls.backend cannot be used. Until it can be, calls to Services "
+    "with a BackendTLSPolicy fail.",
+    _STANDARD,
+)
 ROOTS_OUT_OF_CONFIG_MAP = DecisionRule(
     "roots-out-of-config-map",
     "The content comes from `ca.crt` of the ConfigMaps that the policy or listener names, and is updated when these "
@@ -185,7 +203,8 @@ LISTENER_PER_HTTP_PORT = DecisionRule(
 )
 LISTENER_PER_ADDRESS = DecisionRule(
     "listener-per-address",
-    "A port that is not declared HTTP has a listener on each address that belongs to this service alone.",
+    "A port that is not declared HTTP, or whose Service has attached routes of the Gateway API, has a listener on each "
+    "address that belongs to this service alone.",
     _REQUEST,
 )
 CHAIN_ON_SHARED_PORT = DecisionRule(

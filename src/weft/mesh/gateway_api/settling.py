@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from weft.mesh.gateway_api.attached import Attached, Derived, Parent
+from weft.mesh.gateway_api.attached import Attached, Derived
 from weft.mesh.gateway_api.route_rules import Services
 from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
-from weft.model.gateway import CredentialRef, Gateway
+from weft.model.gateway import Gateway
+from weft.model.gateway_api import Parent
+from weft.model.names import CredentialRef
 from weft.model.value import Value
 from weft.model.virtual_service import VirtualService
 
