@@ -444,8 +444,8 @@ _CHECKS: tuple[Check, ...] = (
           "Clients that call the host reject the certificate. A wildcard in a certificate stands for exactly one "
           "label of a host name."),
     Check("WFT0707", INFO, "A Gateway serves a host without routes",
-          "Every request for the host gets 404, and every connection to it is closed. Add the Gateway to the "
-          "`gateways` of a VirtualService for the host."),
+          "Requests for the host get 404; if the server is TCP or passes TLS through, connections for the host are "
+          "closed. Add the Gateway to the `gateways` of a VirtualService for the host."),
     Check("WFT0708", WARNING, "A Gateway selects workloads that are no gateways",
           "Only gateways serve a Gateway; a sidecar does not. On one machine, a gateway is a Workload with the field "
           "`gateway`; on a cluster, a pod with the injection template `gateway`."),

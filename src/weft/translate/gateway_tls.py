@@ -165,11 +165,10 @@ def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
 
 
 def _roots_name(written: ServerTls, trusted: Credential, view: GroupView) -> str:
-    """Return the name of the SDS secret with the CA certificates that verify clients. If `caCertCredentialName` names a
-    Secret for them, it is that Secret's name with `~authorities`. Otherwise it is Istio's `NAME-cacert`, where NAME is
-    the server's first credential, whether the CA is in the Secret NAME-cacert or in NAME itself. The suffixes differ so
-    that the CA in a Secret X, named in `caCertCredentialName`, and the CA in X-cacert have different names. `trusted`:
-    the Secret with the CA."""
+    """Return the name of the SDS secret with the CA certificates that verify clients. With
+    `caCertCredentialName: X` the name is `X~authorities`. Otherwise it is Istio's `NAME-cacert`, where NAME is the
+    server's first credential, even if the CA is in the Secret NAME itself. The suffixes differ because two servers of a
+    gateway may name one Secret in these two ways and then trust different CAs. `trusted`: the Secret with the CA."""
     if written.authorities_credential is not None:
         return f"{credential_name(trusted.reference, view.namespace)}~authorities"
     return f"{credential_name(written.credentials[0], view.namespace)}{AUTHORITIES}"

@@ -111,7 +111,8 @@ def judged(
     stage: Stage, case: RequestCase | Question, now: datetime, shown: Callable[[str], str] = str
 ) -> JudgedRequest:
     """Predict the outcome of the request `case` in this stage. Never raises: if the request cannot be resolved, `ways`
-    contains only the reason. `shown`: formats each path in the text of `ways`."""
+    contains only the reason. `shown`: formats the URL paths and redirect locations in `ways`; `shape_of`, for example,
+    replaces IDs in them."""
     met = Met(stage)
     explained = _explained(met, case, now)
     return JudgedRequest(_ways(explained, shown), met, None if isinstance(explained, Problem) else explained)
@@ -221,7 +222,7 @@ def _question(case: RequestCase) -> Question:
 
 def _ways(explained: Explanation | Problem, shown: Callable[[str], str] = str) -> tuple[str, ...]:
     """The possible outcomes of a request as a caller sees them, one line each, the likeliest first; if the request
-    could not be resolved (a Problem), only the reason. `shown`: formats each path. Pods of one workload are not
+    could not be resolved (a Problem), only the reason. `shown`: formats the URL paths and redirect locations. Pods of one workload are not
     distinguished."""
     if isinstance(explained, Problem):
         return (explained.what,)
