@@ -211,8 +211,8 @@ class Authority:
         return changed
 
     async def run(self) -> None:
-        """Until cancelled, call `tick` when a phase of a rotation is due, at least once a second, and log each signing
-        certificate that has expired or expires soon."""
+        """Until cancelled, call `tick` once a second, and earlier if a phase of a rotation is due earlier. Also log
+        each signing certificate that has expired or expires soon."""
         while True:
             try:
                 self.tick()

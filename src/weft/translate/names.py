@@ -23,8 +23,8 @@ HOLD = "hold|"  # prefix of on-demand clusters for held calls: `hold|PORT|ADDRES
 
 
 def outbound_cluster(host: str, port: int, subset: str = "", *, chosen: bool = False) -> str:
-    """Return the name of an outbound cluster. `chosen`: the cluster of a headless service for routes of other hosts,
-    where the proxy chooses the pod."""
+    """Return the name of an outbound cluster. A headless service has two: in one, the caller chooses the pod by its
+    address; in the other (`chosen`), the proxy chooses the pod. Routes of other hosts lead to the latter."""
     return f"outbound|{port}|{CHOSEN if chosen else ''}{subset}|{host}"
 
 

@@ -27,9 +27,9 @@ class Settling:
         self._held = False
 
     def notice(self, values: Iterable[Value]) -> None:
-        """Mark the parents (Gateways or Services) whose derived objects depend on these values, according to the
-        current state of the index. So a change needs two calls: one before it, with the values to remove, and one after
-        it, with the removed and the added values."""
+        """Mark the parents (Gateways or Services) whose objects `settle` must derive again because these values change.
+        The parents are found in the index as it is now, so call this before a change, with the values to remove, and
+        again after it, with the removed and the added values: the index may lead to other parents then."""
         self._unsettled.update(parent for value in values for parent in self._attached.changed_by(value))
 
     @contextmanager
