@@ -1,7 +1,6 @@
-"""Computes the statuses of the Gateway API's objects: a route has an entry for each parent, a Gateway has conditions of
-its own and of each listener, as has a ListenerSet, a policy has an entry for each Gateway that it applies to. Outcomes
-are the input, whole statuses the output; `status.py` writes them. Rule: entries of other controllers are kept
-unchanged."""
+"""Computes the statuses of the Gateway API's objects: a route has an entry for each parent, a Gateway or a ListenerSet
+has conditions of its own and of each listener, a policy has an entry for each Gateway that it applies to. Outcomes are
+the input, whole statuses the output; `status.py` writes them. Rule: entries of other controllers are kept unchanged."""
 
 from __future__ import annotations
 

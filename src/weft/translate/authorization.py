@@ -52,8 +52,8 @@ class _Decision(msgspec.Struct, frozen=True):
 
 
 def http_filters(view: GroupView, connections: Connections = Connections()) -> tuple[HttpFilter, ...]:  # noqa: B008 - frozen
-    """Return the HTTP filters that enforce the policies of a group. `connections`: those to which
-    the filters apply."""
+    """Return the HTTP filters that enforce the policies of a group. `connections`: the kind of connections that the
+    filters are for."""
     policies = _in_force(view)
     result: list[HttpFilter] = []
     if disguises := _disguises(policies):

@@ -83,9 +83,9 @@ def http_at_gateway(
 ) -> Filter:
     """Return the connection manager of a gateway: its guards, then the router; the control plane sends its routes (RDS)
     as the route configuration `route_name`. `from_proxies`: only proxies of the mesh can connect. `prefix`, `noted`: as
-    for `manager`. `grpc_web`: convert gRPC-Web to gRPC on all routes. `unverified`: client
-    certificates are not verified: `x-forwarded-client-cert` has the certificate itself, which the backend can verify,
-    and not the names in it, which a backend would trust."""
+    for `manager`. `grpc_web`: convert gRPC-Web to gRPC on all routes. `unverified`: client certificates are not
+    verified. `x-forwarded-client-cert` then has the certificate itself, which a backend can verify, and not the names
+    in it, which a backend would trust."""
     result = manager(prefix, settings, End.GATEWAY, noted)
     if unverified:
         result.set_current_client_cert_details.Clear()

@@ -20,7 +20,7 @@ class Guards(msgspec.Struct, frozen=True):
 
 
 def guards_of(view: GroupView, connections: Connections = Connections()) -> Guards:  # noqa: B008 - frozen
-    """Return the guards of a group, for these connections to it."""
+    """Return the guards of a group. `connections`: the kind of connections that the guards are for."""
     network = authorization.network_filters(view, connections)
     return Guards(
         http=(*request_authentication.filters(view), *authorization.http_filters(view, connections)),

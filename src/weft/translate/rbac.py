@@ -24,10 +24,10 @@ _PERMISSIONS = frozenset({"destination.ip", "destination.port", "connection.sni"
 
 
 class Connections(msgspec.Struct, frozen=True):
-    """The connections that guards apply to. `published`: the port of a gateway that callers reach through a Unix
+    """The kind of connections that guards are for. `published`: the port of a gateway that callers reach through a Unix
     socket; else 0. On such a socket the connection has no IP address and no port of the gateway: the caller's address
     comes from the PROXY header, and `published` is the destination port. `unverified`: client certificates are not
-    verified, so that their names identify no caller."""
+    verified, so the names in them match no policy."""
 
     published: int = 0
     unverified: bool = False
@@ -42,7 +42,7 @@ def rbac_policy(
     connections: Connections = Connections(),  # noqa: B008 - frozen
 ) -> RbacPolicy | None:
     """Translate a rule; None if it is an ALLOW rule that needs HTTP and the port is not HTTP. `action`: that of the
-    policy."""
+    policy. `connections`: as for `guards.guards_of`."""
     if not http and action is Action.ALLOW and rule.needs_http:
         return None
     builder = _Builder(action, settings, http=http, connections=connections)

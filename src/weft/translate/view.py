@@ -338,7 +338,7 @@ def _presenting(
     mesh: Mesh, rule: DestinationRule | None, group: Group
 ) -> tuple[DestinationRule | None, tuple[Credential, ...]]:
     """Return the rule with the client certificate that the group's Gateway presents to backends, and the Secret with
-    that certificate. If the Secret is missing, the returned rule calls no endpoint."""
+    that certificate. If the Secret is missing, no endpoint may be called with the returned rule."""
     if group.kind is not ProxyKind.GATEWAY or not any(level.tls and level.tls.of_gateway for level in levels(rule)):
         return rule, ()
     reference = mesh.client_certificate(group)
