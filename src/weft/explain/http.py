@@ -229,8 +229,8 @@ def _rerouted(
     what = (
         f"the route {route.name or '(unnamed)'} matches: {_matched(route)}" if route is not None else "no route matches"
     )
-    told = f"chosen again with the claims of the token: {what}"
-    walk.tell(DecisionStage.ROUTE, told, sources_of(route.metadata) if route else ())
+    why = f"chosen again with the claims of the token: {what}"
+    walk.tell(DecisionStage.ROUTE, why, sources_of(route.metadata) if route else ())
     return route
 
 

@@ -54,10 +54,10 @@ class Telling(msgspec.Struct, frozen=True, cache_hash=True):
     `every`: the group gets all services that it may see, called or not. `held`: calls to addresses without config are
     held, or were held before. In that case each HTTP service has a listener at its own addresses, instead of sharing
     one for the whole port. `shared`: with `held`, the listeners of whole ports (`0.0.0.0_PORT`) are kept as well,
-    because they may have connections. `ranges`: the CIDRs in which calls to addresses without config are held. `kept`: the hosts
-    that the group gets without calling them, because it had them when it became on-demand or when `ranges` changed.
-    `too_many`: the group has called too many hosts, so from then on it gets every service (`every`) and no call is
-    held.
+    because they may have connections. `ranges`: the CIDRs in which calls to addresses without config are held. `kept`:
+    the hosts that the group gets without calling them, because it had them when it became on-demand or when `ranges`
+    changed. `too_many`: the group has called too many hosts, so from then on it gets every service (`every`) and no
+    call is held.
     """
 
     every: bool = True

@@ -222,8 +222,8 @@ def _question(case: RequestCase) -> Question:
 
 def _ways(explained: Explanation | Problem, shown: Callable[[str], str] = str) -> tuple[str, ...]:
     """The possible outcomes of a request as a caller sees them, one line each, the likeliest first; if the request
-    could not be resolved (a Problem), only the reason. `shown`: formats the URL paths and redirect locations. Pods of one workload are not
-    distinguished."""
+    could not be resolved (a Problem), only the reason. `shown`: formats the URL paths and redirect locations. Pods of
+    one workload are not distinguished."""
     if isinstance(explained, Problem):
         return (explained.what,)
     odds: dict[str, float] = {}
