@@ -83,6 +83,7 @@ reference: $(READY) ## Regenerate docs/resources.md, docs/traffic.md, docs/troub
 	$(BIN)/python -m tools.fields
 	$(BIN)/python tools/rules.py
 	$(BIN)/python tools/troubleshooting.py
+	$(BIN)/python -m tools.istioctl_page
 
 bench: $(READY) packages bench-packages ## Run the benchmarks, print a table, write bench/results/latest.json
 	$(BIN)/python -m bench

@@ -31,11 +31,7 @@ UNSEEN = {
     "GatewayClass": ("spec.description",),
     "TLSRoute": ("spec.rules[].name",),
     "TCPRoute": ("spec.rules[].name",),
-    # Any other value of these fields is rejected.
-    "Gateway.gateway.networking.k8s.io": (
-        "spec.tls.frontend.default.validation.mode",
-        "spec.tls.frontend.perPort[].tls.validation.mode",
-    ),
+    # Any other value of this field is rejected.
     "BackendTLSPolicy": ("spec.targetRefs[].group",),
 }
 CHECKED = "validated; does not change what proxies get"
@@ -48,6 +44,7 @@ KINDS = (
     "Gateway",
     "GatewayClass",
     "Gateway.gateway.networking.k8s.io",
+    "ListenerSet",
     "HTTPRoute",
     "GRPCRoute",
     "TLSRoute",

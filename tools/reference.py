@@ -25,7 +25,7 @@ from weft.model.settings import Settings
 PAGE = File(__file__).resolve().parent.parent / "docs" / "resources.md"
 
 ACTED_ON, WARNED, IGNORED, REFUSED = "acted on", "accepted with a warning", "accepted without effect", "rejected"
-DEPRECATED = "acted on, with a warning that it is deprecated"
+DEPRECATED = "acted on, with a deprecation warning"
 
 _INTRODUCTION = """\
 # What weft reads
@@ -213,8 +213,9 @@ def page() -> str:
             parts.append(f"Fields of {name}, rejected {WAYS[kind].refusing}:\n" + "\n".join(lines) + "\n")
     parts.append(f"## Every kind\n\nOf `metadata`, weft acts on {_list(_metadata())}.\n")
     parts.append(
-        f"## Other kinds\n\nIgnored with a warning: {_list(NOT_READ)}.\n\nA `RequestTest` is for `weft test` "
-        "([explain.md](explain.md)), and other commands only report its errors. Any other kind is an error.\n"
+        f"## Other kinds\n\nKinds that are ignored with a warning: {_list(NOT_READ)}.\n\nA `RequestTest` is for "
+        "`weft test` ([explain.md](explain.md)), and other commands only report its errors. A kind that this page does "
+        "not list is an error.\n"
     )
     return "\n".join(parts)
 

@@ -40,8 +40,8 @@ If you do not know where to begin:
 | one request has an unexpected result | `weft explain FROM --to URL` |
 | something is wrong with a pod or a service | `weft describe pod NAME`, `weft describe svc NAME` |
 | something is wrong in an unknown place | `weft status` on one machine, `weft analyze -A` on a cluster; `weft audit` |
-| when a result changed, and by which change | `weft bisect FROM --to URL`, `weft history` |
-| a code such as WFT0104 | `weft analyze --explain WFT0104`, or [all checks](reference/checks.md) |
+| the result of a request has changed: when, and by which change? | `weft bisect FROM --to URL`, `weft history` |
+| a message has a code such as WFT0104 | `weft analyze --explain WFT0104`, or [all checks](reference/checks.md) |
 """
 _COLUMNS = "| symptom | cause | commands to type | text in the output of the first command |"
 

@@ -5,7 +5,7 @@ import msgspec
 from analyze.meshes import facts, istio
 from weft.analyze.credentials import meant_secret, of_credentials
 from weft.model.credential import Credential
-from weft.model.gateway import CredentialRef
+from weft.model.names import CredentialRef
 
 EDGE = """
 apiVersion: weft.dev/v1alpha1
@@ -47,6 +47,16 @@ def test_a_secret_must_have_what_the_tls_mode_needs():
 
 def test_without_gateways_no_secret_is_missing():
     assert told(EDGE.replace("gateway: {}", "command: [sleep]") + rule("SIMPLE")) == []
+
+
+SIDECAR = EDGE.replace("gateway: {}", "command: [sleep]")
+SELECTED = "workloadSelector: {matchLabels: {app: edge}}, "
+
+
+def test_a_rule_that_selects_sidecars_cannot_use_a_secret():
+    ((what, hint),) = told(SIDECAR + rule("SIMPLE", SELECTED), secret(roots=b"r"))
+    assert what.startswith("only gateways get the Secret outer") and "caCertificates" in hint
+    assert told(EDGE + rule("SIMPLE", SELECTED), secret(roots=b"r")) == []
 
 
 def test_a_similar_secret_name_is_guessed():

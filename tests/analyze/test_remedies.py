@@ -81,7 +81,7 @@ def test_the_hint_for_a_parent_that_rejects_a_route_is_what_to_change():
             "name: web, port: 81",
             "use a port of the Service; until then, requests to this backend get 500, and connections are closed",
         ),
-        ("name: web, kind: Bucket, group: x.example", "name a Service: it is the default without `group` and `kind`"),
+        ("name: web, kind: Bucket, group: x.example", "name a Service: leave out `group` and `kind`"),
         (
             "name: web, namespace: other, port: 80",
             "a ReferenceGrant in that namespace, with this namespace in `from` and a Service in `to`, allows the reference",

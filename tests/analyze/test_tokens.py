@@ -55,7 +55,7 @@ def test_keys_that_a_pod_cannot_fetch_are_reported():
     (line,) = said(WEB + believes(fetched))
     assert (
         "RequestAuthentication shop/x: spec.jwtRules[0].jwksUri: warning: pods of a mesh on one machine cannot fetch keys from "
-        "login.example.com: every token of me gets 401 (hint: write the keys into the rule instead, as `jwks`, or "
+        "login.example.com: every request with a token of me gets 401 (hint: write the keys into the rule instead, as `jwks`, or "
         "let pods reach the host: weft up --egress)"
     ) in line
     assert said(believes(fetched)) == []  # whoever runs elsewhere may reach it

@@ -135,6 +135,7 @@ VALID = {
         kind: f"apiVersion: gateway.networking.k8s.io/v1\nkind: {kind.partition('.')[0]}\nmetadata: {{name: a}}\nspec: {spec}"
         for kind, spec in {
             STANDARD_GATEWAY: "{gatewayClassName: weft, listeners: [{name: http, port: 80, protocol: HTTP}]}",
+            "ListenerSet": "{parentRef: {name: edge}, listeners: [{name: http, port: 80, protocol: HTTP}]}",
             "HTTPRoute": "{parentRefs: [{name: edge}], rules: [{backendRefs: [{name: web, port: 80}]}]}",
             "GRPCRoute": "{parentRefs: [{name: edge}], rules: [{backendRefs: [{name: web, port: 80}]}]}",
             "TLSRoute": "{parentRefs: [{name: edge}], rules: [{backendRefs: [{name: web, port: 80}]}]}",

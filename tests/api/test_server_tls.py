@@ -1,7 +1,8 @@
 import pytest
 
 from api.reading import istio, told, value
-from weft.model.gateway import CertificateFiles, CredentialRef, ServerTls, ServerTlsMode
+from weft.model.gateway import CertificateFiles, ServerTls, ServerTlsMode
+from weft.model.names import CredentialRef
 
 SPKI = "NvqYIYSbgK2vCJpQhObf77vv+bQWtc5ek5RIOwPiC9A="
 

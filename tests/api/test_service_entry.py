@@ -78,7 +78,7 @@ def test_an_entry_that_can_be_distinguished_gets_no_warning_about_its_port(rest)
         (f"{{hosts: [], {PORT}}}", "5 `hosts` must not be empty"),
         (
             f"{{hosts: [a.b], resolution: DYNAMIC_DNS, {PORT}}}",
-            "5 with `resolution: DYNAMIC_DNS` a host must be a wildcard, and `a.b` is none "
+            "5 with `resolution: DYNAMIC_DNS` a host must be a wildcard, and `a.b` is not one "
             "(for one host set `resolution: DNS`)",
         ),
         (
@@ -116,7 +116,7 @@ def test_an_entry_that_can_be_distinguished_gets_no_warning_about_its_port(rest)
         ),
         (
             f"{{hosts: [a.b], endpoints: [{{address: c.d}}], {PORT}}}",
-            "5 with `resolution: NONE` the address that the application chose is called, so there are no endpoints "
+            "5 with `resolution: NONE` the address that the application chose is called, so there can be no endpoints "
             "(set `resolution: STATIC` or DNS)",
         ),
         (

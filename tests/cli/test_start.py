@@ -63,7 +63,7 @@ def test_a_full_disk_is_an_error_and_no_traceback(command):
             env=ENVIRONMENT,
             check=False,
         )
-    said = "error: cannot write: No space left on device\nhint: make room where standard output goes, or send it elsewhere\n"
+    said = "error: cannot write: No space left on device\nhint: free space on the disk that standard output is written to, or redirect it elsewhere\n"
     assert (done.returncode, done.stderr) == (1, said)
 
 

@@ -59,7 +59,7 @@ class Replica:
         self.ports = {}
         settings = ClusterSettings(
             namespace=root, replica=name, xds="127.0.0.1:0", secure="127.0.0.1:0",
-            webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0),
+            webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0), log_scopes=("127.0.0.1", 0),
         )  # fmt: skip
         self.control = ClusterControl(client, settings)
 
@@ -320,7 +320,7 @@ def about(plane, words):
 async def with_plugged_ca(client, root, directory):
     settings = ClusterSettings(
         namespace=root, plugged=directory, xds="127.0.0.1:0", secure="127.0.0.1:0",
-        webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0),
+        webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0), log_scopes=("127.0.0.1", 0),
     )  # fmt: skip
     control = ClusterControl(client, settings)
     running = asyncio.create_task(control.run())
@@ -397,7 +397,7 @@ async def test_debug_responses_are_only_for_accounts_of_the_control_planes_names
     bad = ("", "rubbish", elsewhere, changed, unsigned)
     async with replica(client, root) as made:
         for token, status in (*((each, 401) for each in bad), (strange, 403), (of_a_pod, 403), (own, 200)):
-            for page in ("syncz", "configz", "config_dump?proxyID=web-0.shop", "adsz"):
+            for page in ("connections", "configz", "config_dump?proxyID=web-0.shop", "adsz"):
                 assert (await made.get(f"/debug/{page}", token))[0] in (status, 404 if status == 200 else status), page
         roots = "".join(made.control.authority.bundle())
         credentials = grpc.ssl_channel_credentials(roots.encode())

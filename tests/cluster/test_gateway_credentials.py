@@ -17,9 +17,11 @@ from weft.control.plane import ControlPlane
 from weft.kube.objects import PodObject
 from weft.kube.pods import PodIndex, record_of
 from weft.kube.resource import SECRETS
-from weft.model.gateway import CredentialRef
+from weft.model.gateway_api import GATEWAY_NAME, AuthorityBundle
 from weft.model.group import Group, ProxyKind
-from weft.model.names import labels_of
+from weft.model.names import CredentialRef, ObjectKey, labels_of
+
+FOR_EDGE = {GATEWAY_NAME: "edge"}
 
 GATEWAY = """
 apiVersion: networking.istio.io/v1
@@ -52,6 +54,35 @@ async def test_secrets_are_those_of_the_gateways_namespace_and_no_others():
     assert ("edge", "shop-cert") in named(plane.mesh, [ingress])
     assert {namespace for namespace, _ in named(plane.mesh, [ingress])} == {"edge"}
     assert named(plane.mesh, [Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "other"}))]) == ()
+
+
+STANDARD = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop, creationTimestamp: "2026-01-01T00:00:00Z"}
+spec:
+  gatewayClassName: weft
+  allowedListeners: {namespaces: {from: All}}
+  tls: {backend: {clientCertificateRef: {name: client}}}
+  listeners: [{name: https, port: 443, protocol: HTTPS, hostname: a.com, tls: {certificateRefs: [{name: z-own}]}}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: ListenerSet
+metadata: {name: more, namespace: far, creationTimestamp: "2026-02-02T00:00:00Z"}
+spec:
+  parentRef: {name: edge, namespace: shop}
+  listeners: [{name: https, port: 443, protocol: HTTPS, hostname: b.com, tls: {certificateRefs: [{name: a-more}]}}]
+"""
+
+
+async def test_secrets_are_those_for_backends_and_of_listener_sets_too_which_come_after_older_ones():
+    plane = ControlPlane()
+    plane.apply(changes(STANDARD))
+    group = Group(ProxyKind.GATEWAY, "shop", labels_of(FOR_EDGE))
+    assert named(plane.mesh, [group]) == (("shop", "client"), ("shop", "z-own"), ("far", "a-more"))
+    ungranted = STANDARD.replace("{name: client}", "{name: client, namespace: far}")
+    plane.apply(changes(ungranted))
+    assert named(plane.mesh, [group]) == (("shop", "z-own"), ("far", "a-more"))
 
 
 def server(port, credential, protocol="HTTPS"):
@@ -132,6 +163,85 @@ async def test_the_secret_of_a_rule_added_later_is_read(client, namespace):
         pods.put(edge(namespace))
         plane.apply(changes(rule))
         await eventually(lambda: plane.mesh.credential(CredentialRef("partner", namespace)) is not None)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+CHECKED = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: SHOP}
+spec:
+  gatewayClassName: weft
+  allowedListeners: {namespaces: {from: Selector, selector: {matchLabels: {team: "yes"}}}}
+  listeners:
+    - {name: own, port: 443, protocol: HTTPS, hostname: a.com, tls: {certificateRefs: [{name: own, namespace: FAR}]}}
+    - {name: checked, port: 444, protocol: HTTPS, tls: {certificateRefs: [{name: checked}]}}
+    - {name: first, port: 445, protocol: HTTPS, tls: {certificateRefs: [{name: first}]}}
+  tls:
+    frontend:
+      default: {}
+      perPort:
+        - port: 444
+          tls: {validation: {caCertificateRefs: [{group: "", kind: ConfigMap, name: callers}]}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: ListenerSet
+metadata: {name: more, namespace: FAR}
+spec:
+  parentRef: {name: edge, namespace: SHOP}
+  listeners: [{name: https, port: 443, protocol: HTTPS, hostname: b.com, tls: {certificateRefs: [{name: more}]}}]
+"""
+ALLOWING = {
+    "own": """
+apiVersion: gateway.networking.k8s.io/v1beta1
+kind: ReferenceGrant
+metadata: {name: shop, namespace: FAR}
+spec:
+  from: [{group: gateway.networking.k8s.io, kind: Gateway, namespace: SHOP}]
+  to: [{group: "", kind: Secret}]
+""",
+    "more": """
+apiVersion: v1
+kind: Namespace
+metadata: {name: FAR, labels: {team: "yes"}}
+""",
+}
+
+
+async def test_the_secret_of_a_listener_that_is_allowed_later_is_read(client, namespace, api_server):
+    far = api_server.make_namespace(unique("gateway-credentials-far"))
+    certificate = Authority().issue("a.com")
+    held = {"tls.crt": certificate.certificate, "tls.key": certificate.key}
+    data = {name: base64.b64encode(each).decode() for name, each in held.items()}
+    places = {"own": far, "more": far, "checked": namespace, "first": namespace}
+    for name, place in places.items():
+        manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
+        await client.create(SECRETS, manifest, namespace=place)
+    plane, pods = ControlPlane(), PodIndex()
+    secrets = GatewayCredentials(client, plane, pods, QUICK)
+
+    def held_now():
+        return {name for name, place in places.items() if plane.mesh.credential(CredentialRef(name, place)) is not None}
+
+    def apply(text):
+        plane.apply(changes(text.replace("SHOP", namespace).replace("FAR", far)))
+
+    running = asyncio.create_task(secrets.run())
+    try:
+        apply(CHECKED)
+        manifest = pod("edge-0", namespace, "10.0.0.1", labels=FOR_EDGE, gateway=True)
+        manifest["metadata"]["uid"] = "u1"
+        pods.put(record_of(msgspec.convert(manifest, PodObject)))
+        await eventually(lambda: held_now() == {"first"})
+        for name, text in ALLOWING.items():
+            apply(text)
+            await eventually(lambda name=name: name in held_now())
+        assert held_now() == {"first", "own", "more"}
+        callers = AuthorityBundle("callers", namespace, certificate.root.decode())
+        plane.apply((), None, [(ObjectKey("ConfigMap", namespace, "callers"), (callers,))])
+        await eventually(lambda: held_now() == places.keys())
     finally:
         running.cancel()
         await asyncio.wait([running])

@@ -44,7 +44,7 @@ async def put(client, names, values):
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": names.injector, "namespace": names.namespace},
-        "data": {"values": values},
+        "data": {"settings": values, "values": '{"global": {}}'},
     }
     await client.apply(manifest, manager="test", force=True)
 

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import asyncio
+
 import aiohttp
 import pytest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from weft import __version__
 from weft.cluster.monitoring import Monitoring
 
 
@@ -21,7 +24,7 @@ async def ask():
             async with session.request(method, path) as answer:
                 return answer.status, await answer.text()
 
-        ask.state = state
+        ask.state, ask.port = state, port
         yield ask
     await monitoring.close()
 
@@ -39,6 +42,16 @@ async def test_metrics_are_in_prometheus_format(ask):
         'weft_ca_refused_total{reason="x"} 1.5\n'
         "# HELP weft_pushes Pushes.\n# TYPE weft_pushes gauge\nweft_pushes 3.0\n"
     )
+
+
+async def test_the_version_is_served_as_istioctl_reads_it(ask):
+    """It sends the path with two slashes, which an HTTP server in Go takes for one."""
+    assert await ask("/version") == (200, __version__)
+    reader, writer = await asyncio.open_connection("127.0.0.1", ask.port)
+    writer.write(b"GET //version HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(__version__.encode())
 
 
 @pytest.mark.parametrize("path", ["/", "/debug", "/debug/config_dump", "/debug/registryz"])

@@ -157,7 +157,7 @@ async def test_with_dynamic_dns_the_proxy_resolves_the_host_of_each_request_or_i
     "spec.ports[].name",
     "spec.location",
 )
-async def test_endpoints_of_a_service_entry_are_called_by_weight_port_and_labels(mesh):
+async def test_endpoints_of_a_service_entry_are_called_by_weight_and_port_and_labels(mesh):
     one, two = mesh.pod("one").addresses[0], mesh.pod("two").addresses[0]
     listed = [
         {"address": one, "ports": {"web": 8080}, "weight": 3, "labels": {"version": "a"}},
@@ -312,7 +312,7 @@ async def test_connections_reach_the_service_entry_that_has_their_address_or_add
 
 @proves("ServiceEntry", "spec.workloadSelector.labels")
 @proves("WorkloadEntry", "spec.address", "spec.labels", "spec.ports", "spec.weight")
-async def test_a_service_entry_calls_the_workload_entries_that_it_selects_by_address_port_and_weight(mesh):
+async def test_a_service_entry_calls_selected_workload_entries_at_their_address_and_port_by_weight(mesh):
     port = {"number": 80, "name": "web", "protocol": "HTTP"}
     entries = [
         istio(
@@ -368,7 +368,7 @@ async def seen_by(mesh, workload):
 @proves("ServiceEntry", "spec.exportTo")
 @proves("DestinationRule", "spec.exportTo")
 @proves("VirtualService", "spec.exportTo")
-async def test_entries_routes_and_rules_apply_only_in_the_namespaces_of_their_export_to(mesh):
+async def test_service_entries_and_routes_and_rules_apply_only_in_the_namespaces_of_their_export_to(mesh):
     static = {"resolution": "STATIC", "endpoints": [{"address": mesh.pod("one").addresses[0]}]}
     own = {"hosts": ["shared"], "exportTo": ["."], "http": [{"directResponse": {"status": 418}}]}
     await mesh.try_out(

@@ -110,7 +110,7 @@ async def test_a_route_of_a_service_selects_the_backend_by_the_most_specific_mat
     "spec.rules[].matches[].queryParams[].value",
     "spec.rules[].matches[].queryParams[].type",
 )
-async def test_rules_match_by_method_headers_and_query_parameters_in_that_order(mesh):
+async def test_rules_match_by_method_then_by_headers_then_by_query_parameters(mesh):
     header = {"headers": [{"name": "X-Kind", "value": "a"}]}
     await mesh.try_out(
         http_route(
@@ -173,7 +173,7 @@ async def test_a_parent_ref_with_a_port_limits_the_route_to_that_port(mesh):
 @proves("HTTPRoute", "spec.parentRefs[].group")
 @proves("GRPCRoute", "spec.parentRefs[].group")
 @pytest.mark.parametrize("kind", ["HTTPRoute", "GRPCRoute"])
-async def test_a_parent_ref_with_another_group_than_the_services_has_no_effect(mesh, kind):
+async def test_a_parent_ref_with_another_group_than_that_of_services_has_no_effect(mesh, kind):
     parent = {"kind": "Service", "name": "app"}
     made = http_route("app", {"backendRefs": [backend("two")]}, parent={**parent, "group": "", "port": 81})
     made["spec"]["parentRefs"].append({**parent, "group": "example.com"})
@@ -206,6 +206,26 @@ async def test_consumers_change_nothing_but_their_own_calls_and_ports(mesh):
     assert await who(mesh) == "two"
     assert await who(mesh, at="app.shop", client="stranger") == "two"
     assert await who(mesh, at="app.shop:81", client="stranger") == "away"
+
+
+@pytest.mark.parametrize("headers", [{}, {"Host": "two"}, {"Host": "example.com"}])
+async def test_routes_of_a_service_apply_to_its_addresses_whatever_host_a_request_names(mesh, headers):
+    """A request to another service that names this service is not for these routes."""
+    set_header = filter_of("ResponseHeaderModifier", set=[{"name": "x-routed", "value": "yes"}])
+    await mesh.try_out(http_route("app", {"filters": [set_header], "backendRefs": [backend("app")]}))
+    answer = await mesh.get("client", "http://app/", headers=headers)
+    assert (answer["body"]["pod"].rpartition("-")[0], answer["headers"].get("x-routed")) == ("app", "yes")
+    answer = await mesh.get("client", "http://two/", headers={"Host": "app"})
+    assert answer["status"] == 200, answer
+    assert (answer["body"]["pod"].rpartition("-")[0], answer["headers"].get("x-routed")) == ("two", None)
+    at = f"--mesh {mesh.engine.name}"
+    said = await weft(f"weft explain client --to http://app/ {at}", mesh.directory)
+    assert "HTTPRoute shop/app" in said, said
+    said = await weft(f"weft explain client --to http://two/ -H 'Host: app' {at}", mesh.directory)
+    assert "HTTPRoute shop/app" not in said, said
+    (called,) = (each for each in mesh.control.mesh.services() if each.host == "app.shop.svc.cluster.local")
+    said = await weft(f"weft why client listener {called.addresses[0]}_80 {at}", mesh.directory)
+    assert "routes-by-address" in said, said
 
 
 async def test_a_virtual_service_takes_precedence_over_an_http_route(mesh):
@@ -621,7 +641,7 @@ async def test_every_command_knows_the_routes(mesh):
     assert "two" in said and "HTTPRoute shop/app" in said, said
     said = await weft(f"weft describe service app {at}", mesh.directory)
     assert "HTTPRoute: shop/app" in said and "path is or is below /two" in said, said
-    said = await weft(f"weft why client route 80 {at}", mesh.directory)
+    said = await weft(f"weft why client route app.shop.svc.cluster.local:80 {at}", mesh.directory)
     assert "HTTPRoute shop/app" in said, said
     said = await weft(f"weft analyze {mesh.directory}", mesh.directory)
     assert "WFT0902" in said and "Service shop/nobody does not exist (BackendNotFound)" in said, said

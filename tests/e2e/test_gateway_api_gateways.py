@@ -15,7 +15,7 @@ from tools.ports import free_port
 
 from ca.making import ca, p256
 from e2e.looking import weft
-from e2e.objects import service, standard, text, workload
+from e2e.objects import istio, service, standard, text, workload
 from eventually import eventually
 from fields import proves
 from translate.raw_http2 import ask_by_http2
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 KEY = p256()
 ROOT = ca("the root of these tests", KEY)
 SIGNING = Signing(ROOT, KEY, ())
+CALLERS = Signing(ca("the root of the gateway's client certificate", KEY), KEY, ())
 
 
 HTTP, HTTPS, TCP, PASSED = (free_port() for _ in range(4))
@@ -58,6 +59,9 @@ with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
     file.write(os.environ["PEM"])
     file.flush()
     context.load_cert_chain(file.name)
+if callers := os.environ.get("CALLERS"):
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=callers)
 server = http.server.ThreadingHTTPServer(("", 8443), Handler)
 server.socket = context.wrap_socket(server.socket, server_side=True)
 server.serve_forever()
@@ -98,6 +102,13 @@ def files(control):
             workload("two", control=control, serve="http=8080 namer=9000 grpc=9090", version="v2"),
             workload("away", control=control, serve="http=8080", namespace="far", version="v3"),
             workload("safe", control=control, environment={"PEM": held["tls.key"] + held["tls.crt"]}, **tls_of_its_own),
+            workload(
+                "strict",
+                control=control,
+                environment={"PEM": held["tls.key"] + held["tls.crt"], "CALLERS": certificate_pem(CALLERS.certificate)},
+                **tls_of_its_own,
+            ),
+            service("strict", {"name": "https", "port": 443, "targetPort": 8443}),
             workload("known", control=control, environment={"PEM": only_a_uri()}, **tls_of_its_own),
             service("known", {"name": "http", "port": 80, "targetPort": 8443}),
             service(
@@ -145,9 +156,9 @@ def to(name="app", port=80, path="/", **more):
     return {**match, "backendRefs": [{"name": name, "port": port, **more}]}
 
 
-async def ask(host, path="/", port=HTTP, *, name="", shown="", header=""):
+async def ask(host, path="/", port=HTTP, *, name="", shown="", header="", body=False):
     """Send a request, over TLS if the server's `name` is given; returns the status or the workload that responded,
-    or only a header of the response. `shown` is the client's certificate and key."""
+    or only a header of the response, or with `body` its whole JSON. `shown` is the client's certificate and key."""
     context = None
     if name:
         context = ssl.create_default_context(cadata=certificate_pem(ROOT))
@@ -165,15 +176,16 @@ async def ask(host, path="/", port=HTTP, *, name="", shown="", header=""):
         return type(error).__name__
     if not answer:
         return "closed"
-    head, _, body = answer.partition(b"\r\n\r\n")
+    head, _, text = answer.partition(b"\r\n\r\n")
     if header:
         found = (line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
         return next((value for key, value in found if key == header), None)
     status = int(head.split()[1])
-    start = body.find(b"{")
+    start = text.find(b"{")
     if status != 200 or start < 0:
         return status
-    return json.loads(body[start : body.rindex(b"}") + 1])["pod"].rpartition("-")[0]
+    found = json.loads(text[start : text.rindex(b"}") + 1])
+    return found if body else found["pod"].rpartition("-")[0]
 
 
 async def settled(mesh, *documents):
@@ -463,6 +475,54 @@ async def test_a_gateway_admits_only_callers_with_a_certificate_of_the_configure
         assert listeners(mesh)["shop"][0]["Accepted"] == "NoValidCACertificate"
 
 
+@proves(
+    "Gateway.gateway.networking.k8s.io",
+    "spec.tls.frontend.default.validation.mode",
+    "spec.tls.frontend.perPort[].tls.validation.mode",
+)
+@pytest.mark.parametrize("port", (0, 443))
+async def test_with_insecure_fallback_all_callers_are_accepted_and_none_is_identified(mesh, port):
+    key = p256()
+    other = Signing(ca("another root", key), key, ())
+    roots = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "callers", "namespace": "shop"},
+        "data": {"ca.crt": certificate_pem(other.certificate)},
+    }
+    reference = {"group": "", "kind": "ConfigMap", "name": "callers"}
+    fallback = {"validation": {"caCertificateRefs": [reference], "mode": "AllowInsecureFallback"}}
+    frontend = {"default": {}, "perPort": [{"port": port, "tls": fallback}]} if port else {"default": fallback}
+    edge = gateway(secure("shop", "shop-example", hostname="shop.example.com"))
+    edge["spec"]["tls"] = {"frontend": frontend}
+    callers = ("", caller_of(other), caller_of(SIGNING))
+    called = {"port": HTTPS, "name": "shop.example.com"}
+    await settled(mesh, edge, roots, route("app", to("app")))
+    await eventually_answers("shop.example.com", **called)
+    assert [await ask("shop.example.com", **called, shown=each) for each in callers] == ["app"] * 3
+    for each in callers[1:]:
+        forwarded = dict((await ask("shop.example.com", **called, shown=each, body=True))["headers"])
+        assert "Cert=" in forwarded["x-forwarded-client-cert"] and "URI=spiffe://ex" not in str(forwarded)
+    conditions = {
+        told.type: told.reason
+        for derived in mesh.control.mesh.derived()
+        if derived.gateway is not None
+        for told in derived.gateway.conditions
+    }
+    assert conditions["InsecureFrontendValidationMode"] == "ConfigurationChanged"
+    only = {"selector": {"matchLabels": {"app": "edge"}}, "rules": [{"from": [{"source": {"principals": ["*"]}}]}]}
+    policy = {**istio("AuthorizationPolicy", "only", only), "apiVersion": "security.istio.io/v1"}
+    await settled(mesh, edge, roots, route("app", to("app")), policy)
+    await eventually(lambda: ask("shop.example.com", **called), lambda found: found == 403)
+    assert [await ask("shop.example.com", **called, shown=each) for each in callers] == [403] * 3
+    explained = await weft(
+        "explain", "edge", "--to", "https://shop.example.com/", "--mesh", mesh.engine.name, code=None
+    )
+    assert "does not verify client certificates" in explained
+    described = await weft("describe", "pod", "edge", "--mesh", mesh.engine.name)
+    assert "Callers may present a certificate, which is not verified" in described
+
+
 @proves("Gateway.gateway.networking.k8s.io", "spec.listeners[].tls.options")
 @pytest.mark.parametrize("mode", ("MUTUAL", "OPTIONAL_MUTUAL"))
 async def test_an_option_of_a_listener_requests_client_certificates_of_the_ca_in_its_secret(mesh, mode):
@@ -711,6 +771,304 @@ async def test_a_backend_is_verified_by_the_uri_in_its_certificate(mesh, names, 
     await settled(mesh, gateway(), route("known", to("known"), hosts=["shop.example.com"]), ROOTS, policy)
     await eventually_answers("shop.example.com")
     assert await ask("shop.example.com") == answer
+
+
+def client_certificate(name, signing, namespace="shop"):
+    key, now = p256(), time.time()
+    issued = make_leaf(signing, key.public_key(), "spiffe://example.com/edge", Validity(now - 60, now + 3600))
+    pair = {"tls.crt": certificate_pem(issued), "tls.key": key_pem(key)}
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "stringData": pair}
+
+
+def presenting(**reference):
+    edge = gateway()
+    edge["spec"]["tls"] = {"backend": {"clientCertificateRef": reference}}
+    return edge
+
+
+def resolved(mesh):
+    """The reason of the Gateway's ResolvedRefs condition."""
+    (reason,) = (
+        told.reason
+        for derived in mesh.control.mesh.derived()
+        if derived.gateway is not None
+        for told in derived.gateway.conditions
+        if told.type == "ResolvedRefs"
+    )
+    return reason
+
+
+EXTRA = {"kind": "ListenerSet", "group": "gateway.networking.k8s.io", "name": "extra"}
+# allowedListeners of a Gateway, and whether it then allows ListenerSets of the namespace `far`.
+ALLOWED = [
+    ({"from": "All"}, True),
+    ({"from": "Selector", "selector": {"matchLabels": {"team": "far"}}}, True),
+    ({"from": "Selector", "selector": {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}}, False),
+    (
+        {"from": "Selector", "selector": {"matchExpressions": [{"key": "team", "operator": "In", "values": ["far"]}]}},
+        True,
+    ),
+    ({"from": "Same"}, False),
+    ({"from": "None"}, False),
+]
+
+
+def extra(*listeners, namespace="far", name="extra", **parent):
+    reference = {"name": "edge", "namespace": "shop", **parent}
+    return standard("ListenerSet", name, {"parentRef": reference, "listeners": list(listeners)}, namespace)
+
+
+def open_to(namespaces, *listeners):
+    edge = gateway(*listeners)
+    edge["spec"]["allowedListeners"] = {"namespaces": namespaces}
+    return edge
+
+
+def sets(mesh):
+    """The conditions of each ListenerSet and of its listeners, with the standard's reasons."""
+    return {
+        each.listener_set.name: (
+            {told.type: told.reason for told in each.conditions},
+            {one.name: ({told.type: told.reason for told in one.conditions}, one.attached) for one in each.listeners},
+        )
+        for derived in mesh.control.mesh.derived()
+        for each in derived.listener_sets
+    }
+
+
+@proves(
+    "Gateway.gateway.networking.k8s.io",
+    "spec.allowedListeners.namespaces.from",
+    "spec.allowedListeners.namespaces.selector.matchLabels",
+    "spec.allowedListeners.namespaces.selector.matchExpressions[].key",
+    "spec.allowedListeners.namespaces.selector.matchExpressions[].operator",
+    "spec.allowedListeners.namespaces.selector.matchExpressions[].values",
+)
+@proves(
+    "ListenerSet",
+    "spec.parentRef.group",
+    "spec.parentRef.kind",
+    "spec.parentRef.name",
+    "spec.parentRef.namespace",
+    "spec.listeners[].name",
+    "spec.listeners[].port",
+    "spec.listeners[].protocol",
+    "spec.listeners[].hostname",
+)
+@pytest.mark.parametrize(("namespaces", "allowed"), ALLOWED)
+async def test_a_gateway_serves_the_listeners_of_the_listener_sets_that_it_allows(mesh, namespaces, allowed):
+    far = extra(listener(hostname="far.example.com"), kind="Gateway", group="gateway.networking.k8s.io")
+    documents = (open_to(namespaces, listener(hostname="shop.example.com")), far)
+    routes = (
+        route("shop", to("app")),
+        route("far", to("away", 80), namespace="far", of={**EXTRA, "namespace": "far"}),
+    )
+    await settled(mesh, *documents, *routes)
+    await eventually(lambda: ask("shop.example.com"), lambda found: found == "app")
+    await eventually(lambda: ask("far.example.com"), lambda found: found == ("away" if allowed else 404))
+    conditions, listed = sets(mesh)["extra"]
+    if allowed:
+        assert conditions == {"Accepted": "Accepted", "Programmed": "Programmed"}
+        assert listed["http"][0]["Programmed"] == "Programmed" and listed["http"][1] == 1
+        assert outcomes(mesh)[("far", "Accepted")] is True
+    else:
+        assert conditions == {"Accepted": "NotAllowed", "Programmed": "NotAllowed"}
+        assert outcomes(mesh)[("far", "Accepted")] == "NoMatchingParent"
+    assert listeners(mesh)["http"][1] == 1  # the Gateway's own listener has its own route only
+
+
+async def test_routes_are_attached_to_the_gateway_or_to_its_listener_set_as_their_parent_refs_say(mesh):
+    edge = open_to({"from": "Same"}, listener("own", hostname="shop.example.com"))
+    documents = (edge, extra(listener("more", hostname="more.example.com"), namespace="shop"))
+    both = route("both", to("app", path="/both"))
+    both["spec"]["parentRefs"].append({**EXTRA, "namespace": "shop"})
+    await settled(
+        mesh,
+        *documents,
+        both,
+        route("set", to("two", path="/set"), of=EXTRA),
+        route("section", to("two", path="/section"), of=EXTRA, sectionName="more", port=80),
+        route("wrong", to("two", path="/wrong"), sectionName="more"),
+    )
+    await eventually(lambda: ask("more.example.com", "/set"), lambda found: found == "two")
+    asked = [(host, path) for host in ("shop", "more") for path in ("/both", "/set", "/section", "/wrong")]
+    assert [await ask(f"{host}.example.com", path) for host, path in asked] == [
+        "app", 404, 404, 404, "app", "two", "two", 404,
+    ]  # fmt: skip
+    assert outcomes(mesh)[("wrong", "Accepted")] == "NoMatchingParent"
+    assert sets(mesh)["extra"][1]["more"][1] == 3 and listeners(mesh)["own"][1] == 1
+    described = await weft("describe", "pod", "edge", "--mesh", mesh.engine.name)
+    assert "ListenerSet shop/extra" in described and "listener more" in described
+    explained = await weft("explain", "edge", "--to", "http://more.example.com/set", "--mesh", mesh.engine.name)
+    assert "HTTPRoute shop/set" in explained
+
+
+@proves(
+    "ListenerSet",
+    "spec.listeners[].allowedRoutes.namespaces.from",
+    "spec.listeners[].allowedRoutes.namespaces.selector.matchLabels",
+    "spec.listeners[].allowedRoutes.namespaces.selector.matchExpressions[].key",
+    "spec.listeners[].allowedRoutes.namespaces.selector.matchExpressions[].operator",
+    "spec.listeners[].allowedRoutes.namespaces.selector.matchExpressions[].values",
+    "spec.listeners[].allowedRoutes.kinds[].group",
+    "spec.listeners[].allowedRoutes.kinds[].kind",
+)
+@pytest.mark.parametrize(
+    ("allowed", "answer"),
+    [
+        ({}, "away"),
+        ({"namespaces": {"from": "Same"}}, "away"),
+        ({"namespaces": {"from": "None"}}, 404),
+        ({"namespaces": {"from": "Selector", "selector": {"matchLabels": {"team": "near"}}}}, 404),
+        ({"namespaces": {"from": "Selector", "selector": {"matchExpressions": [
+            {"key": "team", "operator": "In", "values": ["far"]}]}}}, "away"),
+        ({"kinds": [{"kind": "GRPCRoute", "group": "gateway.networking.k8s.io"}]}, 404),
+        ({"kinds": [{"kind": "HTTPRoute"}]}, "away"),
+    ],
+)  # fmt: skip
+async def test_a_listener_of_a_listener_set_allows_routes_by_its_own_namespace_and_kinds(mesh, allowed, answer):
+    far = extra(listener(hostname="far.example.com", allowedRoutes=allowed))
+    documents = (open_to({"from": "All"}, listener(hostname="shop.example.com")), far, route("shop", to("app")))
+    # Allowed only if the listener allows routes of the Gateway's namespace: Same is the namespace of the ListenerSet.
+    near = route("near", to("app", path="/near"), of={**EXTRA, "namespace": "far"})
+    away = route("far", to("away", 80), namespace="far", of={**EXTRA, "namespace": "far"})
+    await settled(mesh, *documents, near, away)
+    await eventually(lambda: ask("shop.example.com"), lambda found: found == "app")
+    await eventually(lambda: ask("far.example.com"), lambda found: found == answer)
+    assert outcomes(mesh)[("near", "Accepted")] == "NotAllowedByListeners"
+
+
+@proves(
+    "ListenerSet",
+    "spec.listeners[].tls.mode",
+    "spec.listeners[].tls.certificateRefs[].group",
+    "spec.listeners[].tls.certificateRefs[].kind",
+    "spec.listeners[].tls.certificateRefs[].name",
+    "spec.listeners[].tls.certificateRefs[].namespace",
+    "spec.listeners[].tls.options",
+)
+async def test_a_listener_set_terminates_tls_with_certificates_of_its_own_namespace_or_granted_ones(mesh):
+    edge = open_to({"from": "All"}, secure("shop", "shop-example", hostname="shop.example.com"))
+    there = {"of": {**EXTRA, "namespace": "far"}, "namespace": "far"}
+    routes = (route("app", to("app")), route("far", to("away", 80), **there))
+    await settled(mesh, edge, extra(secure("far", "far-example", hostname="far.example.com")), *routes)
+    called = {"port": HTTPS, "name": "far.example.com"}
+    await eventually(lambda: ask("far.example.com", **called), lambda found: found == "away")
+    assert await ask("shop.example.com", port=HTTPS, name="shop.example.com") == "app"
+    reference = {"name": "shop-example", "namespace": "shop", "kind": "Secret", "group": ""}
+    borrowing = extra(secure("far", reference, hostname="shop.example.org", allowedRoutes={}))
+    borrowing["spec"]["listeners"][0]["hostname"] = "shop.example.com"
+    bare = open_to({"from": "All"}, listener())
+    await settled(mesh, bare, borrowing, *routes)
+    called = {"port": HTTPS, "name": "shop.example.com"}
+    await eventually(lambda: ask("shop.example.com", **called), lambda found: found != "away")
+    assert sets(mesh)["extra"][0] == {"Accepted": "ListenersNotValid", "Programmed": "ListenersNotValid"}
+    assert sets(mesh)["extra"][1]["far"][0]["ResolvedRefs"] == "RefNotPermitted"
+    source = {"group": "gateway.networking.k8s.io", "kind": "ListenerSet", "namespace": "far"}
+    grant = standard(
+        "ReferenceGrant", "far", {"from": [source], "to": [{"group": "", "kind": "Secret"}]}, "shop", "v1beta1"
+    )
+    await settled(mesh, bare, borrowing, grant, *routes)
+    await eventually(lambda: ask("shop.example.com", **called), lambda found: found == "away")
+    mutual = {**secret("mutual", "far.example.com", namespace="far"), "type": "Opaque"}
+    mutual["stringData"]["ca.crt"] = certificate_pem(CALLERS.certificate)
+    asking = secure("far", "mutual", hostname="far.example.com")
+    asking["tls"] |= {"mode": "Terminate", "options": {"gateway.istio.io/tls-terminate-mode": "MUTUAL"}}
+    await settled(mesh, bare, extra(asking), mutual, *routes)
+    called = {"port": HTTPS, "name": "far.example.com"}
+    await eventually(lambda: ask("far.example.com", **called, shown=caller_of(CALLERS)), lambda found: found == "away")
+    assert await ask("far.example.com", **called) != "away"
+
+
+async def test_the_gateway_and_the_older_listener_set_have_precedence_in_a_conflict(mesh):
+    edge = open_to({"from": "All"}, listener(hostname="shop.example.com"))
+    first = extra(
+        listener("a", hostname="shop.example.com"),
+        listener("b", hostname="b.example.com"),
+        listener("c", 443, "TCP"),
+        name="first",
+    )
+    second = extra(listener("d", hostname="b.example.com"), listener("e", 80, "TCP"), name="second")
+    there = {"namespace": "far", "of": {**EXTRA, "namespace": "far", "name": "second"}}
+    mine = {"namespace": "far", "of": {**EXTRA, "namespace": "far", "name": "first"}}
+    routes = (
+        route("app", to("app")),
+        route("first", to("away", 80), **mine),
+        route("second", to("nobody", 80), **there),
+    )
+    await settled(mesh, edge, first, second, *routes)
+    await eventually(lambda: ask("b.example.com"), lambda found: found == "away")
+    assert await ask("shop.example.com") == "app"
+    conditions, listed = sets(mesh)["first"]
+    assert conditions == {"Accepted": "ListenersNotValid", "Programmed": "Programmed"}
+    assert {name: each[0]["Conflicted"] for name, each in listed.items()} == {
+        "a": "HostnameConflict", "b": "NoConflicts", "c": "NoConflicts",
+    }  # fmt: skip
+    assert listed["a"][0]["Programmed"] == "HostnameConflict"
+    conditions, listed = sets(mesh)["second"]
+    assert conditions == {"Accepted": "ListenersNotValid", "Programmed": "ListenersNotValid"}
+    assert {name: each[0]["Conflicted"] for name, each in listed.items()} == {
+        "d": "HostnameConflict", "e": "ProtocolConflict",
+    }  # fmt: skip
+
+
+@proves(
+    "Gateway.gateway.networking.k8s.io",
+    "spec.tls.backend.clientCertificateRef.group",
+    "spec.tls.backend.clientCertificateRef.kind",
+    "spec.tls.backend.clientCertificateRef.name",
+    "spec.tls.backend.clientCertificateRef.namespace",
+)
+async def test_a_gateway_presents_its_client_certificate_to_backends_with_a_tls_policy(mesh):
+    roots = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "roots", "namespace": "shop"},
+        "data": {"ca.crt": certificate_pem(ROOT)},
+    }
+    trusted = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "roots"}]}
+    policies = (believing(service="strict", **trusted), roots)
+    documents = (route("app", to("strict", 443)), *policies)
+    shown = client_certificate("shown", CALLERS)
+    await settled(mesh, gateway(), *documents)
+    await eventually(lambda: ask("shop.example.com"), lambda found: found == 503)
+    assert resolved(mesh) == "ResolvedRefs"
+    await settled(mesh, presenting(name="shown"), shown, *documents)
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == "strict"
+    assert resolved(mesh) == "ResolvedRefs"
+    cluster = "outbound|443||strict.shop.svc.cluster.local"
+    assert "tls-by-policy" in await weft("why", "edge", "cluster", cluster, "--mesh", mesh.engine.name)
+    why = await weft("why", "edge", "secret", f"{cluster}/certificate", "--mesh", mesh.engine.name)
+    assert "client-certificate" in why and "Secret shop/shown" in why and "shop/edge tls.backend" in why
+    # Another certificate is used as soon as the Secret changes, and without any the backend is not called.
+    await settled(mesh, presenting(name="shown"), client_certificate("shown", SIGNING), *documents)
+    await eventually(lambda: ask("shop.example.com"), lambda found: found == 503)
+    await settled(mesh, presenting(name="shown"), shown, *documents)
+    await eventually_answers("shop.example.com")
+    for wrong, reason in (
+        ({"name": "nobody"}, "InvalidClientCertificateRef"),
+        ({"name": "shown", "group": "example.com"}, "InvalidClientCertificateRef"),
+        ({"name": "shown", "kind": "ConfigMap"}, "InvalidClientCertificateRef"),
+        ({"name": "shown", "namespace": "far"}, "RefNotPermitted"),
+    ):
+        far = client_certificate("shown", CALLERS, "far")
+        await settled(mesh, presenting(**wrong), shown, far, *documents)
+        await eventually(lambda: ask("shop.example.com"), lambda found: found == 503)
+        assert resolved(mesh) == reason
+        why = await weft("why", "edge", "cluster", f"{cluster}.type", "--mesh", mesh.engine.name)
+        assert "without-client-certificate" in why
+        explained = await weft(
+            "explain", "edge", "--to", "http://shop.example.com/", "--mesh", mesh.engine.name, code=None
+        )
+        assert "client certificate" in explained
+    source = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "shop"}
+    target = {"group": "", "kind": "Secret", "name": "shown"}
+    grant = standard("ReferenceGrant", "shop", {"from": [source], "to": [target]}, "far", "v1beta1")
+    await settled(mesh, presenting(name="shown", namespace="far"), far, grant, *documents)
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == "strict"
 
 
 @pytest.mark.parametrize("kind", ["TCPRoute", "TLSRoute"])

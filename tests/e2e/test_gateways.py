@@ -393,7 +393,7 @@ def sealed(who: str, mode: str) -> tuple[Document, ...]:
     [
         ("app", "DISABLE", 200, "delivered: the call reaches app-0.shop"),
         ("other", "DISABLE", 503, "the server is spiffe://cluster.local/ns/shop/sa/app, not"),
-        ("app", "ISTIO_MUTUAL", 503, "app-0.shop expects HTTP, which this is not"),
+        ("app", "ISTIO_MUTUAL", 503, "app-0.shop expects HTTP, but the connection carries something else"),
     ],
 )
 async def test_tls_of_the_mesh_that_a_gateway_passes_on_is_explained_to_its_end(mesh, who, mode, status, told):

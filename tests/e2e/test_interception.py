@@ -174,7 +174,7 @@ async def test_an_unknown_host_on_a_known_http_port_is_passed_through(mesh):
     "Sidecar",
     "spec.outboundTrafficPolicy.mode",
 )
-async def test_registry_only_returns_502_to_http_and_closes_tcp(mesh):
+async def test_with_mode_registry_only_unknown_hosts_get_502_over_http_and_a_closed_tcp_connection(mesh):
     assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200
     (virtual,) = (await mesh.tell("locked", "resolve", name="web.shop"))["v4"]
     assert (await mesh.get("locked", f"http://{virtual}/", headers={"host": "nobody.example"}))["status"] == 502

@@ -41,7 +41,7 @@ def hosts(shown: str) -> set[str]:
 async def test_a_fresh_pod_is_reported_as_on_demand_with_the_next_step(mesh):
     for kind in ("routes", "clusters", "endpoints", "listeners", "all"):
         shown = await weft("proxy-config", kind, "fresh", both=True)
-        assert "on demand: this proxy has no service yet, and gets each other service" in shown
+        assert "on demand: this proxy has no service yet, and gets the config of any other service" in shown
         assert "--host HOST" in shown and "--all" in shown and "weft describe pod fresh-0.shop" in shown
     assert "web" not in str(parsed(await weft("pc", "r", "fresh", "-o", "json")))  # the note is not part of the data
 

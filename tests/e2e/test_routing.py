@@ -145,7 +145,7 @@ async def test_a_route_may_lead_to_another_service(mesh):
     "spec.http[].headers.response.add",
     "spec.http[].headers.response.remove",
 )
-async def test_request_and_response_headers_are_added_set_and_removed(mesh):
+async def test_headers_of_requests_and_responses_are_added_and_set_and_removed(mesh):
     change = {
         "request": {"set": {"x-set": "new"}, "add": {"x-add": "second"}, "remove": ["x-remove"]},
         "response": {"set": {"server-says": "nothing"}, "add": {"x-answer": "added"}, "remove": ["content-type"]},

@@ -202,7 +202,7 @@ async def test_port_level_settings_replace_all_settings_of_the_host(mesh):
     "spec.workloadSelector.matchLabels",
     "spec.host",
 )
-async def test_rules_of_one_host_are_merged_a_subset_overrides_its_host_and_a_selector_limits_a_rule(mesh):
+async def test_rules_of_one_host_are_merged_and_subsets_override_hosts_and_selectors_limit_rules(mesh):
     subset = {"name": "all", "labels": {"app": "pool"}, "trafficPolicy": {"loadBalancer": {"simple": "ROUND_ROBIN"}}}
     sticky = {"loadBalancer": {"consistentHash": {"useSourceIp": True}}}
     await mesh.try_out(
@@ -282,7 +282,7 @@ async def test_a_server_outside_of_the_mesh_is_called_over_http2_only_if_the_rul
     "spec.trafficPolicy.connectionPool.tcp.tcpKeepalive.interval",
     "spec.trafficPolicy.connectionPool.tcp.tcpKeepalive.probes",
 )
-async def test_tcp_connections_have_the_configured_idle_timeout_duration_and_keepalive(mesh):
+async def test_tcp_connections_have_the_configured_idle_timeout_and_maximum_duration_and_keepalive(mesh):
     for limit in ("idleTimeout", "maxConnectionDuration"):
         await mesh.try_out(destination_rule("plain", connectionPool={"tcp": {limit: "0.5s"}}))
         answer = await mesh.tell("client", "tcp", host="plain", port=9000, send="hello")

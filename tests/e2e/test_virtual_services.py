@@ -97,7 +97,7 @@ async def test_a_match_by_scheme(mesh, kind, right, wrong):
     "spec.http[].match[].queryParams.*.regex",
 )
 @pytest.mark.parametrize(("kind", "value"), [("exact", "yes"), ("prefix", "ye"), ("regex", "y[a-f]s")])
-async def test_routes_match_by_method_authority_headers_and_query_parameters(mesh, kind, value):
+async def test_routes_match_by_method_and_authority_and_headers_and_query_parameters(mesh, kind, value):
     wanted = {kind: value}
     method = {kind: {"yes": "PUT", "ye": "PU", "y[a-f]s": "P[A-Z]T"}[value]}
     authority = {kind: {"yes": "app.shop", "ye": "app.s", "y[a-f]s": r"app\.sh[a-p]+"}[value]}
@@ -146,7 +146,7 @@ async def test_only_virtual_services_of_the_mesh_gateway_apply_inside_the_mesh(m
 
 
 @proves("VirtualService", "spec.exportTo", "spec.hosts")
-async def test_a_virtual_service_applies_to_its_hosts_for_callers_in_its_export_to_namespaces(mesh):
+async def test_a_virtual_service_applies_to_its_hosts_for_callers_in_the_namespaces_of_its_export_to(mesh):
     await mesh.try_out(virtual_service("app", answer("yes"), exportTo=["."]))
     assert (await mesh.get("client", "http://app/"))["body"] == "yes"
     assert (await mesh.get("stranger", "http://app.shop/"))["body"]["path"] == "/"
@@ -253,7 +253,7 @@ async def test_headers_of_a_destination(mesh):
     "spec.http[].route[].destination.subset",
     "spec.http[].route[].destination.port.number",
 )
-async def test_a_route_leads_to_host_subset_and_port(mesh):
+async def test_a_route_leads_to_its_host_and_subset_and_port(mesh):
     destination = {"host": "other", "subset": "v1", "port": {"number": 81}}
     await mesh.try_out(virtual_service("app", {"route": [{"destination": destination}]}))
     before = await mesh.stat("client", r"^cluster\.outbound\|81\|v1\|other.*upstream_rq_total$")
@@ -272,7 +272,7 @@ async def test_a_route_leads_to_host_subset_and_port(mesh):
     "spec.http[].mirrors[].destination.port.number",
     "spec.http[].mirrors[].percentage.value",
 )
-async def test_requests_are_mirrored_to_host_subset_and_port_at_the_configured_percentage(mesh):
+async def test_requests_are_mirrored_to_a_host_and_subset_and_port_at_the_configured_percentage(mesh):
     there = {"host": "other", "subset": "v1", "port": {"number": 81}}
     half = {"value": 50}
     for name, mirrors, low, high in (
@@ -484,7 +484,9 @@ async def taken(mesh, kind, who="client", count=1, host="app.shop"):
     "spec.tls[].match[].destinationSubnets",
 )
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-async def test_tcp_and_tls_routes_match_by_port_subnet_gateway_source_labels_and_namespace(mesh, kind):
+async def test_tcp_and_tls_routes_match_by_port_and_subnet_and_gateway_and_labels_and_namespace_of_the_source(
+    mesh, kind
+):
     (address,) = (await mesh.tell("client", "resolve", name="app"))["v4"]
     port = 9443 if kind == "tls" else 9000
     both = {"app-v1", "app-v2"}

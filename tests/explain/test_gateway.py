@@ -307,7 +307,13 @@ BANK = "spiffe://cluster.local/ns/vault/sa/bank"
         (BANK, "http", "DISABLE", Kind.DELIVERED, "the call reaches bank-0.vault on port 8080"),
         (BANK, "tcp", "DISABLE", Kind.DELIVERED, "the call reaches bank-0.vault on port 8080"),
         (f"{BANK}x", "http", "DISABLE", Kind.FAILED, f"the server is {BANK}, not {BANK}x"),
-        (BANK, "http", "ISTIO_MUTUAL", Kind.FAILED, "bank-0.vault expects HTTP, which this is not"),
+        (
+            BANK,
+            "http",
+            "ISTIO_MUTUAL",
+            Kind.FAILED,
+            "bank-0.vault expects HTTP, but the connection carries something else",
+        ),
         (
             *(BANK, "tcp", "ISTIO_MUTUAL", Kind.FAILED),
             "the connection is TLS inside TLS: bank-0.vault terminates the outer TLS, and no proxy the inner TLS",

@@ -67,6 +67,12 @@ def test_other_requests_than_pod_creations_are_allowed_unchanged(request_):
     assert (answer.allowed, answer.patch) == (True, ())
 
 
+def test_a_review_of_istioctl_gets_the_same_patch_as_one_of_the_api_server():
+    sent = asked(pod(), operation="", kind=ReviewedKind("admission.k8s.io", "v1", "AdmissionRequest"))
+    assert injector().answer(sent) == injector().answer(asked(pod()))
+    assert injector().answer(sent).patch
+
+
 def test_the_namespace_is_the_requests_where_the_pod_names_none():
     assert not injector().answer(asked(pod(), namespace="kube-system")).patch
     inside = pod()

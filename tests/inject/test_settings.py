@@ -1,6 +1,6 @@
 import pytest
 
-from weft.inject.settings import InjectionSettings, ProxyResources, SettingsError, encode, read
+from weft.inject.settings import InjectionSettings, ProxyResources, SettingsError, encode, read, read_config_map
 
 
 def test_empty_settings_are_the_defaults():
@@ -58,9 +58,24 @@ def test_a_misspelled_setting_gets_a_suggestion():
 def test_what_an_installation_writes_is_what_is_read():
     import msgspec
 
-    from weft.install.namespace import injector_settings
+    from weft.install.injector import injector_settings
     from weft.install.values import Values
 
     settings = read(msgspec.json.encode(injector_settings(Values(revision="canary"))))
     assert settings.revision == "canary"
     assert settings.driver == "canary.csi.weft.dev"
+
+
+def test_the_settings_have_a_key_of_their_own_in_the_config_map():
+    data = {"settings": '{"image": "weft:2"}', "values": '{"global": {}}', "config": "policy: enabled"}
+    assert read_config_map(data, "ConfigMap").image == "weft:2"
+
+
+def test_settings_of_an_older_version_are_read_from_its_key():
+    assert read_config_map({"values": '{"image": "weft:1"}'}, "ConfigMap").image == "weft:1"
+    assert read_config_map({}, "ConfigMap") == InjectionSettings()
+
+
+def test_values_for_istios_tools_are_not_settings():
+    with pytest.raises(SettingsError, match="the key `settings` of the ConfigMap"):
+        read_config_map({"values": '{"global": {}}'}, "ConfigMap")

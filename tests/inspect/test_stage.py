@@ -190,7 +190,10 @@ def test_a_call_to_a_service_hidden_by_a_sidecar_names_the_service(where, on_dem
     stage = Stage(mesh, calls=Calls())
     found = explain(Request("payments", caller=stage.find("orders"), **where), stage)
     told = {step.what: step.sources for step in found.outcomes[0].steps}
-    said = "10.96.0.7:80 is payments.shop.svc.cluster.local, which Sidecar shop/narrow does not show to orders-0.shop"
+    said = (
+        "10.96.0.7:80 is payments.shop.svc.cluster.local, which is hidden from orders-0.shop: Sidecar shop/narrow does "
+        "not import this host and port"
+    )
     assert [str(each) for each in told[said]] == ["Sidecar shop/narrow (narrow.yaml:7)"]
     assert (found.verdict.kind, found.verdict.workload) == (Kind.DELIVERED, "payments-0.shop")
     assert (found.verdict.cluster, "unknown to the mesh" in str(told)) == ("PassthroughCluster", False)

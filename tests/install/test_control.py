@@ -31,7 +31,15 @@ def test_the_service_selects_the_pods_of_its_own_revision_alone():
 
 def test_the_ports_are_istiods():
     ports = {each["port"]: each["targetPort"] for each in control.service(values_of({}))["spec"]["ports"]}
-    assert ports == {15010: 15010, 15012: 15012, 15014: 15014, 443: 15017}
+    assert ports == {15012: 15012, 15014: 15014, 443: 15017}
+
+
+def test_the_port_without_tls_is_listed_only_if_it_is_open():
+    for chosen in (False, True):
+        values = values_of({"control": {"plaintextXds": chosen}})
+        (container,) = control.deployment(values)["spec"]["template"]["spec"]["containers"]
+        ports = control.service(values)["spec"]["ports"], container["ports"]
+        assert [any(each["name"] == "grpc-xds" for each in listed) for listed in ports] == [chosen, chosen]
 
 
 def test_the_control_plane_never_gets_a_proxy():

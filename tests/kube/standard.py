@@ -11,7 +11,7 @@ from tools.kube import gateway_api
 GROUP = "gateway.networking.k8s.io"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PLURALS = {"Gateway": "gateways", "HTTPRoute": "httproutes", "GatewayClass": "gatewayclasses",
-            "BackendTLSPolicy": "backendtlspolicies"}  # fmt: skip
+            "BackendTLSPolicy": "backendtlspolicies", "ListenerSet": "listenersets"}  # fmt: skip
 
 
 @contextmanager

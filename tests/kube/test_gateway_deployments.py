@@ -8,13 +8,27 @@ from weft.kube import gateway_deployments as module
 from weft.kube.client import Client
 from weft.kube.config import ApiConnection
 from weft.kube.error import ApiError
-from weft.kube.gateway_deployments import MANAGER, GatewayDeployments, objects
+from weft.kube.gateway_deployments import MANAGER, GatewayDeployments, objects, ports_of
 from weft.kube.resource import DEPLOYMENTS, NAMESPACES, SERVICE_ACCOUNTS, SERVICES
+from weft.model.gateway import Gateway, GatewayServer
 from weft.model.gateway_api import Listener, StandardGateway
+from weft.model.service import Protocol, ServicePort
 
 NAME = "gateway.networking.k8s.io/gateway-name"
 HTTP = {"name": "http", "port": 80, "protocol": "HTTP"}
 ALL = (DEPLOYMENTS, SERVICES, SERVICE_ACCOUNTS)
+
+
+def manifests(gateway, served=(), **more):
+    return objects(gateway, ports_of(gateway, served), "u", service_type="ClusterIP", **more)
+
+
+def test_the_service_has_the_ports_of_listener_sets_too():
+    servers = (GatewayServer(ServicePort(8080, "more", Protocol.HTTP), ("*",)), GatewayServer(ServicePort(80), ("*",)))
+    more = Gateway("edge~shop~extra~more", "shop", servers)
+    made = manifests(StandardGateway("edge", "shop", "weft", (Listener("a", 80, "HTTP"),)), (more,))
+    ports = [(each["name"], each["port"]) for each in made[SERVICES]["spec"]["ports"]]
+    assert ports == [("http-80", 80), ("http-8080", 8080)]
 
 
 def test_listeners_of_one_port_are_one_port_of_the_service():
@@ -24,14 +38,14 @@ def test_listeners_of_one_port_are_one_port_of_the_service():
         Listener("c", 80, "HTTP"),
         Listener("d", 5432, "TCP"),
     )
-    made = objects(StandardGateway("edge", "shop", "weft", listeners), "u", service_type="ClusterIP")
+    made = manifests(StandardGateway("edge", "shop", "weft", listeners))
     ports = [(each["name"], each["port"]) for each in made[SERVICES]["spec"]["ports"]]
     assert ports == [("http-80", 80), ("https-443", 443), ("tcp-5432", 5432)]
 
 
 def test_pods_of_another_revision_have_the_label_for_its_injector():
     gateway = StandardGateway("edge", "shop", "weft", (Listener("a", 80, "HTTP"),))
-    made = objects(gateway, "u", service_type="ClusterIP", revision="canary")
+    made = manifests(gateway, revision="canary")
     template = made[DEPLOYMENTS]["spec"]["template"]["metadata"]
     assert template["labels"]["istio.io/rev"] == "canary"
     assert template["annotations"] == {"inject.istio.io/templates": "gateway"}
@@ -40,7 +54,7 @@ def test_pods_of_another_revision_have_the_label_for_its_injector():
 def test_created_objects_have_the_gateways_labels_and_the_labels_for_lookup():
     own = {"labels": (("team", "shop"), (NAME, "another")), "annotations": (("example.com/what", "a b"),)}
     gateway = StandardGateway("edge", "shop", "weft", (Listener("a", 80, "HTTP"),), **own)
-    made = objects(gateway, "u", service_type="ClusterIP")
+    made = manifests(gateway)
     for holder in (*made.values(), made[DEPLOYMENTS]["spec"]["template"]):
         metadata = holder["metadata"]
         assert (metadata["labels"]["team"], metadata["labels"][NAME]) == ("shop", "edge")
@@ -53,7 +67,7 @@ def test_a_gateway_cannot_set_the_image_or_the_injector_of_its_pods():
         "annotations": (("sidecar.istio.io/proxyImage", "mine"), ("weft.dev/on-demand", "x"), ("a.b/c", "d")),
     }
     gateway = StandardGateway("edge", "shop", "weft", (Listener("a", 80, "HTTP"),), **own)
-    pods = objects(gateway, "u", service_type="ClusterIP")[DEPLOYMENTS]["spec"]["template"]["metadata"]
+    pods = manifests(gateway)[DEPLOYMENTS]["spec"]["template"]["metadata"]
     assert pods["labels"] == {"team": "shop", NAME: "edge", "sidecar.istio.io/inject": "true"}
     assert pods["annotations"] == {"a.b/c": "d", "inject.istio.io/templates": "gateway"}
 

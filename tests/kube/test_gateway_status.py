@@ -13,6 +13,7 @@ from weft.control.plane import ControlPlane
 from weft.kube.gateway_status import (
     ClassWanted,
     GatewayWanted,
+    ListenerSetWanted,
     PolicyWanted,
     RouteWanted,
     all_wanted,
@@ -23,7 +24,7 @@ from weft.kube.status import StatusWriter
 from weft.model.gateway_api import CONTROLLER, GATEWAY_KIND, GATEWAY_NAME, ParentRef, RouteKind
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, labels_of
-from weft.model.outcome import ACCEPTED, RESOLVED, ListenerOutcome, StatusCondition, not_accepted
+from weft.model.outcome import ACCEPTED, INSECURE_VALIDATION, RESOLVED, ListenerOutcome, StatusCondition, not_accepted
 
 PARENT = ParentRef("Gateway", "edge", "public", "http", namespaced=True)
 THEIRS = {"parentRef": {"name": "other"}, "controllerName": "example.com/other", "conditions": []}
@@ -86,6 +87,26 @@ def test_a_gateways_status_has_each_listener():
     named = msgspec.structs.replace(wanted, addresses=("edge.shop.svc",))
     assert status_of(made, named, 1, now="now")["addresses"] == [{"type": "Hostname", "value": "edge.shop.svc"}]
     assert "addresses" not in status_of(made, msgspec.structs.replace(wanted, addresses=()), 1, now="now")
+
+
+def test_the_condition_of_unverified_client_certificates_is_removed_when_it_no_longer_holds():
+    insecure = StatusCondition(INSECURE_VALIDATION, holds=True, reason="ConfigurationChanged")
+    made = status_of({}, GatewayWanted((ACCEPTED, insecure)), 1, now="then")
+    assert [each["type"] for each in made["conditions"]] == ["Accepted", INSECURE_VALIDATION]
+    assert is_right(made, GatewayWanted((ACCEPTED, insecure)), 1) and not is_right(made, GatewayWanted((ACCEPTED,)), 1)
+    assert [each["type"] for each in status_of(made, GatewayWanted((ACCEPTED,)), 1, now="now")["conditions"]] == [
+        "Accepted"
+    ]
+
+
+def test_the_status_of_a_listener_set_has_each_listener_and_the_gateway_counts_accepted_sets():
+    listener = ListenerOutcome("more", (RouteKind.HTTP,), 1, (ACCEPTED,))
+    made = status_of({}, ListenerSetWanted((ACCEPTED,), (listener,)), 2, now="then")
+    assert [(each["type"], each["observedGeneration"]) for each in made["conditions"]] == [("Accepted", 2)]
+    assert [(each["name"], each["attachedRoutes"]) for each in made["listeners"]] == [("more", 1)]
+    counted = status_of({}, GatewayWanted((ACCEPTED,), listener_sets=2), 1, now="then")
+    assert counted["attachedListenerSets"] == 2
+    assert "attachedListenerSets" not in status_of(counted, GatewayWanted((ACCEPTED,)), 1, now="now")
 
 
 def test_a_gateway_class_is_accepted_and_lists_its_features_in_alphabetical_order():
@@ -243,6 +264,36 @@ async def test_a_gateway_with_an_address_of_no_service_is_not_programmed_and_lis
 # With a real API server, and the standard's own definitions
 
 
+STANDARD_SET = """apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec:
+  gatewayClassName: weft
+  allowedListeners: {namespaces: {from: Same}}
+  listeners: [{name: http, port: 80, protocol: HTTP}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: ListenerSet
+metadata: {name: extra, namespace: shop}
+spec:
+  parentRef: {name: edge}
+  listeners: [{name: more, port: 81, protocol: HTTP}]
+"""
+
+
+@pytest.mark.parametrize(("ready", "reason"), [(True, "Programmed"), (False, "ParentNotProgrammed")])
+async def test_a_listener_set_is_programmed_with_its_gateway(ready, reason):
+    pod = Instance("edge-0", "shop", ("10.1.0.1",), labels_of({GATEWAY_NAME: "edge"}), gateway=True, ready=ready)
+    plane = ControlPlane()
+    plane.apply(changes(STANDARD_SET))
+    plane.put(ObjectKey("Pod", "shop", "edge-0"), (pod,))
+    wanted = all_of(plane)
+    await plane.close()
+    found = wanted[ObjectKey("ListenerSet", "shop", "extra")]
+    assert {each.type: each.reason for each in found.conditions} == {"Accepted": "Accepted", "Programmed": reason}
+    assert wanted[ObjectKey(GATEWAY_KIND, "shop", "edge")].listener_sets == 1
+
+
 @pytest.fixture(scope="module")
 def cluster(api_server):
     with served(api_server) as server:
@@ -310,8 +361,11 @@ async def test_gateway_api_statuses_are_written_in_the_standards_form(cluster):
         {"name": "http", "port": 80, "protocol": "HTTP"},
         {"name": "dns", "port": 53, "protocol": "UDP"},
     ]
-    put(cluster, "Gateway", namespace, "edge", {"gatewayClassName": "ours", "listeners": listeners})
+    edge = {"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "Same"}}}
+    put(cluster, "Gateway", namespace, "edge", edge)
     put(cluster, "Gateway", namespace, "other", {"gatewayClassName": "theirs", "listeners": listeners})
+    more = [{"name": "more", "port": 81, "protocol": "HTTP"}, {"name": "again", "port": 80, "protocol": "HTTP"}]
+    put(cluster, "ListenerSet", namespace, "extra", {"parentRef": {"name": "edge"}, "listeners": more})
     parents = [
         {"name": "edge", "sectionName": "http"},
         {"name": "edge", "sectionName": "none"},
@@ -351,9 +405,21 @@ async def test_gateway_api_statuses_are_written_in_the_standards_form(cluster):
         assert {each["observedGeneration"] for one in own(found) for each in one["conditions"]} == {found["generation"]}
 
         found = await status(cluster, "Gateway", namespace, "edge", lambda each: _accepted(each) == "True")
-        assert conditions(found) == {"Accepted": ("True", "ListenersNotValid"), "Programmed": ("False", "NoResources")}
+        assert conditions(found) == {
+            "Accepted": ("True", "ListenersNotValid"), "Programmed": ("False", "NoResources"),
+            "ResolvedRefs": ("True", "ResolvedRefs"),
+        }  # fmt: skip
+        assert found["attachedListenerSets"] == 1
         told = {each["name"]: (each["attachedRoutes"], conditions(each)["Accepted"]) for each in found["listeners"]}
         assert told == {"http": (1, ("True", "Accepted")), "dns": (0, ("False", "UnsupportedProtocol"))}
+
+        found = await status(cluster, "ListenerSet", namespace, "extra", lambda each: _accepted(each) == "True")
+        assert conditions(found) == {
+            "Accepted": ("True", "ListenersNotValid"), "Programmed": ("False", "ParentNotProgrammed"),
+        }  # fmt: skip
+        assert {each["name"]: conditions(each)["Conflicted"] for each in found["listeners"]} == {
+            "more": ("False", "NoConflicts"), "again": ("True", "HostnameConflict"),
+        }  # fmt: skip
 
         found = await status(cluster, "HTTPRoute", namespace, "wrong", lambda each: bool(own(each)))
         (entry,) = own(found)

@@ -79,14 +79,17 @@ async def test_the_injectors_settings_and_the_meshs_are_found_in_the_root_namesp
     maps = f"/api/v1/namespaces/{root}/configmaps"
     for name, data in (
         ("istio", {"mesh": "{}"}),
-        ("istio-sidecar-injector", {"values": "{}"}),
-        ("istio-sidecar-injector-canary", {"values": json.dumps({"image": "weft:2"})}),
+        ("istio-sidecar-injector", {"settings": "{}", "values": "{}"}),
+        ("istio-sidecar-injector-canary", {"settings": json.dumps({"image": "weft:2"})}),
         ("other", {"values": "{}"}),
     ):
         cluster.request("POST", maps, {"metadata": {"name": name}, "data": data})
     async with client_of(cluster) as client:
         found = await take(client, root_namespace=root)
-    assert found.injectors == {"default": "{}", "canary": '{"image": "weft:2"}'}
+    assert found.injectors == {
+        "default": {"settings": "{}", "values": "{}"},
+        "canary": {"settings": '{"image": "weft:2"}'},
+    }
     assert [each.key for each in found.documents if each.key.kind == "ConfigMap"] == [
         ObjectKey("ConfigMap", root, "istio")
     ]

@@ -7,7 +7,7 @@ import pytest
 
 from kube.cluster import client_of
 from kube.manifests import pod
-from weft.kube.gateway_deployments import objects
+from weft.kube.gateway_deployments import objects, ports_of
 from weft.kube.made_gateways import made, pods, remove, until_ended
 from weft.kube.resource import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES
 from weft.model.gateway_api import GATEWAY_NAME, Listener, StandardGateway
@@ -23,7 +23,7 @@ async def client(api_server):
 
 async def make(client, namespace, name="edge", revision="default", **metadata):
     gateway = StandardGateway(name, namespace, "weft", (Listener("a", 80, "HTTP"),))
-    for manifest in objects(gateway, "u", service_type="ClusterIP", revision=revision).values():
+    for manifest in objects(gateway, ports_of(gateway, ()), "u", service_type="ClusterIP", revision=revision).values():
         manifest["metadata"] |= metadata
         await client.apply(manifest, manager="weft-gateways", force=True)
 

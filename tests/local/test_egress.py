@@ -71,7 +71,7 @@ async def test_an_envoy_that_cannot_run_is_a_problem_of_the_mesh(tmp_path, bridg
     await way.start()
     try:
         await eventually(lambda: len(way.problems()) == 2)
-        assert all("pods have no way out" in problem.what for problem in way.problems())
+        assert all("pods cannot reach hosts outside the mesh" in problem.what for problem in way.problems())
     finally:
         await way.close()
 

@@ -1,6 +1,6 @@
 from weft.mesh.credentials import CredentialIndex
 from weft.model.credential import Credential
-from weft.model.gateway import CredentialRef
+from weft.model.names import CredentialRef
 
 
 def test_a_credential_is_found_by_name_until_it_is_removed():

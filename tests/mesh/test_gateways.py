@@ -3,9 +3,9 @@
 import pytest
 
 from weft.mesh.gateways import Gateways, bound, edge, references
-from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
+from weft.model.gateway import Gateway, GatewayServer, ServerTls, ServerTlsMode
 from weft.model.group import Group, ProxyKind
-from weft.model.names import labels_of
+from weft.model.names import CredentialRef, labels_of
 from weft.model.service import Protocol, ServicePort
 from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, VirtualService, WeightedDestination
 

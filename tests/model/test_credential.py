@@ -1,5 +1,5 @@
 from weft.model.credential import Credential
-from weft.model.gateway import CredentialRef
+from weft.model.names import CredentialRef
 
 
 def test_printing_a_credential_shows_no_secret():

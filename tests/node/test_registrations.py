@@ -48,9 +48,9 @@ def test_a_registration_has_identity_paths_and_key():
         ({"namespace": "Shop"}, "is not spiffe://"),
         ({"service_account": "a/b"}, "is not spiffe://"),
         ({"trust_domain": "x/ns/y"}, "is not spiffe://"),
-        ({"pod": ""}, "must name the pod"),
-        ({"pod": "a/b"}, "must name the pod"),
-        ({"pod_uid": ""}, "must name the pod"),
+        ({"pod": ""}, "must not be empty"),
+        ({"pod": "a/b"}, "must not be empty"),
+        ({"pod_uid": ""}, "must not be empty"),
         ({"token_file": "token"}, "token_file must be an absolute path"),
         ({"socket": "/run/../etc/x"}, "socket must be an absolute path"),
         ({"socket": ""}, "are required"),
@@ -73,7 +73,7 @@ def test_all_errors_are_reported_at_once():
     assert "unknown: 'name', 'token'; missing: pod, pod_uid, token_file, socket; required fields: " in str(names.value)
     with pytest.raises(ValueError) as values:
         parse_registration(text(pod="", socket="s", uid=0))
-    assert all(word in str(values.value) for word in ("must name the pod", "socket must be", "must not be root"))
+    assert all(word in str(values.value) for word in ("must not be empty", "socket must be", "must not be root"))
 
 
 async def test_reports_what_is_in_force_while_a_file_is_broken(directory, caplog):

@@ -106,10 +106,10 @@ class _Table:
         by_default = "enableNamespacesByDefault" in settings
         if by_default:
             self._mesh.install("--no-wait", "--no-precheck", "--set", "injection.byDefault=true")
-        stored = json.loads(self._cluster.api.request("GET", SETTINGS)["data"]["values"])
+        stored = json.loads(self._cluster.api.request("GET", SETTINGS)["data"]["settings"])
         fresh = {key: value for key, value in stored.items() if key in _OF_THE_INSTALLATION}
         values = json.dumps({**fresh, **settings, "injectedAnnotations": {MARK: mark}})
-        self._cluster.api.request("PATCH", SETTINGS, {"data": {"values": values}}, kind=MERGE)
+        self._cluster.api.request("PATCH", SETTINGS, {"data": {"settings": values}}, kind=MERGE)
         self._wait_for_mark(mark)
         if by_default:
             until(lambda: injected_by(tried(self._cluster, self._names[()], plain_pod())))

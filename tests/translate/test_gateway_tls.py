@@ -268,7 +268,9 @@ async def test_only_the_configured_tls_versions_and_ciphers_are_accepted(edge, a
 
 @proves("Gateway", "spec.servers[].tls.caCertCredentialName", "spec.servers[].tls.subjectAltNames")
 @pytest.mark.parametrize("roots", ["beside", "own", "named"])
-async def test_mutual_accepts_only_client_certificates_of_the_trusted_ca_with_an_allowed_name(edge, authority, roots):
+async def test_mode_mutual_accepts_only_client_certificates_of_the_trusted_ca_with_an_allowed_name(
+    edge, authority, roots
+):
     shown, partners = authority.issue(HOST), Authority()
     good, wrong, stranger = (
         partners.issue("partner.example.com"),

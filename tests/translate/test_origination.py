@@ -143,7 +143,7 @@ def world(tmp_path):
     "spec.trafficPolicy.tls.sni",
     "spec.trafficPolicy.tls.caCertificates",
 )
-async def test_plaintext_http_of_the_application_becomes_tls_with_sni_verified_by_the_ca(world):
+async def test_plaintext_http_is_sent_over_tls_with_the_given_sni_to_a_server_verified_by_the_ca(world):
     async with world.called(world.tls()) as port:
         assert "200 OK" in await _ask(port)
     assert set(world.seen) == {HOST}
@@ -198,7 +198,7 @@ async def test_the_requested_sni_is_also_verified(world):
     "DestinationRule",
     "spec.trafficPolicy.tls.subjectAltNames",
 )
-async def test_subject_alt_names_of_a_rule_take_precedence_over_the_service_entrys_and_the_sni(world):
+async def test_subject_alt_names_of_a_rule_take_precedence_over_those_of_the_service_entry_and_the_sni(world):
     world.show(world.authority.issue("spiffe://example.com/api"))
     async with world.called(world.tls(subject_alt_names=("spiffe://example.com/api",))) as port:
         assert "200 OK" in await _ask(port)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from translate.authorization_reference import verdict
 from translate.policy_rig import HTTP_PORT, TCP_PORT, Request, rig
-from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule, Operation, Source
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule, Condition, Operation, Source
 from weft.model.settings import Settings
-from weft.translate.rbac import rbac_policy
+from weft.translate.rbac import Connections, rbac_policy
 
 NAMESPACES = ("shop", "test", "team-a")
 ACCOUNTS = ("web", "cart")
@@ -268,10 +268,29 @@ def test_on_a_published_socket_the_port_is_fixed_and_the_address_is_that_of_the_
     rule = AuthorizationRule(
         sources=(Source(ip_blocks=("10.0.0.0/8",)),), operations=(Operation(ports=(443,)), Operation(ports=(80,)))
     )
-    made = rbac_policy(rule, Action.DENY, Settings(), http=False, published=443)
+    made = rbac_policy(rule, Action.DENY, Settings(), http=False, connections=Connections(published=443))
     said = str(made)
     assert "source_ip" in said and "direct_remote_ip" not in said and "destination_port" not in said
     here, elsewhere = made.permissions[0].or_rules.rules
     assert here.any and elsewhere.not_rule.any
     elsewhere = str(rbac_policy(rule, Action.DENY, Settings(), http=False))
     assert "direct_remote_ip" in elsewhere and "destination_port: 443" in elsewhere
+
+
+def test_names_in_unverified_certificates_match_no_source():
+    rule = AuthorizationRule(
+        sources=(
+            Source(principals=("*",)),
+            Source(namespaces=("shop",)),
+            Source(service_accounts=("shop/web",)),
+            Source(trust_domains=("cluster.local",)),
+            Source(not_principals=("cluster.local/ns/shop/sa/web",)),
+        ),
+        conditions=(Condition("source.principal", values=("*",)),),
+    )
+    unverified = rbac_policy(rule, Action.ALLOW, Settings(), http=True, connections=Connections(unverified=True))
+    assert "authenticated" not in str(unverified)
+    either, condition = unverified.principals[0].and_ids.ids
+    *named, other = either.or_ids.ids
+    assert all(each.not_id.any for each in (*named, condition))
+    assert other.not_id.not_id.any

@@ -156,7 +156,7 @@ RUNS = {
         (
             "Mesh", "HTTPRoute", "GRPCRoute", "HTTPRoute303RedirectStatusCode", "HTTPRoute307RedirectStatusCode",
             "HTTPRoute308RedirectStatusCode", "HTTPRouteParentRefPort", "HTTPRouteResponseHeaderModification",
-            "MeshConsumerRoute", "MeshHTTPRouteRewritePath", "MeshHTTPRouteSchemeRedirect",
+            "MeshClusterIPMatching", "MeshConsumerRoute", "MeshHTTPRouteRewritePath", "MeshHTTPRouteSchemeRedirect",
             "MeshHTTPRouteRedirectPort", "MeshHTTPRouteRedirectPath", "MeshHTTPRouteBackendRequestHeaderModification",
             "MeshHTTPRouteQueryParamMatching", "MeshHTTPRouteNamedRouteRule",
         ),

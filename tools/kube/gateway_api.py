@@ -22,6 +22,7 @@ _KINDS = (
     "gateways",
     "grpcroutes",
     "httproutes",
+    "listenersets",
     "referencegrants",
     "tcproutes",
     "tlsroutes",

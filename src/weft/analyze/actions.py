@@ -78,9 +78,9 @@ def _of_repeats(route: HttpRoute) -> Iterator[_Flaw]:
 
 
 def _may_repeat(match: HttpMatch) -> bool:
-    """Whether the match selects only requests that may safely be sent twice: those with an idempotent method. A match
-    without a method selects others, too. A method that is matched by a prefix or regular expression is not analyzed and
-    counts as safe."""
+    """Whether the match selects only requests that may safely be sent twice: those with an idempotent method. False for
+    a match without a method, because it selects requests with any method. A method that is matched by a prefix or
+    regular expression is not analyzed and counts as idempotent."""
     method = match.method
     return method is not None and (method.kind is not MatchKind.EXACT or method.value in _IDEMPOTENT)
 
@@ -173,8 +173,8 @@ _Way = tuple[VirtualService, tuple[HttpRoute, ...]]
 
 
 def _handing_over(facts: Facts) -> dict[tuple[str, str], list[_Way]]:
-    """Return, for each delegate (its namespace and name), the pairs of a VirtualService and its route that delegate to
-    it. The route is in a tuple of one."""
+    """Return, for each delegate (by namespace and name), the ways to it (`_Way`): the VirtualServices that delegate to
+    it, each with a tuple of one element, its delegating route."""
     ways: dict[tuple[str, str], list[_Way]] = {}
     for routing in facts.virtual_services:
         for route in routing.http:

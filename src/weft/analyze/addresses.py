@@ -1,6 +1,6 @@
-"""Findings about subsets and load balancing that have no effect, because sidecars call the address that the
-application chose: for a headless service, or a host with `resolution: NONE`. Gateways do choose among the pods of
-a headless service, and so do sidecars for routes of other hosts; these cases are not reported."""
+"""Findings about subsets and load balancing that have no effect, because sidecars call the address that the application
+chose: for a headless service, or a host with `resolution: NONE`. Gateways do choose among the pods of a headless
+service, and so do sidecars if a route of another host leads to it; these cases are not reported."""
 
 from __future__ import annotations
 

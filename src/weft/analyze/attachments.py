@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
-from weft.analyze.remedies import of_backend, of_listener, of_route
+from weft.analyze.remedies import of_backend, of_client_certificate, of_listener, of_listener_set, of_route
 from weft.base.problem import Problem
 from weft.mesh.gateway_api.attached import OWN_CLASS, Derived
-from weft.model.gateway_api import GATEWAY_NAME
+from weft.model.gateway_api import GATEWAY_NAME, ListenerSet, StandardGateway
 from weft.model.names import Origin
-from weft.model.outcome import BackendFlaw, GatewayOutcome, StatusCondition
+from weft.model.outcome import INSECURE_VALIDATION, BackendFlaw, GatewayOutcome, ListenerSetOutcome, StatusCondition
 
 
 def of_attachments(facts: Facts) -> Iterator[Problem]:
@@ -21,8 +21,12 @@ def of_attachments(facts: Facts) -> Iterator[Problem]:
         yield from _of_routes(derived, facts)
         flaws.update(((each.origin, flaw), None) for each in derived.routes for flaw in each.flaws)
         if derived.gateway is not None:
-            yield from _of_listeners(derived.gateway, facts)
+            owner = facts.standard_gateways.get((derived.gateway.gateway.namespace, derived.gateway.gateway.name))
+            yield from _of_listeners(derived.gateway, owner, facts)
+            yield from _of_client_certificates(derived.gateway, facts)
             yield from _of_proxies(derived.gateway, facts)
+        for listener_set in derived.listener_sets:
+            yield from _of_listener_set(listener_set, facts)
         for policy in derived.policies:
             for condition in policy.conditions:
                 if condition.type == "Accepted" and not condition.holds:
@@ -46,7 +50,18 @@ def _of_routes(derived: Derived, facts: Facts) -> Iterator[Problem]:
                 yield finding("WFT0901", outcome.origin, field, _text(condition), hint)
 
 
-def _of_listeners(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:
+def _of_listener_set(outcome: ListenerSetOutcome, facts: Facts) -> Iterator[Problem]:
+    key = outcome.listener_set
+    yield from _of_listeners(outcome, facts.listener_sets.get((key.namespace, key.name)), facts)
+    for condition in outcome.conditions:
+        if condition.type == "Accepted" and condition.reason in ("NotAllowed", "ParentNotAccepted"):
+            hint = of_listener_set(outcome, condition, facts)
+            yield finding("WFT0909", outcome.origin, "spec.parentRef", _text(condition), hint)
+
+
+def _of_listeners(
+    outcome: GatewayOutcome | ListenerSetOutcome, owner: StandardGateway | ListenerSet | None, facts: Facts
+) -> Iterator[Problem]:
     for index, listener in enumerate(outcome.listeners):
         wrong = [
             condition
@@ -54,8 +69,20 @@ def _of_listeners(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:
             if condition.type in ("Accepted", "ResolvedRefs") and not condition.holds
         ]
         for condition in wrong:
-            hint = of_listener(outcome.gateway, index, condition, facts)
+            hint = of_listener(owner, index, condition, facts)
             yield finding("WFT0903", outcome.origin, f"spec.listeners[{index}]", _text(condition), hint)
+
+
+def _of_client_certificates(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:
+    for condition in outcome.conditions:
+        if condition.type == INSECURE_VALIDATION and condition.holds:
+            hint = "use `mode: AllowValidOnly`, which is the default"
+            yield finding("WFT0907", outcome.origin, "spec.tls.frontend", condition.message, hint)
+        if condition.type == "ResolvedRefs" and condition.reason in ("InvalidClientCertificateRef", "RefNotPermitted"):
+            where = "spec.tls.backend.clientCertificateRef"
+            yield finding(
+                "WFT0908", outcome.origin, where, _text(condition), of_client_certificate(outcome, condition, facts)
+            )
 
 
 def _of_proxies(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:

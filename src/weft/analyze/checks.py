@@ -35,7 +35,7 @@ AREAS: Mapping[str, str] = {
     "06": "Telemetry",
     "07": "The edge: Gateway",
     "08": "Namespaces, pods and injection",
-    "09": "The Gateway API: Gateway, HTTPRoute, GRPCRoute, TLSRoute, TCPRoute, BackendTLSPolicy",
+    "09": "The Gateway API: Gateway, ListenerSet, HTTPRoute, GRPCRoute, TLSRoute, TCPRoute, BackendTLSPolicy",
 }
 
 RETIRED: frozenset[str] = frozenset({"WFT0103"})
@@ -198,9 +198,9 @@ _CHECKS: tuple[Check, ...] = (
           "A proxy opens only one tunnel per route, that of the first destination, and all connections of the route "
           "use it. Configure the same tunnel for all destinations."),
     Check("WFT0219", WARNING, "The Secret of a DestinationRule does not exist",
-          "`credentialName` names a Secret in the namespace of the callers, which are gateways, or the workloads that "
-          "`workloadSelector` selects. If that Secret does not exist, or lacks what the TLS mode needs, the callers' "
-          "requests fail with 503.", ("IST0101",)),
+          "`credentialName` names a Secret in the namespace of the gateways that use the rule. If that Secret does not "
+          "exist, or lacks what the TLS mode needs, the gateways' requests fail with 503. A sidecar gets no Secret: "
+          "if `workloadSelector` selects sidecars, their requests fail likewise.", ("IST0101",)),
     Check("WFT0220", WARNING, "A route leads to a subset of a host that is called by address",
           "Callers of a headless service, and of a host with `resolution: NONE`, choose the address themselves, and "
           "the sidecar calls that address whether or not it is in the subset. Only routes of another host choose "
@@ -292,7 +292,7 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0319", INFO, "A port is UDP, which is not intercepted",
           "Only TCP is redirected to the proxies. UDP is sent as without a mesh: it has no routes, no policies and no "
           "TLS."),
-    Check("WFT0320", WARNING, "A WorkloadEntry has an address that a service which selects it cannot call",
+    Check("WFT0320", WARNING, "A service selects a WorkloadEntry that it cannot call at its address",
           "A Service, or a ServiceEntry with `resolution: STATIC`, does not resolve names, so it cannot call a "
           "WorkloadEntry whose address is a name. A ServiceEntry that resolves names cannot call a Unix socket. The "
           "other endpoints of the service are called."),
@@ -302,7 +302,7 @@ _CHECKS: tuple[Check, ...] = (
           "that version is HTTP/1.1, gRPC fails; if it is HTTP/2, an application that supports only HTTP/1.1 fails. "
           "If the application supports both versions, set `useClientProtocol` in a DestinationRule: the application "
           "then gets the version that each caller uses."),
-    Check("WFT0322", WARNING, "A host is outside of a mesh on one machine, whose pods have no way out",
+    Check("WFT0322", WARNING, "Pods of a mesh on one machine cannot reach a host outside the mesh",
           "The ServiceEntry leads to a host outside the mesh. Pods on one machine reach only their mesh, so calls to "
           "that host fail. `weft up --egress` lets pods reach hosts outside the mesh. On Kubernetes this check does "
           "not apply."),
@@ -444,8 +444,8 @@ _CHECKS: tuple[Check, ...] = (
           "Clients that call the host reject the certificate. A wildcard in a certificate stands for exactly one "
           "label of a host name."),
     Check("WFT0707", INFO, "A Gateway serves a host without routes",
-          "Every request for the host gets 404, and every connection to it is closed. Add the Gateway to the "
-          "`gateways` of a VirtualService for the host."),
+          "Requests for the host get 404; if the server is TCP or passes TLS through, connections for the host are "
+          "closed. Add the Gateway to the `gateways` of a VirtualService for the host."),
     Check("WFT0708", WARNING, "A Gateway selects workloads that are no gateways",
           "Only gateways serve a Gateway; a sidecar does not. On one machine, a gateway is a Workload with the field "
           "`gateway`; on a cluster, a pod with the injection template `gateway`."),
@@ -524,9 +524,9 @@ _CHECKS: tuple[Check, ...] = (
           "Istio has deprecated the annotation of a pod or a Service, and weft ignores it. The message names what "
           "replaces it.", ("IST0135",)),
     Check("WFT0823", WARNING, "Apps of the mesh can read a private key",
-          "Users other than its owner can read a file with a Secret, or a key file that a Gateway or DestinationRule "
-          "names. An app runs as a user of its own, so it can read the key, too: because all directories above the "
-          "file are open, or because its Workload declares the file (`workingDirectory`, `mounts`)."),
+          "A file with a Secret, or a key file that a Gateway or DestinationRule names, can be read by users other "
+          "than the file's owner. Each app runs as a user of its own, so it can read the key: because all directories "
+          "above the file are open, or because its Workload declares the file (`workingDirectory`, `mounts`)."),
     # The Gateway API
     Check("WFT0901", WARNING, "A route is not accepted by its parent",
           "The parent (a Gateway or Service) does not exist, has no such listener or port, or does not allow this "
@@ -534,7 +534,7 @@ _CHECKS: tuple[Check, ...] = (
           "the route's status."),
     Check("WFT0902", WARNING, "A route has a backend that cannot be called",
           "The backend is not a Service, the Service or its port does not exist, or the Service is in another "
-          "namespace without a ReferenceGrant. The requests that it would get according to its weight get 500."),
+          "namespace without a ReferenceGrant. The share of requests that the weight gives to this backend gets 500."),
     Check("WFT0903", WARNING, "A listener of a Gateway cannot be served",
           "The listener's protocol is not supported, another listener has the same port or hostname, or the "
           "listener's certificate is missing."),
@@ -547,6 +547,19 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0906", WARNING, "A Gateway's class does not exist",
           "weft serves the class `weft`, and the classes whose GatewayClass names weft's controller. The Gateway has "
           "another `gatewayClassName`, and no GatewayClass has that name, so no controller serves the Gateway."),
+    Check("WFT0907", WARNING, "A Gateway does not verify client certificates",
+          "With `mode: AllowInsecureFallback`, HTTPS listeners accept clients without a certificate and clients with a "
+          "certificate of any CA. Policies treat all these clients as clients without a certificate, and backends must "
+          "verify the certificate in `x-forwarded-client-cert` themselves. Access logs contain the unverified names, "
+          "and an external authorizer that is called over gRPC gets them in `source.principal`."),
+    Check("WFT0908", WARNING, "A Gateway cannot use its client certificate for backends",
+          "The Secret that the Gateway names in `tls.backend` does not exist, has no certificate with its key, or is "
+          "in another namespace without a ReferenceGrant. Calls from this Gateway to Services with a "
+          "BackendTLSPolicy fail."),
+    Check("WFT0909", WARNING, "A ListenerSet is not accepted by its Gateway",
+          "The Gateway in `parentRef` does not exist or is of a class that no controller serves, or its "
+          "`allowedListeners` do not allow ListenerSets of this namespace; without `allowedListeners` it allows none. "
+          "The listeners of the ListenerSet are not served."),
 )  # fmt: skip
 
 CHECKS: Mapping[str, Check] = {check.code: check for check in _CHECKS}

@@ -1,24 +1,28 @@
-"""Findings about the Secrets that DestinationRules name by `credentialName`, which each caller reads from its own
-namespace. `meant_secret`, the hint for a missing Secret, is also used by other checks."""
+"""Findings about the Secrets that DestinationRules name by `credentialName`: Secrets in the namespaces of the gateways
+that use the rule. `meant_secret`, the hint for a missing Secret, is also used by other checks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.analyze.facts import Facts
+from weft.analyze.facts import Facts, Runner
 from weft.analyze.finding import finding
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, levels
 from weft.model.edge import AUTHORITIES
-from weft.model.gateway import CredentialRef
+from weft.model.names import CredentialRef
 
 
 def of_credentials(facts: Facts) -> Iterator[Problem]:
     for rule in facts.rules:
-        places = _callers(rule, facts)
+        users = _users(rule, facts)
+        places = [place for place, runner in users if runner.instance.gateway]
         for tls in dict.fromkeys(level.tls for level in levels(rule) if level.tls is not None and level.tls.credential):
-            flaws = [_flaw(tls, place, facts) for place in places]
+            if users and not places:
+                yield _only_for_gateways(rule, tls)
+                continue
+            flaws = [_flaw(tls, place, facts) for place in dict.fromkeys(places)]
             if not places or any(what == "" for what, _ in flaws):
                 continue  # some callers have the Secret, and whether the others use the rule is unknown
             what, hint = flaws[0]
@@ -35,12 +39,20 @@ def meant_secret(name: str, place: str, facts: Facts) -> str:
     return did_you_mean(name, (each.name for each in facts.credentials if each.namespace == place))
 
 
-def _callers(rule: DestinationRule, facts: Facts) -> list[str]:
-    """The namespaces of the pods that would use the rule's Secret. Each pod reads the Secret from its own namespace.
-    The pods are those that the rule's workloadSelector selects; without a workloadSelector, all gateways."""
+def _users(rule: DestinationRule, facts: Facts) -> list[tuple[str, Runner]]:
+    """The pods that would use the rule's Secret, each with its namespace: those that the rule's workloadSelector
+    selects; without a workloadSelector, all gateways."""
     if rule.workload_selector:
-        return [rule.namespace] if facts.selected(rule.namespace, rule.workload_selector) else []
-    return [place for place, runners in facts.runners.items() if any(runner.instance.gateway for runner in runners)]
+        return [(rule.namespace, each) for each in facts.selected(rule.namespace, rule.workload_selector)]
+    return [(place, each) for place, runners in facts.runners.items() for each in runners if each.instance.gateway]
+
+
+def _only_for_gateways(rule: DestinationRule, tls: ClientTls) -> Problem:
+    text = f"only gateways get the Secret {tls.credential}: calls of the selected sidecars to {rule.host} fail with 503"
+    hint = (
+        "mount the certificates into the pods, and name the files by caCertificates, clientCertificate and privateKey"
+    )
+    return finding("WFT0219", rule.origin, "spec", text, hint)
 
 
 def _flaw(tls: ClientTls, place: str, facts: Facts) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Findings about ServiceEntries that lead out of a mesh on one machine, while its pods have no way out."""
+"""Findings about ServiceEntries for hosts outside a mesh on one machine, because its pods cannot reach such hosts."""
 
 from __future__ import annotations
 

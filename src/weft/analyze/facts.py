@@ -23,10 +23,10 @@ from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
 from weft.model.edge import BoundServer
-from weft.model.gateway import CredentialRef, Gateway
-from weft.model.gateway_api import GATEWAY_NAME, GatewayClass, StandardGateway
+from weft.model.gateway import Gateway
+from weft.model.gateway_api import GATEWAY_NAME, GatewayClass, ListenerSet, StandardGateway
 from weft.model.instance import Instance, pod_of
-from weft.model.names import Labels, host_covers, selects
+from weft.model.names import CredentialRef, Labels, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, peer_modes
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.service import Protocol, Service
@@ -77,6 +77,7 @@ class Facts(msgspec.Struct, frozen=True):
     by_host: Mapping[str, tuple[Service, ...]] = {}
     wildcards: tuple[Service, ...] = ()
     standard_gateways: Mapping[tuple[str, str], StandardGateway] = {}  # by namespace and name
+    listener_sets: Mapping[tuple[str, str], ListenerSet] = {}  # by namespace and name
     standard: tuple[Derived, ...] = ()  # derived from the objects of the Gateway API
     classless: tuple[StandardGateway, ...] = ()  # Gateways of a class that is not weft's and has no GatewayClass
     confined: bool = False  # pods run on one machine and cannot reach hosts outside the mesh
@@ -178,6 +179,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]], *, egress
         by_host={host: tuple(claims) for host, claims in by_host.items()},
         wildcards=tuple(service for service in services if service.host.startswith("*")),
         standard_gateways={(each.namespace, each.name): each for each in _of_kind(values, StandardGateway)},
+        listener_sets={(each.namespace, each.name): each for each in _of_kind(values, ListenerSet)},
         standard=all_derived(values),
         classless=_classless(values),
         confined=not egress and any(isinstance(value, Workload) for value in values),

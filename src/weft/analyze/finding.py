@@ -70,4 +70,4 @@ def meant_labels(labels: Labels, there: Iterable[Labels]) -> str:
         if value not in values[name]:
             guess = did_you_mean(value, values[name])
             return f"{name}: {guess}" if guess else ""
-    return "some workload has each of these labels, but no workload has all of them"
+    return "each of these labels is on some workload, but no workload has all of them"

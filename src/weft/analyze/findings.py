@@ -71,10 +71,10 @@ def settled(meant: Collection[Problem], in_force: Iterable[Problem]) -> tuple[Pr
     """Return the findings to report when some objects are rejected. `meant`: the findings computed with the rejected
     objects. `in_force`: the findings computed without them.
 
-    Most findings are taken from `meant`, so that a reference to a rejected object is not reported as missing.
-    Findings with a code in `OF_RIVALS`, which the effect of another object causes, are taken from `in_force`,
-    because a rejected object has no effect. Such a finding is reported only if `meant` has a finding with the same
-    place and code.
+    Most findings are taken from `meant`, so that a reference to a rejected object is not reported as missing. Findings
+    that the effect of another object causes (their codes are in `OF_RIVALS`) are taken from `in_force`, because a
+    rejected object has no effect. Such a finding is reported only if `meant` has a finding with the same place and
+    code.
     """
     known = {(problem.where, problem.code) for problem in meant}
     return (

@@ -14,45 +14,45 @@ from weft.mesh.gateway_api.attached import OWN_CLASS
 from weft.mesh.gateways import age, spoken
 from weft.model.credential import Credential
 from weft.model.edge import AUTHORITIES, narrower
-from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
+from weft.model.gateway import Gateway, GatewayServer, ServerTls, ServerTlsMode
 from weft.model.gateway_api import GATEWAY_NAME
-from weft.model.names import Labels, selects
+from weft.model.names import CredentialRef, Labels, selects
 
 _ASKING = (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
 # Where a server listens: a workload as NAMESPACE/NAME (or the selector, if no workload has its labels), the port, and
 # the address that it binds to.
-_Door = tuple[str | Labels, int, str]
+_Place = tuple[str | Labels, int, str]
 
 
 def of_gateways(facts: Facts) -> Iterator[Problem]:
     yield from _of_listeners(facts)
     yield from _of_publishing(facts)
-    hosts: dict[tuple[_Door, str], Gateway] = {}
-    speaking: dict[_Door, tuple[Gateway, GatewayServer]] = {}
+    hosts: dict[tuple[_Place, str], Gateway] = {}
+    speaking: dict[_Place, tuple[Gateway, GatewayServer]] = {}
     for gateway in sorted(facts.gateways.values(), key=age):
         yield from _of_selector(gateway, facts)
         yield from _of_hosts(gateway, facts)
         for index, server in enumerate(gateway.servers):
             yield from _of_certificate(gateway, index, facts)
             yield from _of_service_ports(gateway, index, facts)
-            doors = _doors(gateway, server, facts)
+            places = _listening_places(gateway, server, facts)
             taken = [
-                door for door in doors if spoken(speaking.setdefault(door, (gateway, server))[1]) != spoken(server)
+                each for each in places if spoken(speaking.setdefault(each, (gateway, server))[1]) != spoken(server)
             ]
             if taken:
                 other, first = speaking[taken[0]]
                 whose = f"Gateway {other.namespace}/{other.name}" if other is not gateway else "a server above"
                 what = (
-                    f"port {server.port.number}{_at(taken, doors)} is {_named(server)} here, and {_named(first)} in "
+                    f"port {server.port.number}{_at(taken, places)} is {_named(server)} here, and {_named(first)} in "
                     f"{whose}, which takes precedence: this server is left out"
                 )
                 yield finding(
                     "WFT0703", gateway.origin, f"spec.servers[{index}].port", what, "use one port per protocol"
                 )
-            left = [door for door in doors if spoken(speaking[door][1]) == spoken(server)]
+            left = [each for each in places if spoken(speaking[each][1]) == spoken(server)]
             for place, host in enumerate(server.hosts if server.encrypted or not server.is_http else ()):
                 name = host.rpartition("/")[2]  # plain HTTP servers are not checked: their routes are merged
-                shared = [door for door in left if hosts.setdefault((door, name), gateway) is not gateway]
+                shared = [each for each in left if hosts.setdefault((each, name), gateway) is not gateway]
                 if shared:
                     owner = hosts[(shared[0], name)]
                     what = (
@@ -63,7 +63,7 @@ def of_gateways(facts: Facts) -> Iterator[Problem]:
                     yield finding("WFT0702", gateway.origin, field, what, "define each host and port in one Gateway")
 
 
-def _doors(gateway: Gateway, server: GatewayServer, facts: Facts) -> list[_Door]:
+def _listening_places(gateway: Gateway, server: GatewayServer, facts: Facts) -> list[_Place]:
     """The places at which a server of a Gateway listens. Each is a workload (NAMESPACE/NAME) that the Gateway selects,
     the port, and the address to which the server binds. Workloads, not selectors, identify the places, since different
     selectors may select the same workloads. If the Gateway selects no workload, its selector stands for the
@@ -74,11 +74,11 @@ def _doors(gateway: Gateway, server: GatewayServer, facts: Facts) -> list[_Door]
     return [(each, server.port.number, server.bind) for each in selected or (gateway.selector,)]
 
 
-def _at(some: list[_Door], every: list[_Door]) -> str:
+def _at(some: list[_Place], every: list[_Place]) -> str:
     return "" if len(some) == len(every) else f" of {_whose(some, every)}"
 
 
-def _whose(some: list[_Door], every: list[_Door]) -> str:
+def _whose(some: list[_Place], every: list[_Place]) -> str:
     if len(some) == len(every):
         return "the same workloads"
     return ", ".join(str(workload) for workload, _, _ in some[:3]) + (" and others" if len(some) > 3 else "")
@@ -139,8 +139,8 @@ def _of_selector(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_service_ports(gateway: Gateway, index: int, facts: Facts) -> Iterator[Problem]:
-    """Finding about the server `index` of a Gateway, whose port none of the Services in front of the gateway's
-    Kubernetes pods has. Gateways of the local engine publish ports instead of having a Service."""
+    """Finding if no Service in front of the gateway's Kubernetes pods has the port of the server `index` of a Gateway.
+    Gateways of the local engine publish ports instead of having a Service."""
     server = gateway.servers[index]
     pods = [
         (place, each)

@@ -93,7 +93,8 @@ def _at(rule: DestinationRule, service: Service, port: ServicePort, led: _Led, f
 
 
 def _opened(host: str, led: _Led) -> Iterator[Destination]:
-    """The destinations in `led.opened` with this host; if the host is a wildcard, with any host that it covers."""
+    """The destinations with this host, or with any host that this wildcard covers, of routes that do not pass TLS
+    through."""
     yield from led.opened.get(host, ())
     if host.startswith("*"):
         for each, destinations in led.opened.items():

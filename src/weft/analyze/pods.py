@@ -163,7 +163,9 @@ def of_scraping(templates: Iterable[PodTemplate], facts: Facts) -> Iterator[Prob
         if intercepted and facts.modes(template.namespace, template.labels).at(port) is TlsMode.STRICT:
             what = f"port {port} accepts only mutual TLS: Prometheus cannot scrape it in plaintext"
             path = (*template.path, "metadata", "annotations", _SCRAPED_PORT)
-            hint = "set the port to PERMISSIVE in `portLevelMtls`, or exclude it: excludeInboundPorts"
+            hint = (
+                "set the port to PERMISSIVE in `portLevelMtls`, or exclude it from interception (excludeInboundPorts)"
+            )
             yield found("WFT0820", template.document, path, what, hint)
 
 

@@ -85,9 +85,9 @@ def _of_numbers(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], 
 
 
 def _of_ports(policy: AuthorizationPolicy, ports: list[int], http: set[int], facts: Facts) -> Iterator[Problem]:
-    """Findings about rules with HTTP conditions, or with an authorizer for HTTP only, on ports that do not carry
-    HTTP. `ports`: the ports of the selected workloads that carry another protocol. `http`: their ports that carry
-    HTTP; a port can be in both."""
+    """Findings about rules with HTTP conditions, or with an authorizer for HTTP only, on ports that do not carry HTTP.
+    `ports`: the ports of the selected workloads that carry another protocol. `http`: the ports of these workloads that
+    carry HTTP. A port can be in both."""
     http_only = policy.action is Action.CUSTOM and not _asks_about_connections(policy, facts)
     for number, rule in enumerate(policy.rules):
         met = [port for port in ports if _may_be_on(rule, port)]

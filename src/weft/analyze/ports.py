@@ -80,9 +80,9 @@ class Ports:
         return min(meant, default=0)
 
     def declared(self, chosen: Iterable[tuple[str, Runner]]) -> tuple[int, ...]:
-        """All ports of the runners in `chosen`, each given with its namespace: the ports that they declare, those to
-        which Services lead, and those of the `ingress` of Sidecars. Empty (unknown) if one of these runners declares no
-        ports."""
+        """All ports of some runners: the ports that they declare, those to which Services lead, and those of the
+        `ingress` of Sidecars. Empty (unknown) if one of the runners declares no ports. `chosen`: the runners, each with
+        its namespace."""
         numbers: set[int] = set()
         for namespace, runner in chosen:
             if not runner.ports:

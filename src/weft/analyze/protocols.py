@@ -83,9 +83,9 @@ def _of_targets(service: Service, facts: Facts, declared: dict[_Place, list[_Say
 
 
 def _of_saying(service: Service, index: int, at: str, before: list[_Saying]) -> Iterator[Problem]:
-    """Findings about a Service port (`service.ports[index]`) whose protocol contradicts that of other Services for
-    the same workload port. `at`: the workload port, for messages. `before`: the Service ports that lead to this
-    workload port and come first, the oldest first."""
+    """Findings about a Service port (`service.ports[index]`) whose protocol contradicts that of other Services for the
+    same workload port. `at`: the workload port, for messages. `before`: the Service ports that lead to the same
+    workload port and come before this one, the oldest first."""
     field, new = f"spec.ports[{index}]", service.ports[index].protocol
     declared = next((each for each in before if each[1].protocol is not Protocol.UNDECLARED), None)
     if declared is not None and declared[1].protocol.is_http != new.is_http:
@@ -121,8 +121,8 @@ def _owner(saying: _Saying, service: Service) -> str:
 
 def _met(protocol: Protocol, oldest: Protocol, other: str) -> str:
     """Text for a message: the effect on calls if two Services declare different protocols for a workload port, one of
-    them HTTP. `protocol`: what the Service declares that the message is about. `oldest`: what the oldest of the
-    Services declares. `other`: the name of the other Service or port."""
+    them HTTP. `protocol`: the protocol in the Service that the message is about. `oldest`: the protocol in the oldest
+    Service. `other`: the name of the other Service or port."""
     if not protocol.is_http:
         return "policies do not see the path or method of calls through this port"
     if oldest is Protocol.UNDECLARED:

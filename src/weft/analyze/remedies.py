@@ -4,15 +4,14 @@ needs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from weft.analyze.credentials import meant_secret
 from weft.analyze.facts import Facts
 from weft.base.suggest import did_you_mean
 from weft.mesh.gateway_api.gateways import PROTOCOLS, fitting
-from weft.model.gateway_api import Listener
-from weft.model.names import ObjectKey
-from weft.model.outcome import BackendFlaw, RouteOutcome, StatusCondition
+from weft.model.gateway_api import LISTENER_SET, CertificateRef, ListenerSet, StandardGateway
+from weft.model.outcome import BackendFlaw, GatewayOutcome, ListenerSetOutcome, RouteOutcome, StatusCondition
 
 _GRANT = "a ReferenceGrant in that namespace, with this namespace in `from` and a {kind} in `to`, allows the reference"
 
@@ -44,11 +43,14 @@ def of_route(outcome: RouteOutcome, told: StatusCondition, facts: Facts) -> str:
         if there:
             return "set `port` to one of the ports of the Service, or leave `port` out for all its ports"
         return _meant(parent.name, parent.namespace, _services(facts))
-    gateway = facts.standard_gateways.get((parent.namespace, parent.name))
-    if gateway is None:
-        return _meant(parent.name, parent.namespace, facts.standard_gateways)
-    if outcome.ours and parent.section and not any(each.name == parent.section for each in gateway.listeners):
-        return _near(parent.section, (each.name for each in gateway.listeners))
+    known: Mapping[tuple[str, str], StandardGateway | ListenerSet] = facts.standard_gateways
+    if parent.kind == LISTENER_SET:
+        known = facts.listener_sets
+    owner = known.get((parent.namespace, parent.name))
+    if owner is None:
+        return _meant(parent.name, parent.namespace, known)
+    if outcome.ours and parent.section and not any(each.name == parent.section for each in owner.listeners):
+        return _near(parent.section, (each.name for each in owner.listeners))
     return ""
 
 
@@ -56,7 +58,7 @@ def of_backend(flaw: BackendFlaw, facts: Facts) -> str:
     """Hint for a backend of a Gateway API route that cannot be called. `flaw`: the backend's host and the reason."""
     match flaw.reason:
         case "InvalidKind":
-            return "name a Service: it is the default without `group` and `kind`"
+            return "name a Service: leave out `group` and `kind`"
         case "RefNotPermitted":
             return _GRANT.format(kind="Service")
     if flaw.host in facts.by_host:
@@ -68,28 +70,47 @@ def of_backend(flaw: BackendFlaw, facts: Facts) -> str:
     )
 
 
-def of_listener(key: ObjectKey, index: int, told: StatusCondition, facts: Facts) -> str:
-    """Hint for a listener of the Gateway `key` that cannot be served; "" if there is none. `index`: the position of the
-    listener. `told`: the condition that does not hold."""
-    gateway = facts.standard_gateways.get((key.namespace, key.name))
-    if gateway is None or index >= len(gateway.listeners):
+def of_listener_set(outcome: ListenerSetOutcome, told: StatusCondition, facts: Facts) -> str:
+    """Hint for a ListenerSet (`outcome`) that its Gateway does not accept; "" if there is none. `told`: the condition
+    that does not hold."""
+    if told.reason == "NotAllowed":
+        return "`allowedListeners: {namespaces: {from: All}}` in the Gateway allows ListenerSets of every namespace"
+    if (outcome.gateway.namespace, outcome.gateway.name) in facts.standard_gateways:
         return ""
-    listener = gateway.listeners[index]
+    return _meant(outcome.gateway.name, outcome.gateway.namespace, facts.standard_gateways)
+
+
+def of_listener(owner: StandardGateway | ListenerSet | None, index: int, told: StatusCondition, facts: Facts) -> str:
+    """Hint for a listener of a Gateway or ListenerSet (`owner`) that cannot be served; "" if there is none. `index`:
+    the position of the listener. `told`: the condition that does not hold."""
+    if owner is None or index >= len(owner.listeners):
+        return ""
+    listener = owner.listeners[index]
     match told.reason:
         case "UnsupportedProtocol":
             return _near(listener.protocol, PROTOCOLS) or f"write one of {', '.join(PROTOCOLS)}"
         case "InvalidRouteKinds":
             return f"write {' or '.join(fitting(listener)) or 'none'}"
         case "InvalidCertificateRef":
-            return _meant_certificate(listener, facts)
+            return _meant_certificate(listener.certificates, facts)
     return _OF_LISTENERS.get(told.reason, "")
 
 
-def _meant_certificate(listener: Listener, facts: Facts) -> str:
+def of_client_certificate(outcome: GatewayOutcome, told: StatusCondition, facts: Facts) -> str:
+    """Hint for a Gateway (`outcome`) that cannot use its client certificate for backends; "" if there is none. `told`:
+    the condition that does not hold."""
+    gateway = facts.standard_gateways.get((outcome.gateway.namespace, outcome.gateway.name))
+    reference = gateway.client_certificate if gateway is not None else None
+    if reference is None or told.reason == "RefNotPermitted":
+        return _OF_LISTENERS.get(told.reason, "")
+    return _meant_certificate((reference,), facts)
+
+
+def _meant_certificate(references: Iterable[CertificateRef], facts: Facts) -> str:
     held = {(each.namespace, each.name): credential for each, credential in facts.credentials.items()}
-    for each in listener.certificates:
+    for each in references:
         if (each.group, each.kind) != ("", "Secret"):
-            return "name a Secret: it is the default without `group` and `kind`"
+            return "name a Secret: leave out `group` and `kind`"
         credential = held.get((each.namespace, each.name))
         if credential is None:
             guess = meant_secret(each.name, each.namespace, facts)

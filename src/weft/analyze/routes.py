@@ -64,14 +64,15 @@ def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_owners(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    """Findings about hosts that belong to Services of other namespaces, if the routes apply to the workloads there."""
+    """Findings about hosts of a VirtualService that belong to Services of other namespaces, if the routes also apply to
+    the workloads there."""
     for index, host in enumerate(routing.hosts):
         owners = {service.namespace for service in facts.by_host.get(host, ())}
         if routing.namespace in owners:
             continue
         for owner in sorted(each for each in owners if is_exported(routing, each, facts.settings)):
             what = f"{host} belongs to namespace {owner}: these routes also apply to the calls of the workloads there"
-            hint = 'for callers of this namespace only: `exportTo: ["."]`'
+            hint = 'if the routes are only for callers in this namespace, set `exportTo: ["."]`'
             yield finding("WFT0127", routing.origin, f"spec.hosts[{index}]", what, hint)
 
 

@@ -1,6 +1,5 @@
-"""Findings about settings at one level of a DestinationRule (the host, a subset, or a port of them) that have no
-effect: HTTP settings and hashes where no port that the level applies to carries HTTP, and `maxRetries` beside a
-retry budget.
+"""Findings about settings at one level of a DestinationRule (the host, a subset, or a port of either) that have no
+effect: HTTP settings and hashes at a level that applies to no HTTP port, and `maxRetries` beside a retry budget.
 
 Rule: a level that applies to HTTP ports and to other ports is not reported, only a level without any HTTP port.
 """

@@ -64,8 +64,8 @@ def _of_routing(routing: VirtualService) -> Iterator[Problem]:
 
 
 def _of_streams(routing: VirtualService, kind: str, routes: tuple[L4Route, ...]) -> Iterator[Problem]:
-    """Findings about `tcp` or `tls` routes. Envoy chooses among them by server name and address, so a route takes the
-    connections of one below it only if it matches every connection, or the same name and address."""
+    """Findings about `tcp` or `tls` routes. Envoy chooses among them by server name and address, so a route hides a
+    route below it only if it matches every server name and address, or lists those of the lower route."""
     above: list[tuple[L4Match, int, int]] = []  # each match above, with the number and the line of its route
     for number, route in enumerate(routes):
         takers = {

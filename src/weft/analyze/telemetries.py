@@ -36,7 +36,8 @@ def of_telemetries(facts: Facts) -> Iterator[Problem]:
 
 def _of_overlap(telemetry: Telemetry, owners: dict[tuple[str, str], Telemetry], facts: Facts) -> Iterator[Problem]:
     """Findings about workloads of `telemetry` that an older Telemetry with other labels selects, too. `owners`: the
-    oldest Telemetry of each workload, by namespace and name; the workloads of this Telemetry are added."""
+    oldest Telemetry of each workload, by namespace and name of the workload; this function adds the workloads of
+    `telemetry`."""
     for runner in facts.selected(telemetry.namespace, telemetry.selector):
         first = owners.setdefault((telemetry.namespace, runner.name), telemetry)
         if first is not telemetry:

@@ -57,8 +57,8 @@ def _of_keys(
             continue
         if not facts.services_of(server.host):
             what = (
-                f"pods of a mesh on one machine cannot fetch keys from {server.host}: every token of "
-                f"{rule.issuer or 'any issuer'} gets 401"
+                f"pods of a mesh on one machine cannot fetch keys from {server.host}: every request with a "
+                f"token of {rule.issuer or 'any issuer'} gets 401"
             )
             hint = "write the keys into the rule instead, as `jwks`, or let pods reach the host: weft up --egress"
             yield finding(
@@ -69,8 +69,9 @@ def _of_keys(
 def _of_disguises(
     authentication: RequestAuthentication, chosen: list[tuple[str, Runner]], ports: Ports
 ) -> Iterator[Problem]:
-    """Finding about a port where requests can bypass the token check, because its protocol is detected. Envoy detects a
-    request that begins with an empty line as raw TCP, in which no token is checked. `chosen`: as for `_of_keys`."""
+    """Finding about a port where requests can bypass the token check, because Envoy detects the protocol of the port
+    from the first bytes: a request that begins with an empty line is taken for raw TCP, in which no token is checked.
+    `chosen`: the runners (workloads or pods) that the RequestAuthentication selects, each with its namespace."""
     for namespace, runner in chosen if authentication.rules else ():
         for port in ports.disguising(namespace, runner):
             if port in ports.tcp.get((namespace, runner.name), ()):

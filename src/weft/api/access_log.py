@@ -37,7 +37,7 @@ class Logging(msgspec.Struct, frozen=True):
 
 
 def read_file(fields: Fields, name: str) -> LogProvider:
-    """Read the `envoyFileAccessLog` of an extension provider."""
+    """Read `fields`, the `envoyFileAccessLog` of the extension provider `name`."""
     log = FileLog(fields.text("path", most=_MOST_PATH) or FileLog().path)
     log = msgspec.structs.replace(log, omit_empty=fields.boolean("omitEmptyValues") or False)
     form = fields.fields("logFormat")
@@ -139,7 +139,7 @@ def _flaws(path: Path, value: Any) -> Iterator[tuple[Path, str, str]]:
     elif isinstance(value, Mapping):
         for name, member in value.items():
             if not isinstance(name, str):
-                yield (*path, str(name)), "its name is not text", f'put it in quotes: "{name}"'
+                yield (*path, str(name)), "the name of a label must be text", f'put it in quotes: "{name}"'
             else:
                 yield from _flaws((*path, name), member)
     elif isinstance(value, list):

@@ -67,7 +67,7 @@ def check_principals(fields: Fields, name: str, values: tuple[str, ...]) -> tupl
 def check_trust_domains(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
     """Check `values`, names of trust domains in the field `name`, and return them. As in Istio, a `*` may only be the
     first or the last character. A value with a `/` is never a trust domain: it is an error in a source, and a warning
-    in a condition (`name` is `values` or `notValues`), where it only never matches."""
+    in a condition (`name` is `values` or `notValues`), in which such a value is allowed but never matches."""
     report = fields.warning if name in ("values", "notValues") else fields.error
     for index, value in enumerate(values):
         if "*" in value[1:-1] or value.count("*") > 1:

@@ -22,6 +22,7 @@ from weft.api.gateway_api.gateway import read_standard_gateway
 from weft.api.gateway_api.gateway_class import read_gateway_class
 from weft.api.gateway_api.grpc_route import read_grpc_route
 from weft.api.gateway_api.http_route import read_http_route
+from weft.api.gateway_api.listener_set import read_listener_set
 from weft.api.gateway_api.reference_grant import read_reference_grant
 from weft.api.gateway_api.stream_routes import read_tcp_route, read_tls_route
 from weft.api.kinds import GATEWAY_API, STANDARD_GATEWAY
@@ -90,6 +91,7 @@ KINDS: Mapping[str, KindReader] = {
     "PeerAuthentication": KindReader(_SECURITY, read_peer_authentication, closed=strict),
     "GatewayClass": KindReader(_standard("v1", "v1beta1"), read_gateway_class, namespaced=False),
     STANDARD_GATEWAY: KindReader(_standard("v1", "v1beta1"), read_standard_gateway),
+    "ListenerSet": KindReader(_standard("v1"), read_listener_set),
     "HTTPRoute": KindReader(_standard("v1", "v1beta1"), read_http_route),
     "GRPCRoute": KindReader(_standard("v1", "v1alpha2"), read_grpc_route),
     "TLSRoute": KindReader(_standard("v1", "v1alpha3", "v1alpha2"), read_tls_route),
@@ -107,14 +109,14 @@ NOT_READ = frozenset(
     ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
     Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
-    WasmPlugin IstioOperator UDPRoute ListenerSet XListenerSet ServiceMonitor PodMonitor
+    WasmPlugin IstioOperator UDPRoute XListenerSet ServiceMonitor PodMonitor
     """)
 )
 
 # The kinds in NOT_READ that would change how a mesh behaves if weft supported them.
 OF_MESHES = frozenset(
     words("""
-    EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup UDPRoute ListenerSet XListenerSet
+    EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup UDPRoute XListenerSet
     """)
 )
 
@@ -128,8 +130,7 @@ _INSTEAD: Mapping[str, str] = {
     "WasmPlugin": "to authorize requests, use an AuthorizationPolicy with action CUSTOM",
     "WorkloadGroup": "write a WorkloadEntry for each machine",
     "UDPRoute": "UDP bypasses the proxies: a mesh does not route it",
-    "ListenerSet": "put its listeners into the Gateway",
-    "XListenerSet": "put its listeners into the Gateway",
+    "XListenerSet": f"write a ListenerSet of {GATEWAY_API}/v1",
     "ProxyConfig": "remove the ProxyConfig, or keep the control plane that supports it",
 }
 

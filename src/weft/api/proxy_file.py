@@ -1,5 +1,6 @@
-"""Reads paths of files in the proxy's file system, such as certificates. As in Istio, whose proxies run in `/`, a
-relative path begins there; Envoy itself gets only absolute paths, because it watches the directory of the file."""
+"""Reads paths of files in the proxy's file system, such as certificates. A relative path is relative to `/`, as in
+Istio, where `/` is the working directory of proxies. Envoy itself gets only absolute paths, because it watches the
+directory of the file."""
 
 from __future__ import annotations
 

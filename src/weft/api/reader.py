@@ -381,8 +381,8 @@ class Fields:
         return bool(there)
 
     def texts_beside(self, name: str) -> list[str]:
-        """Return the names of this mapping's unknown fields whose value is a text, without those that seem to be `name`
-        misspelled. Unknown fields are those that no getter has read so far."""
+        """Return the names of this mapping's unknown fields that have a text as value, except names that look like a
+        misspelled `name`. Unknown fields are those that no getter has read so far."""
         texts = [other for other, value in self._body.items() if isinstance(value, str) and other not in self._known]
         return [other for other in texts if not did_you_mean(other[:80], (name,)).startswith("did you")]
 
@@ -409,8 +409,8 @@ class Fields:
                 self.error(str(name), f"unknown field `{str(name)[:80]}`", self._meant(str(name)))
 
     def is_misspelled(self, name: str) -> bool:
-        """Whether an unknown field is probably this one, misspelled. Call it only after all fields have been read:
-        before, it is not known which fields are unknown."""
+        """Whether one of the unknown fields is probably the field `name`, misspelled. Call it only after all fields
+        have been read: before, it is not known which fields are unknown."""
         hints = (f"did you mean `{name}`", f"weft calls it `{name}`")
         return any(written not in self._known and self._meant(str(written)).startswith(hints) for written in self._body)
 
@@ -424,8 +424,8 @@ class Fields:
         return did_you_mean(name[:80], self._known)
 
     def _unquoted(self, value: Any) -> Any:
-        """Return a whole number in quotes as a number, in Istio's objects, whose protobuf JSON allows it; else the
-        value unchanged."""
+        """If `value` is a whole number in quotes, in an object of Istio, return the number: protobuf JSON allows this
+        form. Return any other value unchanged."""
         quoted_number = isinstance(value, str) and _WHOLE.fullmatch(value)
         return int(value) if quoted_number and self.report.document.is_protobuf else value
 
@@ -498,8 +498,8 @@ def describe(value: Any) -> str:
 
 
 def _written(value: Any) -> str:
-    """Return a number or a boolean as it is written in YAML. Very large numbers are not shown: Python refuses to
-    convert some of them."""
+    """Return `value`, a number or a boolean, as it is written in YAML. Very large numbers are not shown: Python refuses
+    to convert some of them to text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)) and not abs(value) < 1e15:

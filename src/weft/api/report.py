@@ -16,7 +16,7 @@ MOST_PROBLEMS = 100  # per object; an author would not read more
 
 
 class Cursor(Protocol):
-    """A mapping of a document whose fields are read; implemented by `reader.Fields`."""
+    """One mapping of a document, at `path`, while its fields are read. The class `reader.Fields` implements this."""
 
     path: Path
 
@@ -28,8 +28,9 @@ class Cursor(Protocol):
 
 
 class Consequence(msgspec.Struct, frozen=True):
-    """An error that may be only the consequence of an error in another field. `causes`: these other fields. The error
-    is reported only if none of these fields has an error itself. `path`: the place of the error."""
+    """An error that may be only the consequence of an error in another field. `causes`: these other fields, each as a
+    mapping and the field's name. The error is reported only if none of these fields has an error itself. `path`: the
+    place of the error."""
 
     causes: tuple[tuple[Cursor, str], ...]
     path: Path

@@ -116,9 +116,9 @@ def _names(rule: Fields, name: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _lacks_keys(rule: Fields, issuer: str) -> None:
-    """Report that a rule has neither `jwks` nor `jwksUri`. In Istio such a rule is valid: Istio discovers the keys at
-    the issuer, and trusts whatever URL the issuer returns. weft does not do that. `issuer`: that of the rule, for the
-    message."""
+    """Report that `rule`, an entry of `jwtRules`, has neither `jwks` nor `jwksUri`. In Istio such an entry is valid:
+    Istio discovers the keys at the issuer, and trusts whatever URL the issuer returns. weft does not do that. `issuer`:
+    the issuer in the entry, for the message."""
     what = "the rule has neither `jwks` nor `jwksUri`, and weft does not discover the keys of an issuer"
     hint = "set `jwks` or `jwksUri`"
     if issuer.startswith("https://"):

@@ -79,8 +79,9 @@ def without_key(pem: bytes) -> bytes:
 
 
 class _Leaf:
-    """A certificate with its private key, checked as Envoy would check them: the certificate's hosts and expiry, and
-    the type of the key. Problems are reported to `root`."""
+    """The parsed certificate of a Secret and its private key: the certificate's hosts and expiry, and the type of the
+    key. What Envoy would reject is reported to `root` as an error: a certificate or key that cannot be parsed, a key of
+    another certificate, or a key that is neither RSA nor ECDSA."""
 
     def __init__(self, root: Fields, meta: Meta, chain: bytes, key: bytes) -> None:
         self._root = root

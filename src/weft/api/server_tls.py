@@ -9,7 +9,8 @@ from weft.api.proxy_file import proxy_file
 from weft.api.reader import Fields, quoted
 from weft.api.syntax import is_object_name, words
 from weft.base.suggest import did_you_mean
-from weft.model.gateway import CertificateFiles, CredentialRef, ServerTls, ServerTlsMode
+from weft.model.gateway import CertificateFiles, ServerTls, ServerTlsMode
+from weft.model.names import CredentialRef
 
 _A_SECRET = (
     "the name of a Secret",
@@ -207,6 +208,6 @@ def _suites(tls: Fields) -> tuple[str, ...]:
             tls.warning(("cipherSuites", index), f"`{name}` is listed twice")
     known = tuple(dict.fromkeys(name for name in found if name in _SUITES))
     if found and not known:
-        what = "Envoy supports none of these cipher suites, so those that it has by default are used"
+        what = "Envoy supports none of these cipher suites, so its default cipher suites are used"
         tls.warning("cipherSuites", what, f"for example {_SUITES[0]}")
     return known

@@ -107,11 +107,11 @@ def _endpoints(spec: Fields, ports: tuple[ServicePort, ...], resolution: Resolut
     if items and resolution is Resolution.NONE:
         spec.error(
             "endpoints",
-            "with `resolution: NONE` the address that the application chose is called, so there are no endpoints",
+            "with `resolution: NONE` the address that the application chose is called, so there can be no endpoints",
             "set `resolution: STATIC` or DNS",
         )
     if len(items) > 1 and resolution is Resolution.DNS_ROUND_ROBIN:
-        spec.error("endpoints", "with `resolution: DNS_ROUND_ROBIN` there is at most one endpoint")
+        spec.error("endpoints", "with `resolution: DNS_ROUND_ROBIN` there can be at most one endpoint")
     return tuple(endpoints)
 
 
@@ -121,7 +121,7 @@ def _check_dynamic(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePor
     `addresses`, `endpoints` and `workloadSelector` are errors, and a `targetPort` gets a warning."""
     for index, host in enumerate(hosts):
         if not host.startswith("*"):
-            what = f"with `resolution: DYNAMIC_DNS` a host must be a wildcard, and `{host}` is none"
+            what = f"with `resolution: DYNAMIC_DNS` a host must be a wildcard, and `{host}` is not one"
             spec.error(("hosts", index), what, "for one host set `resolution: DNS`")
     for name in ("addresses", "endpoints", "workloadSelector"):
         if spec.has(name):

@@ -169,14 +169,14 @@ def _port(port: Fields, *, well_known: bool, numbered: bool = True) -> ServicePo
 
 
 def _capture_mode(item: Fields) -> bool:
-    """Read `captureMode`. Return whether calls are intercepted, as they are without it."""
+    """Read `captureMode` of a listener. Return whether calls are intercepted; true if the field is not set."""
     return item.choice("captureMode", ("DEFAULT", "IPTABLES", "NONE"), default="DEFAULT") != "NONE"
 
 
 def _egress_place(item: Fields) -> tuple[str, bool]:
     """Read `bind` and `captureMode` of `item`, an egress listener. Return (address, captured): the listener's own
-    address ("" for the addresses of the services), and whether calls to it are intercepted. If they are not, the proxy
-    listens there, by default on loopback, as in Istio."""
+    address, or "" if hosts are called at the addresses of their services; and whether calls are intercepted. If they
+    are not, the proxy itself listens at the address, which is by default the loopback address, as in Istio."""
     bind, captured = item.text("bind", most=255), _capture_mode(item)
     if bind.startswith(_PATH):
         if item.text("captureMode") == "IPTABLES":
@@ -192,8 +192,9 @@ def _egress_place(item: Fields) -> tuple[str, bool]:
 
 def _ingress_bind(item: Fields, port: ServicePort, endpoint: str) -> str:
     """Read `bind` and `captureMode` of `item`, an ingress listener at `port`. Return the address at which the proxy
-    itself listens; "" if calls are intercepted: as in Istio, `bind` then has no effect. `endpoint`: its
-    `defaultEndpoint`, which must be another port, because the proxy takes this one from the application."""
+    itself listens; "" if calls are intercepted: as in Istio, `bind` then has no effect. `endpoint`: the
+    `defaultEndpoint` of the listener. If the proxy itself listens at `port`, the application cannot, so `endpoint` must
+    then be another port."""
     bind = item.text("bind", most=255)
     if bind and not is_address(bind):
         item.error("bind", f"`{bind}` is not an IP address", "for example 0.0.0.0")

@@ -133,8 +133,8 @@ def read_workload(root: Fields, meta: Meta) -> tuple[Workload, ...]:
 
 
 def _refuse_beside_gateway(spec: Fields, inject: str) -> None:
-    """For a Workload with `gateway`: report an error for each field of a command or of a sidecar's interception,
-    because these have no effect on a gateway, and if `inject`, the value of `sidecar.istio.io/inject`, is "false"."""
+    """Check a Workload with `gateway`. Each field of a command or of a sidecar's interception is an error, because it
+    has no effect on a gateway. `inject`, the value of `sidecar.istio.io/inject`, must not be "false"."""
     for name in _OF_COMMANDS:
         spec.refused(name, f"a gateway is only a proxy: `{name}` has no effect", f"leave out `{name}`, or `gateway`")
     if inject == "false":

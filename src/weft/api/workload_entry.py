@@ -1,9 +1,9 @@
 """Reads Istio's WorkloadEntry: a workload outside the cluster with an address, such as a VM. The endpoints of a
 ServiceEntry have the same fields.
 
-An entry counts as meshed if its label `security.istio.io/tlsMode` is `istio`. Without that label, it counts as meshed
-if it names a service account, because only a workload of the mesh has the identity of a service account. That is
-Istio's rule.
+An entry counts as meshed, that is, as a workload with a proxy of the mesh, if its label `security.istio.io/tlsMode` is
+`istio`. Without that label, it counts as meshed if it names a service account, because only a workload of the mesh has
+the identity of a service account. Istio decides in the same way.
 """
 
 from __future__ import annotations

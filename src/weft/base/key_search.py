@@ -63,8 +63,8 @@ def files_below(*roots: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def started_with(pids: Iterable[int]) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, bytes) of the command line and of the environment of each process. Processes that have ended are
-    skipped."""
+    """Yield two places for `search` per process in `pids`, each as (name, bytes): its command line and its environment.
+    Processes that have ended are skipped."""
     for pid in pids:
         for part in ("cmdline", "environ"):
             try:

@@ -43,9 +43,9 @@ async def connect_tls(
     server_hostname: str | None,
     handshake_seconds: float,
 ) -> asyncio.Transport:
-    """Open a TCP connection with `connect`, which gets a protocol factory, do the TLS handshake as the client, and
-    return the transport. Raises OSError (ssl.SSLError is one) if the connection or the handshake fails; the
-    connection is then closed."""
+    """Open a TCP connection, do the TLS handshake as the client, and return the transport. `connect` opens the TCP
+    connection; it is called with a protocol factory, and returns the TCP transport and its protocol. Raises OSError
+    (ssl.SSLError is one) if the connection or the handshake fails; the connection is then closed."""
     layer = _TlsLayer(asyncio.get_running_loop(), protocol, context, handshake_seconds, server_hostname=server_hostname)
     return await layer.shake_hands(connect(lambda: layer))
 

@@ -38,9 +38,9 @@ _SHORTEST = timedelta(seconds=1)
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """How long an authority's certificates and roots are valid. `lifetime`: of a certificate whose request names none;
-    `longest`: the limit of requested lifetimes; `root_lifetime`: of a root that weft creates. `skew`: by how much
-    clocks may differ. `propagation`: how long a new root is trusted before it signs."""
+    """How long an authority's certificates and roots are valid. `lifetime`: that of a certificate if its request names
+    no lifetime; `longest`: the limit of requested lifetimes; `root_lifetime`: that of a root that weft creates. `skew`:
+    by how much clocks may differ. `propagation`: how long a new root is trusted before it signs."""
 
     lifetime: timedelta = timedelta(hours=24)  # if none is requested
     longest: timedelta = timedelta(days=90)  # the limit of requested lifetimes
@@ -109,9 +109,9 @@ class Authority:
     def share(
         cls, state: State, keep: Keep, terms: Terms | None = None, *, clock: Callable[[], float] = time.time
     ) -> Authority:
-        """Return an authority whose root was created by weft and is shared: other processes sign with it too. `state`
-        is the current state that all of them share; `keep` stores a new one. Raises AuthorityError. `terms` and
-        `clock`: as for `in_memory`."""
+        """Return an authority with a root that weft created and with which other processes sign, too (`shared.py`).
+        `state`: the current state, which all of these processes share; `keep`: the function that stores a new state.
+        Raises AuthorityError. `terms` and `clock`: as for `in_memory`."""
         terms = terms or Terms()
         _check_trust_domain(state.trust_domain)
         shared = SharedRoot(state, keep, skew=terms.skew, root_lifetime=terms.root_lifetime)
@@ -211,7 +211,8 @@ class Authority:
         return changed
 
     async def run(self) -> None:
-        """Call `tick` when a step is due, and log signing certificates that expire, until cancelled."""
+        """Until cancelled, call `tick` once a second, and earlier if a phase of a rotation is due earlier. Also log
+        each signing certificate that has expired or expires soon."""
         while True:
             try:
                 self.tick()
@@ -248,9 +249,9 @@ class Authority:
         return min(life, self.terms.longest)
 
     def _times(self, life: timedelta) -> Issued:
-        """Return an `Issued` without a chain, with the validity of a certificate that is issued now for `life`. The
-        validity never ends after that of the signer's certificate. Raises AuthorityError if the signer has
-        expired."""
+        """Return an `Issued` without a chain, with the validity of a certificate that is issued now and should be valid
+        for `life`. The validity never ends after that of the signer's certificate. Raises AuthorityError if the signer
+        has expired."""
         now, signer = self._clock(), self._keeper.signing.certificate
         if now >= signer.not_valid_after_utc.timestamp():
             raise AuthorityError(

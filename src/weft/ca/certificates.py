@@ -31,8 +31,8 @@ class Validity(msgspec.Struct, frozen=True):
 
 
 class Signing(msgspec.Struct, frozen=True):
-    """A CA's certificate and key, and the intermediates that a verifier needs up to the root it trusts. `chain`: PEM,
-    from the signer up, without the root."""
+    """A CA's certificate and key. `chain`: the certificates that a verifier needs between a leaf and the root that it
+    trusts, in PEM, from the signing CA up, without the root."""
 
     certificate: x509.Certificate
     key: PrivateKey

@@ -27,8 +27,8 @@ _HEADER = frozenset({"alg", "kid", "typ"})
 
 
 class TokenKey(msgspec.Struct, frozen=True):
-    """A public key that verifies tokens with `algorithms` and no others. A key without an id is tried for every
-    token."""
+    """A public key that verifies tokens with `algorithms` and no others. `key_id`: the id (`kid`) of the tokens that
+    the key verifies; a key without an id is tried for every token."""
 
     key: Any
     algorithms: tuple[str, ...]

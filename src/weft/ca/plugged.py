@@ -149,8 +149,8 @@ def _climb(
     signer: x509.Certificate, offered: list[x509.Certificate], roots: list[x509.Certificate], directory: Path
 ) -> tuple[list[x509.Certificate], x509.Certificate]:
     """Return (chain, root): the certificates from the signing CA (`signer`) up to a root in `roots`, and that root.
-    `offered` are the certificates from which the chain is built; it follows their signatures, not the order in the
-    files. `directory`: that of the files, for error messages."""
+    `offered`: the certificates from which the chain is built, in any order: each one in the chain was signed by the
+    next one. `directory`: that of the files, for error messages."""
     chain = [signer]
     while len(chain) <= _LONGEST_CHAIN:
         top = chain[-1]

@@ -50,9 +50,9 @@ class SelfMade:
     def restore(
         cls, trust_domain: str, store: Store, state: State, now: float, *, skew: timedelta, root_lifetime: timedelta
     ) -> SelfMade:
-        """Return the root of `trust_domain` whose stored state is `state`, and resume its rotation. Raises
-        AuthorityError if the state is for another trust domain or the root has expired. `skew`: by how much clocks may
-        differ. `root_lifetime`: how long new roots are valid."""
+        """Return the root of `trust_domain` from its stored `state`, and resume its rotation at the time `now`. Raises
+        AuthorityError if the state is for another trust domain or the root has expired. `store`: the directory of the
+        state. `skew`: by how much clocks may differ. `root_lifetime`: how long new roots are valid."""
         if state.trust_domain != trust_domain:
             raise AuthorityError(
                 f"the root in this file is for the trust domain {state.trust_domain!a}, not {trust_domain!a}",

@@ -1,6 +1,6 @@
 """The CA's gRPC server: TLS on TCP, or a Unix socket. It decodes requests and passes them to the service.
 
-Rule: a client's request can fail only its own call, and the client gets the reason of a rejection, nothing more.
+Rule: an invalid request makes only its own call fail, and its client gets the reason of the rejection, nothing more.
 """
 
 from __future__ import annotations

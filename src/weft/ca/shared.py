@@ -75,8 +75,8 @@ class SharedRoot:
             self._ask(msgspec.structs.replace(self.state, issued_until=self._issued_until))
 
     def lead(self, now: float) -> None:
-        """Make this process the one that advances rotations. If no leader has served an announced root for a while,
-        request to postpone the switch to it by that time (`rotation.resume`)."""
+        """Make this process the one that advances rotations. If no leader has served an announced root for more than
+        two minutes, request to postpone the switch to that root by the time without a leader (`rotation.resume`)."""
         self.leads = True
         if now - self.state.seen_at > 2 * _HEARTBEAT:  # no leader served the announced root in this time
             resumed = rotation.resume(self.state, now)

@@ -14,7 +14,8 @@ REASON = "weft-reason"  # trailing metadata of a gRPC error: the reason of a rej
 
 
 class SigningRefused(Exception):
-    """The CA rejected the request. Retrying the same request does not help, except after a rate limit."""
+    """The CA rejected the request. Retrying the same request does not help, unless it was rejected by the rate limit
+    (ServiceReason.RATE)."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

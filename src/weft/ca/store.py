@@ -30,8 +30,8 @@ class Store:
 
     def save(self, state: State) -> None:
         """Write the state and the bundle. After this returns, the state survives a power failure. If this raises
-        OSError, both files have the content that they had before, unless the disk fails between two renames: then the
-        state file is the last to change."""
+        OSError, both files have their earlier content, as far as the disk allows: the bundle is replaced first, and
+        is restored if the state file cannot be replaced."""
         bundle, path = self.directory / BUNDLE, self.directory / STATE
         staged = stage_file(path, msgspec.json.format(msgspec.json.encode(state)), mode=0o600)
         try:
@@ -77,8 +77,8 @@ def read_state(directory: Path) -> State | None:
 
 def read_secret(path: Path) -> bytes | None:
     """Return the content of a file that only its owner may read, or None if the file does not exist. Raises
-    AuthorityError if other users may read the file, or if it belongs to a user other than root and this process's
-    own."""
+    AuthorityError if other users may read the file, or if the file belongs to neither root nor the user of this
+    process."""
     try:
         with path.open("rb") as file:
             facts = os.fstat(file.fileno())

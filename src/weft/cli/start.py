@@ -45,7 +45,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else flushing at exit fails again
         if error.errno != errno.EPIPE:
             print(f"error: cannot write: {error.strerror}", file=sys.stderr)
-            print("hint: make room where standard output goes, or send it elsewhere", file=sys.stderr)
+            hint = "free space on the disk that standard output is written to, or redirect it elsewhere"
+            print(f"hint: {hint}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:  # before a command has started; a running command handles it itself
         sys.exit(_INTERRUPTED)

@@ -1,8 +1,9 @@
 """The control plane on a Kubernetes cluster: a ControlPlane that reads objects from the API server, checks tokens with
 TokenReviews, and keeps the CA's root in a Secret; and the webhooks.
 
-It serves four ports. Every replica serves proxies and signs certificates; only the replica that holds the Lease writes
-to the cluster. Rule: an unavailable API server does not affect running traffic.
+It serves four ports, and the log levels on a port of the loopback interface. Every replica serves proxies and signs
+certificates; only the replica that holds the Lease writes to the cluster. Rule: an unavailable API server does not
+affect running traffic.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from weft.ca.serving import ServingCertificate
 from weft.cluster.backend_authorities import BackendAuthorities
 from weft.cluster.gateway_credentials import GatewayCredentials
 from weft.cluster.injection import Injection
+from weft.cluster.log_scopes import PORT as LOG_SCOPES_PORT
+from weft.cluster.log_scopes import LogScopes
 from weft.cluster.monitoring import Monitoring
 from weft.cluster.overview import Overview
 from weft.cluster.pod_placements import PodPlacements
@@ -74,6 +77,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     secure: str = "[::]:15012"
     webhooks: tuple[str | None, int] = (None, 15017)
     monitoring: tuple[str | None, int] = (None, 15014)
+    log_scopes: tuple[str, int] = ("127.0.0.1", LOG_SCOPES_PORT)
 
 
 class ClusterControl:
@@ -88,7 +92,7 @@ class ClusterControl:
             admit=self._with_own_trust_domain,
             replica=settings.replica,
         )
-        self._debug = attach_debug(self.plane, settings.namespace)
+        self._debug = attach_debug(self.plane, settings.namespace, loaded=lambda: self._loaded)
         self._asked_trust_domain = ""  # the trust domain in the mesh's current configuration
         self._statuses = StatusWriter(client)
         self._leader = Leader(client, settings.namespace, self._names.lease, settings.replica)
@@ -113,6 +117,7 @@ class ClusterControl:
             monitoring = Monitoring(self.lack, metrics, debug_routes(self._debug, access))
             stack.push_async_callback(monitoring.close)
             self.ports["monitoring"] = await monitoring.listen(*self._settings.monitoring)
+            await self._open_log_scopes(stack)
             self.authority, kept = await _retried(self._open_authority)
             self._is_plugged = kept is None
             stack.callback(self.authority.close)
@@ -132,6 +137,14 @@ class ClusterControl:
                 tasks.create_task(self._judge(), name="judge")
                 tasks.create_task(self._refusals.run(), name="refusals")
                 tasks.create_task(self._leader.run(lambda: self._lead(kept)), name="leader")
+
+    async def _open_log_scopes(self, stack: AsyncExitStack) -> None:
+        scopes = LogScopes()
+        stack.push_async_callback(scopes.close)
+        try:
+            self.ports["log_scopes"] = await scopes.listen(*self._settings.log_scopes)
+        except OSError as error:  # another program on this machine has the port: nothing else depends on it
+            log.warning("the log levels cannot be changed while this process runs: %s", error)
 
     def lack(self) -> str:
         """Return why this replica is not ready; "" if it is ready."""
@@ -257,7 +270,7 @@ class ClusterControl:
                     "it was added after the control plane started; the root that weft made signs until the control "
                     "plane restarts"
                 )
-            hint = f"pods that trust only one of both roots cannot call each other; if that is intended: {restart}"
+            hint = f"pods that trust only one of the two roots cannot call each other; if that is intended: {restart}"
             problems.append(Problem(Where(object=f"the CA in {plugged}"), what, hint))
         return problems
 

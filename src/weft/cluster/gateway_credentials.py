@@ -18,12 +18,18 @@ from weft.mesh.gateways import age, references
 from weft.mesh.mesh import Mesh
 from weft.model.destination_rule import credentials_of
 from weft.model.edge import AUTHORITIES
-from weft.model.gateway import CredentialRef
-from weft.model.gateway_api import RouteKind
+from weft.model.gateway_api import LISTENER_SET, RouteKind
 from weft.model.group import Group, ProxyKind
-from weft.model.names import ObjectKey
+from weft.model.names import CredentialRef, ObjectKey
 
-_LEADING = frozenset({"DestinationRule", "VirtualService", "Service", "ServiceEntry", *RouteKind})
+# Kinds of the other objects that decide which Secrets gateways need. ReferenceGrants, labels of Namespaces and
+# ConfigMaps with CA certificates decide whether a listener of the Gateway API may be served with its Secret.
+_LEADING = frozenset(
+    {
+        *(LISTENER_SET, "ReferenceGrant", "Namespace", "ConfigMap"),
+        *("DestinationRule", "VirtualService", "Service", "ServiceEntry", *RouteKind),
+    }
+)
 
 
 class GatewayCredentials:
@@ -78,6 +84,8 @@ def named(mesh: Mesh, groups: Iterable[Group]) -> tuple[Name, ...]:
 def _shown(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], CredentialRef]]:
     served = {(each.gateway, each.index) for each in mesh.scope(group).servers or ()}
     for gateway in mesh.gateways_of(group):
+        if gateway.client_certificate is not None and gateway.client_certificate.name:
+            yield (0, age(gateway), 0), gateway.client_certificate
         for index, server in enumerate(gateway.servers):
             left_out = (gateway.key, index) not in served
             for reference in references(server.tls):

@@ -17,7 +17,7 @@ from weft.ca.serving import ServingCertificate
 from weft.cluster.sidecar_arguments import arguments
 from weft.inject.injector import Injector, has_native_sidecars, has_sleep_hooks
 from weft.inject.server import WebhookServer
-from weft.inject.settings import InjectionSettings, SettingsError, read
+from weft.inject.settings import InjectionSettings, SettingsError, read_config_map
 from weft.install.names import InstallationNames
 from weft.kube.client import Client
 from weft.kube.error import ApiError
@@ -25,8 +25,6 @@ from weft.kube.reflector import reflect
 from weft.kube.resource import CONFIG_MAPS
 
 log = logging.getLogger("weft.cluster.injection")
-
-KEY = "values"  # key of the settings in the ConfigMap, as JSON
 
 
 class _ConfigMap(msgspec.Struct, frozen=True):
@@ -104,7 +102,7 @@ class Injection:
 
     def _read(self, config_map: _ConfigMap) -> InjectionSettings:
         """Parse the settings in a ConfigMap. Raises SettingsError."""
-        return read(config_map.data.get(KEY, "{}"), self._where)
+        return read_config_map(config_map.data, self._where)
 
     async def _follow(self) -> None:
         events = reflect(

@@ -2,8 +2,9 @@
 equal config), whichever replica the group's proxies are connected to. So the leader finds all problems and writes
 them to the status of objects.
 
-Input: the watch of Pods. Output: calls of the control plane's `hold` and `release` for groups. Rule: a group is held
-as long as one of its pods exists. Groups are added one at a time, so that proxies are served in between.
+Input: the watch of Pods. Output: calls of the control plane's `hold`, after which it keeps the config of a group up to
+date, and `release`, after which it may drop the config. Rule: a group is released when its last pod is gone. Groups are
+added one at a time, so that proxies are served in between.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Overview:
         self._due = asyncio.Event()
 
     async def run(self) -> None:
-        """Hold and release groups until cancelled."""
+        """Call `hold` and `release` for the groups of the cluster's pods, until cancelled."""
         self._pods.on_change.append(self._on_change)
         self._due.set()
         try:

@@ -89,7 +89,7 @@ class RootSecret:
 
     async def open(self) -> Authority:
         """Read the root from the Secret, and return the authority that signs with it. If the Secret does not exist,
-        wait for the leader to restore it if it was deleted, and otherwise create it with a new root. Raises
+        create it with a new root; but if it was deleted, first wait for the leader to restore it (`_restored`). Raises
         AuthorityError, KubeError."""
         try:
             secret = await self._client.get(SECRETS, NAME, _Secret, namespace=self._namespace)

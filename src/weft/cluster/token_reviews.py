@@ -80,7 +80,7 @@ class TokenReviews:
 
 def _reason(refused: ReviewRefused) -> TokenReason:
     """Return the reason why the API server rejected a token (`refused`). For a token that is not authentic, the server
-    gives details only as text; known texts have a more specific reason."""
+    gives details only as text; for a known text, a more specific reason is returned."""
     if refused.reason is Reason.NOT_AUTHENTICATED:
         for words, reason in _WORDS.items():
             if words in refused.detail:

@@ -43,7 +43,9 @@ class Analysis:
         quiet: float = QUIET,
         egress: bool = False,
     ) -> None:
-        """`refused`: returns the rejected objects. `egress`: as in `facts_of`."""
+        """`refused`: returns the rejected objects, each with the values that could still be parsed from it. `quiet`:
+        how many seconds without changes an analysis waits for. `egress`: whether the pods of a mesh on one machine can
+        reach hosts outside the mesh."""
         self._mesh = mesh
         self._problems = problems
         self._refused = refused

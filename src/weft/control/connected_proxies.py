@@ -1,7 +1,7 @@
 """Status of the connected proxies: which are connected, their sync state, and the config that each should have.
 
-It is computed from the xDS streams and the agents' streams, and is read-only. The Unix socket and the TCP ports serve
-the same object, and authorize their clients.
+The status is computed from the xDS streams and the agents' streams, and is read-only. The servers on the Unix socket
+and on the TCP ports share one `Diagnosis`, and authorize their clients themselves.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ Note = Callable[[ObjectKey, tuple[Value, ...], tuple[Value, ...]], None]
 
 
 class RejectedObject(msgspec.Struct, frozen=True):
-    """An object whose newest version is rejected, and the place of that version, if it is known. `is_in_force`: whether
-    an earlier version is in force."""
+    """An object whose newest version is rejected. `where`: the place of that version, if it is known. `is_in_force`:
+    whether an earlier version is in force."""
 
     key: ObjectKey
     where: Where

@@ -116,17 +116,18 @@ class ControlPlane:
         values: Iterable[tuple[ObjectKey, tuple[Value, ...]]] = (),
         kept: frozenset[ObjectKey] = frozenset(),
     ) -> None:
-        """Apply documents (`changes`) and, in the same step, `values` that need no parsing, so that no proxy sees
-        one without the other. `problems`: all current problems of the source itself, such as unreadable files.
-        They replace the problems that the source reported before; None keeps those. `kept`: objects whose newest
-        version the source cannot read. Their earlier version stays, but the problems of that version are about a text
-        that is not there any more."""
+        """Apply documents (`changes`) and, in the same step, `values` that need no parsing, so that no proxy sees one
+        without the other. `problems`: all current problems of the source itself, such as unreadable files. They replace
+        the problems that the source reported before; None keeps those. `kept`: objects whose newest version the source
+        cannot read. Their earlier version stays in force, but its problems are no longer listed, because they are about
+        a text that does not exist any more."""
         if problems is not None:
             self._problems.put("source", map(coded, problems))
             self._kept = kept
-        changes = tuple(changes)
+        changes, values = tuple(changes), tuple(values)
         touched, changed = self._intake.documents(changes)
         touched = joined((touched, self._intake.all_values(values)))
+        changed |= {key for key, _ in values}
         self._seal()
         if touched:
             self._push.touch(touched)
@@ -173,7 +174,7 @@ class ControlPlane:
             self._memory.add(moment, self._intake.contents)
 
     def note(self, topic: str, problems: Iterable[Problem]) -> None:
-        """Replace all problems that another module reports under `topic`, a name that this module chooses, such as
+        """Replace all problems that another module reports under `topic`, a name that the other module chooses, such as
         `gateways`. An empty list clears the topic."""
         self._problems.put(topic, problems)
 

@@ -87,7 +87,7 @@ def _journey(mesh: MeshProcess) -> Iterator[tuple[str, Callable[[], str]]]:
     yield "requests pass all four services", lambda: _requests_pass(mesh)
     yield "apps see their proxy (127.0.0.6) as caller", lambda: _sees_proxy(mesh)
     yield "payments is split 90/10", lambda: _split(mesh, 0.10)
-    yield "HTTP, gRPC and TCP edges carry traffic", lambda: _edges(mesh)
+    yield "HTTP, gRPC and TCP calls are counted", lambda: _edges(mesh)
     yield "plaintext to a STRICT workload is refused", lambda: trust_steps.plaintext_is_refused(mesh)
     yield "frontend may pay, snoop gets 403", lambda: trust_steps.one_is_served_the_other_is_not(mesh)
     yield "saving the policy allows and denies snoop", lambda: trust_steps.snoop_comes_and_goes(mesh)
@@ -199,7 +199,7 @@ def _edges(mesh: MeshProcess) -> str:
             f"nothing to {name} over {protocol}" for name, protocol in wanted.items() if not amounts.get(name)
         )
 
-    amounts = carried(mesh.wait_for("HTTP, gRPC and TCP edges", lacking, seconds=15))
+    amounts = carried(mesh.wait_for("HTTP, gRPC and TCP calls are counted", lacking, seconds=15))
     units = {"http": "requests", "grpc": "calls", "tcp": "connections"}
     return ", ".join(f"{amounts[name]} {units[protocol]} to {name}" for name, protocol in wanted.items())
 

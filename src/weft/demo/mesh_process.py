@@ -177,7 +177,8 @@ class MeshProcess:
 
     def _is_ours(self, place: str) -> bool:
         """Return whether `place` belongs to this mesh: a namespace (weft-NAME.…, weft-NAME@…), or a path that contains
-        such a name or the run directory. The places of a mesh whose name merely contains this one do not match."""
+        such a name or the run directory. Places of another mesh do not match, even if that mesh's name contains this
+        mesh's name."""
         return re.search(rf"(^|/|weft-){re.escape(self.name)}([.@/]|$)", place) is not None
 
     def _processes(self) -> dict[tuple[int, str], str]:

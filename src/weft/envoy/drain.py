@@ -27,7 +27,8 @@ class Gone(Exception):
 
 
 class Active:
-    """The requests, other streams and connections in progress, computed from Envoy's gauges."""
+    """What is in progress, computed from Envoy's gauges: HTTP requests, other streams (connections that are not HTTP),
+    and all connections."""
 
     def __init__(self, gauges: Mapping[str, int]) -> None:
         connections = sum(_values(gauges, "listener.", ".downstream_cx_active"))

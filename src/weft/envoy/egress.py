@@ -3,7 +3,8 @@
 The first Envoy runs in the mesh's own network namespace. Its port gets the connections that leave the mesh, which the
 namespace's nat table redirects. It forwards each connection, with its original destination in a PROXY protocol header,
 to the Unix socket of the second Envoy. The second Envoy runs in the machine's network and connects to that destination.
-Both forward TCP without parsing it. Rule: a destination in a refused range is closed before the second Envoy connects.
+Both forward TCP without parsing it. Rule: a connection whose destination is in a refused range is closed before the
+second Envoy connects anywhere.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _REFUSED, _ANYWHERE, _OUT = "refused", "anywhere", "out"
 
 
 def inside(directory: str, addresses: Iterable[str], port: int) -> str:
-    """Return the bootstrap of the Envoy in the mesh's namespace. `addresses`: those of the bridge, one per IP family.
-    `directory`: where the second Envoy's socket is."""
+    """Return the bootstrap of the first Envoy, in the mesh's namespace. It listens on `port` at `addresses`, the
+    addresses of the mesh's bridge, one per IP family. `directory`: contains the second Envoy's socket."""
     first, *others = ({"socket_address": {"address": each, "port_value": port}} for each in addresses)
     listener = {
         "name": _OUT,
@@ -50,8 +51,8 @@ def inside(directory: str, addresses: Iterable[str], port: int) -> str:
 
 
 def outside(directory: str) -> str:
-    """Return the bootstrap of the Envoy in the machine's network. It reads its listener from a file, because the
-    machine's own addresses, which are refused, change."""
+    """Return the bootstrap of the second Envoy, in the machine's network. It reads its listener from a file below
+    `directory`, because the machine's own addresses, to which connections are refused, may change."""
     clusters = [
         {
             "name": _ANYWHERE,
@@ -75,8 +76,9 @@ def outside(directory: str) -> str:
 
 
 def listeners(directory: str, refused: Iterable[IPv4Network | IPv6Network]) -> str:
-    """Return the content of the second Envoy's listener file. Connections to `refused` are closed. If the ranges
-    change, connections to other destinations stay open, because their filter chain stays the same."""
+    """Return the content of the second Envoy's listener file. `directory`: contains the socket on which it listens.
+    Connections to `refused` are closed. If the ranges change, connections to other destinations stay open, because
+    their filter chain stays the same."""
     ranges = [{"address_prefix": str(each.network_address), "prefix_len": each.prefixlen} for each in refused]
     listener = {
         "@type": _LISTENER,

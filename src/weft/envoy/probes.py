@@ -20,8 +20,8 @@ _AGAIN = "0.5s"  # for an unhealthy one: short, so that its start is noticed soo
 
 
 def clusters(probes: Iterable[AppProbe], address: str) -> list[dict[str, Any]]:
-    """Return a cluster for each probe. `address`: the pod's own address. kubelet would probe this address, and
-    callers use it."""
+    """Return a cluster for each probe. `address`: the pod's own address, at which kubelet would probe the application
+    and at which callers call it."""
     return [_cluster(probe, address) for probe in probes]
 
 

@@ -53,11 +53,11 @@ def find(
     world: World,
     host: str = "",
 ) -> ChosenEndpoint | NoTarget:
-    """Returns the endpoint to which the cluster `name` sends a request or connection, with its workload; a NoTarget
-    with the reason and Envoy's response flags if there is no such cluster, or no endpoint that can be called.
-    `resources`: those of the caller's proxy. `connection`: the connection that the proxy forwards; its destination
-    counts for a cluster that forwards to the original destination. `host`: the authority of an HTTP request, "" for
-    TCP; it counts for a cluster that resolves the called name."""
+    """Returns the endpoint to which the cluster `name` sends a request or connection, and the workload at this
+    endpoint. If there is no such cluster, or no endpoint that can be called, returns a NoTarget with the reason and
+    Envoy's response flags. `resources`: those of the caller's proxy. `connection`: the connection that the proxy
+    forwards; its destination counts for a cluster that forwards to the original destination. `host`: the authority of
+    an HTTP request, "" for TCP; it counts for a cluster that resolves the called name."""
     cluster = resources.clusters.get(name)
     walk.cluster = name
     if cluster is None:

@@ -93,8 +93,9 @@ def _is_loopback(address: str) -> bool:
 def _through(
     walk: Walk, request: Request, world: World, gateway: ExplainedWorkload, resources: EnvoyResources
 ) -> Verdict:
-    """Returns the verdict of a request from an external client to the gateway. A gateway makes no calls itself, so a
-    request whose caller is a gateway is explained as one that enters the mesh through it."""
+    """Returns the verdict of a request from an external client to the gateway. A gateway makes no calls itself: if a
+    gateway is given as the caller of a request, the request is explained as one that enters the mesh through this
+    gateway."""
     send = _onward(walk, world, gateway, resources)
     return enter(walk, request, gateway, send, lambda proxy: _tcp_cluster(walk, proxy))
 
@@ -344,8 +345,8 @@ def _passed_on(walk: Walk, address: str, port: int, headers: RequestHeaders | No
 
 
 def _after_retries(verdict: Verdict, route: Route) -> Verdict:
-    """Returns the verdict of a request that `route` forwarded. If the route retries such a failure, the response flag
-    URX (retry limit exceeded) is added, because all retries are assumed to fail as well."""
+    """Returns the verdict of a request that `route` forwarded. If `verdict` is a failure that the route retries, the
+    response flag URX (retry limit exceeded) is added, because all retries are assumed to fail as well."""
     policy, flag = route.route.retry_policy, verdict.flags.rpartition(",")[2]
     reasons = _TRIED_AGAIN.get(flag, frozenset())
     if not policy.num_retries.value or not reasons & {*policy.retry_on.split(",")}:

@@ -3,7 +3,7 @@ listener of the called port, the server that matches the name, TLS termination, 
 After that, the request continues as from any other proxy.
 
 Rule: nothing is known about a caller outside the mesh. It is assumed to have an unassigned address, and to present a
-client certificate where one is required. Steps name these assumptions.
+client certificate where one is required. The steps of the explanation name these assumptions.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
+from envoy.extensions.transport_sockets.tls.v3.common_pb2 import CertificateValidationContext
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext
 
 from weft.explain import listener, tls
@@ -246,6 +247,8 @@ def _opened(walk: Walk, context: DownstreamTlsContext, request: Request) -> Requ
         if asks
         else ", and verifies a client certificate if one is presented"
     )
+    if tls.validation(common).trust_chain_verification == CertificateValidationContext.ACCEPT_UNTRUSTED:
+        more = ", and accepts all clients, because it does not verify client certificates"
     walk.tell(DecisionStage.TLS, f"the server terminates TLS with {shown}{more if asks or checks else ''}")
     http2 = "h2" in request.offers and "h2" in common.alpn_protocols
     spoken = Speaks.HTTP2 if http2 else Speaks.HTTP if request.offers else Speaks.BYTES

@@ -58,9 +58,9 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
 def manage(
     walk: Walk, resources: EnvoyResources, manager: HttpConnectionManager, request: Request, seen: GuardInput
 ) -> ForwardedRequest | Verdict:
-    """Runs the request through the connection manager. Returns the cluster and route that it is forwarded to, or the
-    verdict of a proxy that responds itself. `seen`: the request as the proxy's filters see it; its headers are modified
-    here, as the proxy does."""
+    """Runs the request through the connection manager. Returns the cluster to which the request is forwarded, and the
+    route; or the verdict, if the proxy responds itself. `seen`: the request as the proxy's filters see it; its headers
+    are changed here in the same way as by the proxy."""
     walk.grpc = is_grpc(seen.headers)
     if (refusal := _tidy(walk, manager, seen)) is not None:
         return refusal
@@ -229,7 +229,8 @@ def _rerouted(
     what = (
         f"the route {route.name or '(unnamed)'} matches: {_matched(route)}" if route is not None else "no route matches"
     )
-    walk.tell(DecisionStage.ROUTE, f"with the claims of the token, {what}", sources_of(route.metadata) if route else ())
+    why = f"chosen again with the claims of the token: {what}"
+    walk.tell(DecisionStage.ROUTE, why, sources_of(route.metadata) if route else ())
     return route
 
 

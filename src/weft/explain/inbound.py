@@ -149,7 +149,7 @@ def _filters(
             raise _as_it_is(server)
         return _to_workload(walk, server, end.cluster, arrival, world)
     if arrival.headers is None or (connection.speaks is Speaks.TLS and not filter_chain.HasField("transport_socket")):
-        why = f"{server.name} expects HTTP, which this is not"
+        why = f"{server.name} expects HTTP, but the connection carries something else"
         walk.tell(DecisionStage.INBOUND, why, _sources(resources, filter_chain))
         return walk.end(Kind.CLOSED, why, detail="http1.codec_error")
     seen.headers, seen.http2 = arrival.headers, arrival.http2
@@ -169,8 +169,8 @@ def _filters(
 
 def _as_it_is(server: ExplainedWorkload) -> Unsure:
     return Unsure(
-        f"the application of {server.name} gets the HTTP/2 of the caller's proxy unchanged: one that speaks only "
-        "HTTP/1.1 does not understand it, and the caller gets 502"
+        f"the application of {server.name} gets the HTTP/2 of the caller's proxy unchanged: if the application "
+        "supports only HTTP/1.1, it does not understand the request, and the caller gets 502"
     )
 
 

@@ -218,8 +218,9 @@ class _Check:
         return candidates
 
     def _token(self, text: str) -> Token:
-        """Return the token with this text. A token that the user gave as claims (`--jwt '{...}'`) is returned as it is
-        in the request to explain; any other text is parsed as a JWT (`malformed` is set if it is none)."""
+        """Return the token with this text. If the text is that of a token which the user gave as claims (`--jwt
+        '{...}'`), return this token from the explained request (`Request.tokens`). Any other text is parsed as a JWT;
+        `malformed` is set if it is none."""
         made_up = next((each for each in self._request.tokens if each.text == text and not each.signed), None)
         return made_up or read_token(text)
 

@@ -58,7 +58,7 @@ def outbound(resources: EnvoyResources, connection: IncomingConnection) -> Liste
 def bound(resources: EnvoyResources, connection: IncomingConnection, direction: int) -> Listener | None:
     """Returns the listener that a proxy has bound to the destination of a connection that is not intercepted; None if
     it has none. The destination must be the proxy's own pod. `direction`: OUTBOUND for calls of the proxy's own
-    workload, INBOUND for calls of others. Only a Sidecar makes such listeners."""
+    workload, INBOUND for calls of others. Only Sidecar objects create such listeners."""
     everywhere = "::" if ":" in connection.address else "0.0.0.0"
     places = {(connection.address, connection.port), (everywhere, connection.port)}
     for listener in resources.listeners.values():

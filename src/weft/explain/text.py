@@ -52,10 +52,10 @@ def verdict(result: Verdict) -> str:
 
 
 def _listed(sources: tuple[ObjectSource, ...]) -> str:
-    """Return the sources as text in brackets, "" if there are none. If there are more than `_MOST_SOURCES`, all
-    sources of other kinds are listed first, then Services and AuthorizationPolicies as far as the limit allows;
-    the rest is counted as `and N more`. One object may be several sources, one per rule: its first source comes
-    before further sources of any Service or AuthorizationPolicy."""
+    """Return the sources as text in brackets, "" if there are none. If there are more than `_MOST_SOURCES`, Services
+    and AuthorizationPolicies are listed last, and only up to this limit; the rest is counted as `and N more`. An object
+    with several rules can be several sources; among Services and AuthorizationPolicies, the first source of each object
+    is listed before second sources of any object."""
     seen: set[tuple[str, str, str]] = set()
     kept: list[tuple[bool, ObjectSource]] = []
     others: list[tuple[bool, ObjectSource]] = []

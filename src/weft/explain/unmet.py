@@ -93,7 +93,7 @@ def _of_permission(permission: Permission, seen: GuardInput) -> Iterable[Miss]:
         case "not_rule":
             inner = permission.not_rule
             matching = inner.or_rules.rules if inner.HasField("or_rules") else [inner]
-            return _left_out(miss for each in matching if permits(each, seen) for miss in _of_permission(each, seen))
+            return _excluded(miss for each in matching if permits(each, seen) for miss in _of_permission(each, seen))
         case "header":
             return [_of_header(permission.header, seen)]
         case "url_path":
@@ -119,7 +119,7 @@ def _of_principal(principal: Principal, seen: GuardInput) -> Iterable[Miss]:
         case "not_id":
             inner = principal.not_id
             matching = inner.or_ids.ids if inner.HasField("or_ids") else [inner]
-            return _left_out(miss for each in matching if is_(each, seen) for miss in _of_principal(each, seen))
+            return _excluded(miss for each in matching if is_(each, seen) for miss in _of_principal(each, seen))
         case "authenticated":
             return [_of_caller(principal.authenticated.principal_name, seen)]
         case "direct_remote_ip" | "source_ip":
@@ -135,7 +135,7 @@ def _of_principal(principal: Principal, seen: GuardInput) -> Iterable[Miss]:
     return []
 
 
-def _left_out(about: Iterable[Miss]) -> list[Miss]:
+def _excluded(about: Iterable[Miss]) -> list[Miss]:
     """Describe why a negated condition, such as `notMethods`, fails: the request has a value that the condition
     excludes. `about`: the subject, such as `method POST`, and the value of each inner condition that the request meets.
     Returns one Miss for each subject, such as `method POST is excluded`."""

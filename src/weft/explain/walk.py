@@ -135,7 +135,8 @@ def _once(outcomes: list[Outcome]) -> Iterable[Outcome]:
 def _next(taken: list[tuple[int, int]]) -> tuple[int, ...] | None:
     """The choices of the next path to walk, given those of the last path (`taken`: the chosen option and the number of
     options of each choice). Paths are walked in counting order: the last choice that has an untried option advances to
-    that option, and the choices after it are dropped. None if no choice has one: all paths were walked."""
+    that option, and the choices after it are dropped. None if no choice has an untried option, because all paths were
+    walked."""
     for position in reversed(range(len(taken))):
         choice, number = taken[position]
         if choice + 1 < number:

@@ -5,10 +5,10 @@ Rules: an invalid document never removes a valid object. An object is deleted on
 longer does, and even then in two steps, `apply` and `settle`. So a half-written file, or an object that moves from
 one file to another, deletes nothing.
 
-If several files contain the same object, the file whose path sorts first decides. A file whose version of the object
-would be rejected is skipped if another file has a version that would be accepted. Exception: a file is not skipped if
-the mesh uses a valid version of the object that was read from this file earlier. The `reader` decides whether a version
-is valid and knows which version is in use.
+If several files contain the same object, the first file decides, in the order of their paths. A file is skipped if its
+version of the object would be rejected and another file has a version that would be accepted. Exception: a file is not
+skipped if the mesh uses a valid version of the object that was read from this file earlier. The `reader` decides
+whether a version is valid and knows which version is in use.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class DocumentReader(Protocol):
     def read(self, document: Document) -> Parsed: ...
 
     def good_file(self, key: ObjectKey) -> str:
-        """Return the file from which the version of an object that is in use was read; "" if no valid version is in
-        use."""
+        """Return the file that contained the version of the object which the mesh uses now; "" if the mesh uses no
+        valid version."""
 
 
 class Directory:
@@ -84,7 +84,7 @@ class Directory:
 
     @property
     def kept(self) -> frozenset[ObjectKey]:
-        """Objects of which an earlier version stays, because no file has a version that can be read."""
+        """Objects that keep an earlier version, because no file contains a readable version any more."""
         kept = (key for file in self._files.values() for key in file.kept)
         return frozenset(
             key for key in kept if not any(key in self._files[path].documents for path in self._holders.get(key, ()))

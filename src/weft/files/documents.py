@@ -1,4 +1,4 @@
-"""Splits the bytes of one file into documents, each with the line numbers of its fields, and problems.
+"""Splits the bytes of one file into documents and problems. Each document has the line numbers of its fields.
 
 Rule: an invalid document affects no other document. The result also states which objects an invalid document may
 define: the objects that it names (`broken`), or, if no name can be read from it, possibly any object (`unidentified`).

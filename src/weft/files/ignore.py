@@ -37,7 +37,8 @@ class IgnoreList(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> IgnoreList:
-    """Parse the content of a `.weftignore`. Only the first patterns count if there are more than MOST_PATTERNS."""
+    """Parse the content of a `.weftignore`. If there are more than MOST_PATTERNS patterns, only the first MOST_PATTERNS
+    count."""
     lines = [line.rstrip() for line in text.splitlines()]
     patterns = map(_pattern, (line for line in lines if line and not line.startswith("#")))
     return IgnoreList(tuple(pattern for pattern in patterns if pattern.names)[:MOST_PATTERNS])
@@ -51,8 +52,8 @@ def _pattern(line: str) -> _Pattern:
 
 
 def _matches(pattern: tuple[str, ...], names: list[str]) -> bool:
-    """Return whether a pattern matches a whole path. All positions that the names so far may lead to in the pattern are
-    followed at once, so the time does not grow with the number of `**`."""
+    """Return whether a pattern matches a whole path. The positions in the pattern that the names so far can have
+    reached are tracked as a set, so the time does not grow with the number of `**`."""
     last = len(pattern) - 1
     positions = {0}
     for name in names:

@@ -71,8 +71,7 @@ async def watch(
 
 
 class _Watcher:
-    """The blocking part of `watch`. Only one thread at a time may use it; only `stop` may be called by another
-    thread."""
+    """The blocking part of `watch`. Only one thread at a time may use it, except that any thread may call `stop`."""
 
     def __init__(self, directory: str | Path, reader: DocumentReader | None, settle: float) -> None:
         self._root = str(Path(directory).absolute())
@@ -186,9 +185,9 @@ class _Watcher:
             self._events = None
 
     def _worth_a_look(self, events: set[tuple[Event, str]]) -> bool:
-        """Return whether an event may concern a YAML file: it names one, or it names a directory that was added,
-        deleted or swapped (`..data`), or any other deleted path, which may have been a directory. Record the YAML
-        files that the events name."""
+        """Return whether one of `events` may concern a YAML file. Such an event names a YAML file, `.weftignore`, the
+        watched directory itself, a directory that was added or swapped (`..data`), or any deleted path, which may have
+        been a directory. Also record the YAML files that the events name."""
         worth = False
         for kind, path in events:
             name = path.rpartition("/")[2]

@@ -114,10 +114,10 @@ class History:
         self._gathering[key] = Edit(key, first.before if first else _without_keys(before), _without_keys(after))
 
     def seal(self) -> Moment | None:
-        """Add a moment with all changes since the last call. Endpoint changes within a minute of a moment that changed
-        only endpoints are added to that moment instead. Returns the new or extended moment; None if nothing changed.
-        The first call adds no moment and returns None: the objects that were loaded until then are the state 0, with
-        which the history starts."""
+        """Add a moment with all changes since the last call. If only endpoints have changed, and the last moment is
+        less than a minute old and also changed only endpoints, the changes are added to that moment instead. Returns
+        the new or extended moment; None if nothing changed. The first call adds no moment and returns None: the objects
+        that were loaded until then are the state 0, with which the history starts."""
         edits = tuple(edit for edit in self._gathering.values() if edit.before != edit.after)
         self._gathering.clear()
         if not self._begun:

@@ -210,11 +210,11 @@ def _short(content: Said) -> Said:
 
 
 def _mended(lines: list[Line | None], now: Mapping[ObjectKey, Said], digest: str) -> list[Line]:
-    """Return the readable `lines`, without those whose number is not higher than the numbers before them. A gap of
-    unreadable lines (None) becomes one moment with the changes that must have been in it, found by comparing the lines
-    before and after the gap. A gap at either end, or in which no change is found, is left out. `now`: the current
-    objects, with their `digest`. If the last moment among the lines has this digest, nothing has changed since, so
-    `now` is compared, too."""
+    """Return the readable `lines`. Each run of unreadable lines (None) is replaced by one moment with the changes that
+    it must have contained: the differences between the objects before it and the objects after it. A run without such
+    differences, or at the beginning or end of the journal, is left out, and so is a moment whose number is not higher
+    than all numbers before it. `now`: the current objects; `digest`: their digest. If the last moment in the journal
+    has the same digest, `now` are also the objects after that moment, and are compared, too."""
     mended: list[Line] = []
     objects: dict[ObjectKey, Said | None] = {}
     whole = False  # whether `objects` contains all objects of the mesh

@@ -107,8 +107,8 @@ def _why_not_selected(namespace: str, labels: Mapping[str, str], pod: Mapping[st
         return f"the pod's label {REVISION_LABEL} names revision {pod[REVISION_LABEL]}, not {revision}"
     if INJECT_LABEL in pod and pod[INJECT_LABEL] != "true" and revision == DEFAULT_REVISION:
         return (
-            f"namespace {namespace} has no label that enables injection, and there the pod's label {INJECT_LABEL} must"
-            f" be `true`, not `{pod[INJECT_LABEL]}`"
+            f"namespace {namespace} has no label that enables injection, so the pod's label {INJECT_LABEL} must be "
+            f"`true`, not `{pod[INJECT_LABEL]}`"
         )
     return f"neither namespace {namespace} nor the pod has a label that enables injection"
 

@@ -32,7 +32,7 @@ class Injector:
         """Return the response for one request. If the pod cannot be injected because of a mistake in it, the
         response is a denial with the reason; no exception is raised."""
         pod = request.object
-        if request.kind.kind != "Pod" or request.operation != "CREATE" or pod is None:
+        if pod is None or not _creates_a_pod(request):
             return AdmissionResponse(allowed=True)
         metadata = pod.get("metadata")
         declared = metadata.get("namespace") if isinstance(metadata, dict) else None
@@ -56,6 +56,11 @@ class Injector:
             lines = [str(problem) for problem in refusal.problems]
             return AdmissionResponse(allowed=False, message="cannot inject a sidecar: " + "; ".join(lines), code=422)
         return AdmissionResponse(allowed=True, patch=tuple(patch(pod, injected)), warnings=injected.warnings)
+
+
+def _creates_a_pod(request: AdmissionRequest) -> bool:
+    # `istioctl kube-inject` sends a pod with the kind of the request itself, and without an operation.
+    return (request.kind.kind, request.operation) in (("Pod", "CREATE"), ("AdmissionRequest", ""))
 
 
 def has_native_sidecars(major: str, minor: str) -> bool:

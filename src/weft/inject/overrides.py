@@ -57,8 +57,8 @@ def _joined(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
 
 
 def _with_one_source(merged: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove from `merged` the fields that exclude a field of `theirs`, and return `merged`: Kubernetes allows only one
-    of `value` and `valueFrom` of a variable, and one handler of a probe or hook."""
+    """Remove from `merged` the fields that Kubernetes does not allow beside a field of `theirs`, and return `merged`. A
+    variable can have only one of `value` and `valueFrom`; a probe or hook can have only one handler."""
     for alternatives in (("value", "valueFrom"), ("httpGet", "tcpSocket", "grpc", "exec", "sleep")):
         chosen = [each for each in alternatives if each in theirs]
         if chosen:

@@ -2,7 +2,7 @@
 webhook's response.
 
 Any body gives either an AdmissionRequest or a BadReview with the reason. A response always has the request's uid,
-because the API server rejects a response without it.
+because the API server rejects a response without it. `istioctl kube-inject` sends reviews as well, without a uid.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ReviewedKind(msgspec.Struct, frozen=True):
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
-    uid: str
+    uid: str = ""
     kind: ReviewedKind = ReviewedKind()
     operation: str = ""
     name: str = ""
@@ -63,8 +63,6 @@ def decode(body: bytes) -> AdmissionRequest:
         raise BadReview(f"expected AdmissionReview of {VERSION}, not {actual}")
     if review.request is None:
         raise BadReview("the AdmissionReview has no request")
-    if not review.request.uid:
-        raise BadReview("the AdmissionReview's request has no uid")
     return review.request
 
 

@@ -1,11 +1,13 @@
 """The settings of an installation for the sidecars it injects: the JSON in its ConfigMap, as a value.
 
-`read` is the only parser. It rejects an unknown field or an impossible value with the field's name: a misspelled
-setting that is ignored would show only much later, in pods.
+`read` is the only parser; `read_config_map` finds the JSON in the data of the ConfigMap. `read` rejects an unknown
+field or an impossible value with the field's name: a misspelled setting that is ignored would show only much later, in
+pods.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -20,6 +22,7 @@ from weft.inject.selector import Selector
 from weft.model.names import CLUSTER_NAMESPACES
 from weft.model.proxy import IDENTITY_DRIVER
 
+KEY = "settings"  # key of the settings in the ConfigMap; the keys `values` and `config` are for Istio's tools
 LOG_LEVELS = ("trace", "debug", "info", "warning", "warn", "error", "critical", "off")
 
 IpFamily = Literal["IPv4", "IPv6"]
@@ -108,6 +111,12 @@ def read(text: str | bytes, named: str = "the injector's settings") -> Injection
     return settings
 
 
+def read_config_map(data: Mapping[str, str], named: str) -> InjectionSettings:
+    """Parse the settings in the `data` of the ConfigMap `named`; the default settings if it has none. Versions of weft
+    before the key `settings` wrote them under `values`, which has Istio's format since. Raises SettingsError."""
+    return read(data[KEY] if KEY in data else data.get("values", "{}"), named)
+
+
 def encode(settings: InjectionSettings) -> str:
     """Return all settings as JSON, for the ConfigMap."""
     return msgspec.json.format(msgspec.json.encode(settings), indent=2).decode()
@@ -158,6 +167,8 @@ def _hint(what: str) -> str:
     """Return a hint for the error message `what` of the parser: the known field that is most similar to the unknown
     field in the message. Return "" if the message is about something else."""
     word = what.partition("unknown field `")[2].rstrip("`")
+    if word in ("global", "pilot", "sidecarInjectorWebhook"):
+        return f"these are values for Istio's tools; weft's settings are under the key `{KEY}` of the ConfigMap"
     known: list[Any] = [
         *InjectionSettings.__struct_encode_fields__,
         *Redirection.__struct_encode_fields__,

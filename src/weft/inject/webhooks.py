@@ -25,8 +25,8 @@ _NO_REVISION = SelectorRequirement(REVISION_LABEL, "DoesNotExist")
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """One webhook: it is called for pods whose namespace the selector `namespaces` selects, and which `objects`
-    selects."""
+    """One webhook. It is called for a pod if the selector `namespaces` selects the pod's namespace and the selector
+    `objects` selects the pod."""
 
     name: str
     namespaces: Selector

@@ -14,8 +14,9 @@ from weft.inspect.reasons.part import sources
 from weft.mesh.mesh import Mesh
 from weft.model.destination_rule import ClientTlsMode, DestinationRule, effective
 from weft.model.edge import AUTHORITIES, BoundServer
-from weft.model.gateway import CredentialRef, Gateway, GatewayServer
+from weft.model.gateway import Gateway, GatewayServer
 from weft.model.group import Group, ProxyKind
+from weft.model.names import CredentialRef
 from weft.translate.gateway_tls import missing
 from weft.translate.view import group_view
 
@@ -80,9 +81,11 @@ def unsent(mesh: Mesh, group: Group, rule: DestinationRule, port: int, subset: s
     is missing or incomplete, or this group of proxies may not use it. "" if calls do not fail for such a reason. `port`
     and `subset`: those of the called cluster."""
     tls = effective(rule, port, next((each for each in rule.subsets if each.name == subset), None)).tls
+    if tls is not None and tls.of_gateway and group.kind is ProxyKind.GATEWAY:
+        return _uncertified(mesh, group)
     if tls is None or not tls.credential:
         return ""
-    if group.kind is not ProxyKind.GATEWAY and not rule.workload_selector:
+    if group.kind is not ProxyKind.GATEWAY:
         return (
             f"its DestinationRule names Secret {tls.credential}, but only gateways can use Secrets: weft sends none to "
             "a sidecar"
@@ -99,6 +102,21 @@ def unsent(mesh: Mesh, group: Group, rule: DestinationRule, port: int, subset: s
     if tls.verify and not any(each.roots for each in trusted):
         return f"the Secret {place} has no `ca.crt`"
     return ""
+
+
+def _uncertified(mesh: Mesh, group: Group) -> str:
+    """The reason why a gateway cannot present the client certificate of its Gateway to backends; "" if it can, or if
+    the Gateway has none."""
+    reference = mesh.client_certificate(group)
+    if reference is None:
+        return ""
+    if not reference.name:
+        return "the Gateway may not use the client certificate that it names in `tls.backend`"
+    credential = mesh.credential(reference)
+    named = f"the Secret {reference.namespace}/{reference.name} with the Gateway's client certificate"
+    if credential is None:
+        return f"{named} does not exist{_elsewhere(mesh, reference)}"
+    return "" if credential.chain else f"{named} has no certificate with its key"
 
 
 def _placed(reference: CredentialRef, group: Group) -> CredentialRef:

@@ -25,8 +25,8 @@ class NotCallable(Exception):
 
 
 def after_first_call(plane: ControlPlane, stage: Stage, proxy: str, hosts: Iterable[str]) -> Stage:
-    """Return a stage in which `proxy`, a pod's name in `stage`, has called `hosts`; if there are none, all hosts that
-    it may call. Raises NotCallable if the proxy may not see one of the hosts, or if there is no such host."""
+    """Return a stage in which `proxy`, a pod's name in `stage`, has called `hosts`, or, if `hosts` is empty, all hosts
+    that it may call. Raises NotCallable if the proxy may not see one of the hosts, or if there is no such host."""
     group = stage.group(proxy)
     called = [_host(stage, group, host) for host in hosts] or sorted(_callable(stage, group))
     calls = plane.calls.copy()

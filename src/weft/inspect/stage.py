@@ -140,7 +140,7 @@ class Stage:
                     return Unseen(why, sources(service.origin))
                 sidecar = self.mesh.sidecar(group)
                 name = f"Sidecar {sidecar.namespace}/{sidecar.name}" if sidecar is not None else "its Sidecar"
-                why = f"{whose}, which {name} does not show to {caller.name}"
+                why = f"{whose}, which is hidden from {caller.name}: {name} does not import this host and port"
                 return Unseen(why, sources(sidecar.origin if sidecar is not None else None))
         return None
 

@@ -11,8 +11,8 @@ from weft.model.proxy import PROXY_GID, PROXY_UID
 
 CA_DIRECTORY = "/etc/cacerts"  # where the Secret of the user's own CA is mounted, if it exists
 
+_PLAINTEXT_XDS = ("grpc-xds", XDS_PORT, XDS_PORT)
 _PORTS = (
-    ("grpc-xds", XDS_PORT, XDS_PORT),
     ("https-dns", SECURE_PORT, SECURE_PORT),
     ("https-webhook", 443, WEBHOOK_PORT),
     ("http-monitoring", MONITORING_PORT, MONITORING_PORT),
@@ -45,16 +45,19 @@ def service_account(values: Values) -> dict[str, Any]:
     }
 
 
+# istioctl finds the control plane by the label `app`, and `istioctl analyze` does not check objects with the label
+# `istio` like applications.
 def service(values: Values) -> dict[str, Any]:
     names = InstallationNames.of(values)
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": names.metadata(names.service, app="istiod"),
+        "metadata": names.metadata(names.service, app="istiod", istio="pilot"),
         "spec": {
             "selector": _selector(names),
             "ports": [
-                {"name": name, "port": port, "targetPort": target, "protocol": "TCP"} for name, port, target in _PORTS
+                {"name": name, "port": port, "targetPort": target, "protocol": "TCP"}
+                for name, port, target in _ports(values)
             ],
         },
     }
@@ -75,7 +78,7 @@ def deployment(values: Values) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": names.metadata(names.control, app="istiod"),
+        "metadata": names.metadata(names.control, app="istiod", istio="pilot"),
         "spec": {
             "replicas": values.control.replicas,
             # No replica ends before its replacement is ready: proxies and the API server can always reach one.
@@ -83,7 +86,12 @@ def deployment(values: Values) -> dict[str, Any]:
             "selector": {"matchLabels": _selector(names)},
             "template": {
                 "metadata": {
-                    "labels": {**names.labels, **_selector(names), "sidecar.istio.io/inject": "false"},
+                    "labels": {
+                        **names.labels,
+                        **_selector(names),
+                        "istio": "pilot" if names.is_default else "istiod",
+                        "sidecar.istio.io/inject": "false",
+                    },
                     "annotations": {
                         "prometheus.io/port": str(MONITORING_PORT),
                         "prometheus.io/scrape": "true",
@@ -94,6 +102,12 @@ def deployment(values: Values) -> dict[str, Any]:
             },
         },
     }
+
+
+def _ports(values: Values) -> tuple[tuple[str, int, int], ...]:
+    """Return the name, the Service's port and the pod's port of every port that other pods can connect to. Without
+    `plaintextXds`, port 15010 listens on the pod's loopback interface only."""
+    return (_PLAINTEXT_XDS, *_PORTS) if values.control.plaintext_xds else _PORTS
 
 
 def _selector(names: InstallationNames) -> dict[str, str]:
@@ -131,9 +145,8 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def _spread(names: InstallationNames, key: str) -> dict[str, Any]:
-    """Return a topologySpreadConstraint for the control plane's replicas; `key` is the node label over whose values
-    they are spread, such as that of the zone. It is only a preference, because a cluster with one node must still run
-    all replicas."""
+    """Return a topologySpreadConstraint that spreads the control plane's replicas over the values of the node label
+    `key`, such as the zone. It is only a preference, because a cluster with one node must still run all replicas."""
     return {
         "maxSkew": 1,
         "topologyKey": key,
@@ -155,7 +168,7 @@ def _container(values: Values) -> dict[str, Any]:
             from_field("POD_IP", "status.podIP"),
             from_field("NODE_NAME", "spec.nodeName"),
         ],
-        "ports": [{"name": name, "containerPort": target, "protocol": "TCP"} for name, _, target in _PORTS],
+        "ports": [{"name": name, "containerPort": target, "protocol": "TCP"} for name, _, target in _ports(values)],
         "startupProbe": probe("/healthz", period=1, failures=60),
         "livenessProbe": probe("/healthz", period=10, failures=6),
         "readinessProbe": probe("/ready", period=3, failures=3),

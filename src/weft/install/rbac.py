@@ -28,6 +28,7 @@ _WITH_STATUS = (
     "gateways",
     "grpcroutes",
     "httproutes",
+    "listenersets",
     "tcproutes",
     "tlsroutes",
 )

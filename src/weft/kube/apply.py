@@ -168,9 +168,9 @@ async def _there(client: Client, resource: ResourceKind, reference: ObjectRefere
 
 
 async def _gone(client: Client, resource: ResourceKind, reference: ObjectReference) -> None:
-    """Wait until the object `reference`, which is being deleted, no longer exists, because changes to such an object
-    are accepted and lost. Deleting a CustomResourceDefinition with all its objects takes seconds. Raises KubeError
-    after _REMOVAL seconds."""
+    """Wait until the object `reference`, which is being deleted, no longer exists. Until then the API server would
+    accept changes to the object, and they would be lost with it. Deleting a CustomResourceDefinition with all its
+    objects takes seconds. Raises KubeError after _REMOVAL seconds."""
     deadline = asyncio.get_running_loop().time() + _REMOVAL
     while (current := await _there(client, resource, reference)) is not None and "deletionTimestamp" in current[
         "metadata"
@@ -184,7 +184,7 @@ async def _gone(client: Client, resource: ResourceKind, reference: ObjectReferen
 
 
 async def _served(client: Client, reference: ObjectReference, *, patiently: bool) -> ResourceKind:
-    """Return the resource of the kind of the object `reference`, from discovery. `patiently`: if the kind is missing,
+    """Look up the kind of the object `reference` in the API server's discovery. `patiently`: if the kind is missing,
     wait for it, since a new kind appears in discovery a little after it is established."""
     deadline = asyncio.get_running_loop().time() + _PATIENCE
     while True:

@@ -111,8 +111,8 @@ def _no_password() -> str:
 
 
 class _Watched:
-    """A fixed text, or the text of a file that may change at any time. A projected volume replaces a symlink, which
-    changes the inode."""
+    """A fixed text, or the text of a file, which is read again when the file's inode, time or size has changed. A
+    projected volume changes a file by replacing a symlink, so that the path leads to another inode."""
 
     def __init__(self, file: str, text: str) -> None:
         self.text = text

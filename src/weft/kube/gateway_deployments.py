@@ -22,6 +22,7 @@ from weft.kube.error import ApiError, KubeError
 from weft.kube.resource import DEPLOYMENTS, NAMESPACES, SERVICE_ACCOUNTS, SERVICES, ResourceKind
 from weft.kube.revisions import DEFAULT, REVISION_LABEL, chosen_revision
 from weft.mesh.mesh import Mesh
+from weft.model.gateway import Gateway
 from weft.model.gateway_api import GATEWAY_NAME, GROUP, StandardGateway
 from weft.model.names import ObjectKey
 from weft.model.proxy import GATEWAY_TEMPLATE
@@ -57,12 +58,15 @@ class _Object(msgspec.Struct, frozen=True):
     metadata: _Metadata
 
 
+Ports = tuple[tuple[int, str], ...]  # number and protocol
+
+
 class _Made:
     """The state of the objects that were created for one Gateway: the version of the Gateway they were created from,
     and the time of the next check."""
 
     def __init__(self) -> None:
-        self.version = ""
+        self.version: tuple[str, Ports] = ("", ())
         self.due = 0.0
         self.backoff = Backoff(_FIRST_DELAY, _AGAIN_SECONDS)
         self.problem: Problem | None = None
@@ -91,26 +95,26 @@ class GatewayDeployments:
 
     async def look(self) -> None:
         """Create or restore the objects of Gateways that are new, changed, or not checked for a while."""
-        wanted = {gateway.key: gateway for gateway in _deployed(self._mesh)}
+        wanted = {gateway.key: (gateway, ports) for gateway, ports in _deployed(self._mesh)}
         for key in self._made.keys() - wanted.keys():
             del self._made[key]
         now = asyncio.get_running_loop().time()
-        for key, gateway in wanted.items():
+        for key, (gateway, ports) in wanted.items():
             state = self._made.setdefault(key, _Made())
-            version = self._mesh.revisions.get(key, "")
+            version = (self._mesh.revisions.get(key, ""), ports)
             if version == state.version and now < state.due:
                 continue
             if version != state.version:
                 state.backoff.reset()
             state.version, state.due = version, now + _AGAIN_SECONDS
-            state.problem = await self._tried(gateway)
+            state.problem = await self._tried(gateway, ports)
             if state.problem is not None:
                 state.due = now + state.backoff.next()
         self._note([state.problem for _, state in sorted(self._made.items()) if state.problem is not None])
 
-    async def _tried(self, gateway: StandardGateway) -> Problem | None:
+    async def _tried(self, gateway: StandardGateway, ports: Ports) -> Problem | None:
         try:
-            return await self._make(gateway)
+            return await self._make(gateway, ports)
         except ApiError as error:
             if error.not_found:
                 return None  # the Gateway or its namespace is gone; the watch will report it
@@ -124,7 +128,7 @@ class GatewayDeployments:
         except KubeError as error:
             return _problem(gateway, f"the Gateway's proxies cannot be created: {error}")
 
-    async def _make(self, gateway: StandardGateway) -> Problem | None:
+    async def _make(self, gateway: StandardGateway, ports: Ports) -> Problem | None:
         current = await self._client.get(GATEWAYS, gateway.name, _Object, namespace=gateway.namespace)
         if current.metadata.deletion_timestamp or await self._revision_of(gateway, current) != self._revision:
             return None
@@ -132,7 +136,7 @@ class GatewayDeployments:
         if kind not in _TYPES:
             what = f"annotation {SERVICE_TYPE}: `{kind[:64]}` is not a type of Service"
             return _problem(gateway, what, ", ".join(_TYPES))
-        manifests = objects(gateway, current.metadata.uid, service_type=kind, revision=self._revision)
+        manifests = objects(gateway, ports, current.metadata.uid, service_type=kind, revision=self._revision)
         for resource in manifests:
             if not await self._may_write(resource, gateway, current.metadata.uid):
                 what = f"{resource.kind} {gateway.namespace}/{name_of(gateway)} exists and is not owned by this Gateway"
@@ -166,11 +170,12 @@ def name_of(gateway: StandardGateway) -> str:
 
 
 def objects(
-    gateway: StandardGateway, uid: str, *, service_type: str, revision: str = DEFAULT
+    gateway: StandardGateway, ports: Ports, uid: str, *, service_type: str, revision: str = DEFAULT
 ) -> dict[ResourceKind, dict[str, Any]]:
-    """Return the manifests that weft creates for a Gateway, by resource, in the order of creation. `uid`: the Gateway's
-    uid, for their ownerReferences. `service_type`: the type of the Service. `revision`: the revision that creates the
-    objects. The injector adds the proxy to the pods."""
+    """Return the manifests that weft creates for a Gateway, by resource, in the order of creation. `ports`: the ports
+    of its listeners and of those of its ListenerSets. `uid`: the Gateway's uid, for their ownerReferences.
+    `service_type`: the type of the Service. `revision`: the revision that creates the objects. The injector adds the
+    proxy to the pods."""
     name, label = name_of(gateway), {GATEWAY_NAME: gateway.name}
     metadata: dict[str, Any] = {
         "name": name,
@@ -187,7 +192,7 @@ def objects(
         },
         "spec": {"serviceAccountName": name, "containers": [{"name": "istio-proxy", "image": "auto"}]},
     }
-    service = {"type": service_type, "selector": label, "ports": list(_ports(gateway))}
+    service = {"type": service_type, "selector": label, "ports": list(_ports(ports))}
     return {
         SERVICE_ACCOUNTS: _manifest(SERVICE_ACCOUNTS, metadata),
         SERVICES: _manifest(SERVICES, metadata, spec=service),
@@ -203,20 +208,26 @@ def _plain(written: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {key: value for domain, key, value in domains if not domain.endswith(_OF_INJECTION)}
 
 
-def _deployed(mesh: Mesh) -> Iterator[StandardGateway]:
-    """Yield the Gateways of weft without addresses, for which weft creates proxies."""
+def _deployed(mesh: Mesh) -> Iterator[tuple[StandardGateway, Ports]]:
+    """Yield the Gateways of weft without addresses, for which weft creates proxies, each with its ports."""
     for derived in mesh.derived():
         if derived.gateway is not None:
             for value in mesh.get(derived.gateway.gateway):
                 if isinstance(value, StandardGateway) and not value.addresses:
-                    yield value
+                    yield value, ports_of(value, derived.gateways)
 
 
-def _ports(gateway: StandardGateway) -> Iterator[dict[str, Any]]:
-    """Yield the Service's ports: one for each port number of the Gateway's listeners. Listeners that share a port have
-    the same protocol."""
-    first = {listener.port: listener.protocol for listener in reversed(gateway.listeners)}
-    for port, protocol in sorted(first.items()):
+def ports_of(gateway: StandardGateway, served: Iterable[Gateway]) -> Ports:
+    """Return the ports and protocols of a Gateway's listeners, and of the served listeners of its ListenerSets.
+    `served`: the Gateways of the mesh for all listeners that are served. Listeners that share a port have the same
+    protocol."""
+    own = [(each.port, each.protocol) for each in gateway.listeners]
+    more = [(server.port.number, server.port.protocol.value) for each in served for server in each.servers]
+    return tuple(sorted(dict([*more, *reversed(own)]).items()))
+
+
+def _ports(ports: Ports) -> Iterator[dict[str, Any]]:
+    for port, protocol in ports:
         yield {"name": f"{_scheme(protocol)}-{port}", "port": port, "targetPort": port, "protocol": "TCP"}
 
 

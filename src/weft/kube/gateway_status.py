@@ -1,6 +1,6 @@
-"""Computes the statuses of the Gateway API's objects: a route has an entry for each parent, a Gateway has conditions
-of its own and of each listener, a policy has an entry for each Gateway that it applies to. Outcomes are the
-input, whole statuses the output; `status.py` writes them. Rule: entries of other controllers are kept unchanged."""
+"""Computes the statuses of the Gateway API's objects: a route has an entry for each parent, a Gateway or a ListenerSet
+has conditions of its own and of each listener, a policy has an entry for each Gateway that it applies to. Outcomes are
+the input, whole statuses the output; `status.py` writes them. Rule: entries of other controllers are kept unchanged."""
 
 from __future__ import annotations
 
@@ -19,15 +19,25 @@ from weft.model.gateway_api import (
     GATEWAY_KIND,
     GATEWAY_NAME,
     GROUP,
+    LISTENER_SET,
     BackendTls,
     GatewayClass,
+    ListenerSet,
     ParentRef,
     StandardGateway,
     StandardRoute,
 )
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, selects
-from weft.model.outcome import ACCEPTED, GatewayOutcome, ListenerOutcome, StatusCondition, not_accepted
+from weft.model.outcome import (
+    ACCEPTED,
+    INSECURE_VALIDATION,
+    GatewayOutcome,
+    ListenerOutcome,
+    ListenerSetOutcome,
+    StatusCondition,
+    not_accepted,
+)
 from weft.model.value import Value
 from weft.model.virtual_service import destinations
 
@@ -49,20 +59,27 @@ class GatewayWanted(msgspec.Struct, frozen=True):
     conditions: tuple[StatusCondition, ...]
     listeners: tuple[ListenerOutcome, ...] = ()
     addresses: tuple[str, ...] = ()
+    listener_sets: int = 0
+
+
+class ListenerSetWanted(msgspec.Struct, frozen=True):
+    conditions: tuple[StatusCondition, ...]
+    listeners: tuple[ListenerOutcome, ...] = ()
 
 
 class ClassWanted(msgspec.Struct, frozen=True):
     conditions: tuple[StatusCondition, ...]
 
 
-Wanted = RouteWanted | PolicyWanted | GatewayWanted | ClassWanted
+Wanted = RouteWanted | PolicyWanted | GatewayWanted | ListenerSetWanted | ClassWanted
 
 
 def all_wanted(
     mesh: Mesh, refused: Mapping[ObjectKey, tuple[Value, ...]], problems: Iterable[Problem]
 ) -> dict[ObjectKey, Wanted]:
-    """Return, by key, the status that each Gateway API object should have of which weft is the controller. `refused`:
-    the rejected objects, with the values that could still be parsed from them. `problems`: all problems of the mesh."""
+    """Return, by key, the status that each Gateway API object should have, for all objects of which weft is the
+    controller. `refused`: the rejected objects, with the values that could still be parsed from them. `problems`: all
+    problems of the mesh."""
     errors: dict[str, list[Problem]] = {}
     for problem in problems:
         if problem.severity is Severity.ERROR:
@@ -80,9 +97,11 @@ def all_wanted(
                 entries[outcome.parent.index] = (outcome.parent, outcome.conditions)
         if derived.gateway is not None:
             ours.add(derived.gateway.gateway)
-            statuses[derived.gateway.gateway] = _gateway(derived.gateway, mesh)
-        for each in derived.policies:
-            policies.setdefault(each.policy, []).append((each.service, each.host, each.conditions))
+            wanted = statuses[derived.gateway.gateway] = _gateway(derived.gateway, mesh)
+            for each in derived.listener_sets:
+                statuses[each.listener_set] = _listener_set(each, wanted)
+        for policy in derived.policies:
+            policies.setdefault(policy.policy, []).append((policy.service, policy.host, policy.conditions))
     for key, values in mesh.values():
         for value in values:
             if isinstance(value, StandardRoute):
@@ -108,16 +127,15 @@ def all_wanted(
                 ]
             elif isinstance(value, StandardRoute):
                 rejected = not_accepted("UnsupportedValue", message)
-                meant = (
-                    each
-                    for each in value.parents
-                    if each.kind != "Gateway" or ObjectKey(GATEWAY_KIND, each.namespace, each.name) in ours
-                )
+                meant = (each for each in value.parents if _is_under(each, ours, mesh))
                 statuses[key] = RouteWanted(tuple((each, (rejected,)) for each in meant))
             elif isinstance(value, StandardGateway) and key in ours:
                 reason = _reason(errors.get(str(key), ()))
                 programmed = StatusCondition("Programmed", holds=False, reason="Invalid", message=message)
                 statuses[key] = GatewayWanted((not_accepted(reason, message), programmed))
+            elif isinstance(value, ListenerSet) and ObjectKey(GATEWAY_KIND, *value.gateway[1:]) in ours:
+                programmed = StatusCondition("Programmed", holds=False, reason="Invalid", message=message)
+                statuses[key] = ListenerSetWanted((not_accepted("Invalid", message), programmed))
             elif isinstance(value, GatewayClass) and value.controller == CONTROLLER:
                 statuses[key] = ClassWanted((not_accepted("InvalidParameters", message),))
     for key, targets in policies.items():
@@ -125,9 +143,19 @@ def all_wanted(
     return statuses
 
 
+def _is_under(parent: ParentRef, ours: set[ObjectKey], mesh: Mesh) -> bool:
+    """Whether weft writes the status of routes at this parent: a Service, or one of weft's Gateways (`ours`), or a
+    ListenerSet of such a Gateway."""
+    if parent.kind == LISTENER_SET:
+        values = mesh.get(ObjectKey(LISTENER_SET, parent.namespace, parent.name))
+        names = [each.gateway[1:] for each in values if isinstance(each, ListenerSet)]
+        return any(ObjectKey(GATEWAY_KIND, *each) in ours for each in names)
+    return parent.kind != "Gateway" or ObjectKey(GATEWAY_KIND, parent.namespace, parent.name) in ours
+
+
 def is_right(status: Mapping[str, Any], wanted: Wanted, generation: int) -> bool:
-    """Whether weft's part of an object's `status` equals the wanted one for this generation of the object; timestamps
-    are ignored."""
+    """Whether an object's current `status` already has weft's part as it is wanted (`wanted`), for this generation of
+    the object. Timestamps are ignored."""
     expected = status_of(status, wanted, generation, now="")
     return bool(_timeless(expected) == _timeless(status))
 
@@ -146,27 +174,44 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
         case ClassWanted():
             conditions = _conditions(_entries(status, "conditions"), wanted.conditions, generation, now)
             return {**status, "conditions": conditions, "supportedFeatures": [{"name": each} for each in SUPPORTED]}
-    before = {str(each.get("name")): each for each in _entries(status, "listeners")}
+        case ListenerSetWanted():
+            own = _conditions(_entries(status, "conditions"), wanted.conditions, generation, now)
+            return {**status, "conditions": own, "listeners": _listeners(status, wanted.listeners, generation, now)}
+    conditions = [each for each in _entries(status, "conditions") if each.get("type") != INSECURE_VALIDATION]
+    if any(each.type == INSECURE_VALIDATION for each in wanted.conditions):
+        conditions = list(_entries(status, "conditions"))
     result: dict[str, Any] = {
         **status,
-        "conditions": _conditions(_entries(status, "conditions"), wanted.conditions, generation, now),
-        "listeners": [
-            {
-                "name": each.name,
-                "supportedKinds": [{"group": GROUP, "kind": kind.value} for kind in each.kinds],
-                "attachedRoutes": each.attached,
-                "conditions": _conditions(
-                    _entries(before.get(each.name, {}), "conditions"), each.conditions, generation, now, whole=True
-                ),
-            }
-            for each in wanted.listeners
-        ],
+        "conditions": _conditions(conditions, wanted.conditions, generation, now),
+        "listeners": _listeners(status, wanted.listeners, generation, now),
     }
+    if wanted.listener_sets:
+        result["attachedListenerSets"] = wanted.listener_sets
+    else:  # older definitions do not have the field
+        result.pop("attachedListenerSets", None)
     if wanted.addresses:
         result["addresses"] = [{"type": _type(each), "value": each} for each in wanted.addresses]
     else:
         result.pop("addresses", None)
     return result
+
+
+def _listeners(
+    status: Mapping[str, Any], wanted: Iterable[ListenerOutcome], generation: int, now: str
+) -> list[dict[str, Any]]:
+    """Return the `listeners` of the status of a Gateway or a ListenerSet; the parameters are as for `status_of`."""
+    before = {str(each.get("name")): each for each in _entries(status, "listeners")}
+    return [
+        {
+            "name": each.name,
+            "supportedKinds": [{"group": GROUP, "kind": kind.value} for kind in each.kinds],
+            "attachedRoutes": each.attached,
+            "conditions": _conditions(
+                _entries(before.get(each.name, {}), "conditions"), each.conditions, generation, now, whole=True
+            ),
+        }
+        for each in wanted
+    ]
 
 
 def _leading(mesh: Mesh) -> dict[str, list[ObjectKey]]:
@@ -184,9 +229,9 @@ def _policy(
     targets: Iterable[tuple[str, str, tuple[StatusCondition, ...]]],
     leading: Mapping[str, Iterable[ObjectKey]],
 ) -> PolicyWanted:
-    """Return the wanted status of the policy `key`: its ancestors and their conditions. `targets`: the policy's
-    Services, each with its name, its host and the conditions of the policy there. `leading`: host → Gateways whose
-    routes lead to the host. The ancestors are these Gateways; for a Service that only workloads call, the Service
+    """Return the wanted status of the policy `key`: its ancestors and their conditions. `targets`: for each Service of
+    the policy, its name, its host, and the conditions of the policy for this Service. `leading`: host → Gateways whose
+    routes lead to the host. The ancestors are these Gateways, or, if no Gateway leads to the Service, the Service
     itself. If several Services of the policy have the same ancestor, a condition holds there only if it holds for all
     of them."""
     ancestors: dict[ParentRef, dict[str, StatusCondition]] = {}
@@ -226,7 +271,19 @@ def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
         if service.namespace == key.namespace and service.selector and set(label) <= set(service.selector)
         for address in service.addresses
     )
-    return GatewayWanted(conditions, outcome.listeners, tuple(usable if addresses else sorted(reached)))
+    reachable = tuple(usable if addresses else sorted(reached))
+    return GatewayWanted(conditions, outcome.listeners, reachable, outcome.listener_sets)
+
+
+def _listener_set(outcome: ListenerSetOutcome, gateway: GatewayWanted) -> ListenerSetWanted:
+    """Return the wanted status of a ListenerSet. It is not Programmed while its Gateway is not. `gateway`: the wanted
+    status of that Gateway."""
+    lack = next((each for each in gateway.conditions if each.type == "Programmed" and not each.holds), None)
+    conditions = outcome.conditions
+    if lack is not None:
+        unready = StatusCondition("Programmed", holds=False, reason="ParentNotProgrammed", message=lack.message)
+        conditions = tuple(unready if each.type == "Programmed" and each.holds else each for each in conditions)
+    return ListenerSetWanted(conditions, outcome.listeners)
 
 
 def _is_service(host: str, namespace: str, mesh: Mesh) -> bool:

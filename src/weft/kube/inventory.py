@@ -1,7 +1,7 @@
 """Reads everything that a mesh needs from Kubernetes once, with the caller's credentials. The result is an Inventory:
 written objects as documents, pods and EndpointSlices as values of the model, and the installed revisions. Rule: a kind
-that the caller may not read becomes a problem and does not stop the reading of other kinds. Only if the API server does
-not answer is no inventory returned."""
+that the caller may not read becomes a problem and does not stop the reading of other kinds. If the API server does not
+answer, there is no inventory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Inventory(msgspec.Struct, frozen=True):
     documents: tuple[Document, ...] = ()
     values: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] = ()
     revisions: frozenset[str] = frozenset()
-    injectors: Mapping[str, str] = {}  # settings of the injectors as JSON, by revision
+    injectors: Mapping[str, Mapping[str, str]] = {}  # data of the injectors' ConfigMaps, by revision
     problems: tuple[Problem, ...] = ()
 
 
@@ -153,12 +153,10 @@ def _slices(slices: Iterable[Slice]) -> Iterable[tuple[ObjectKey, tuple[Value, .
             yield ObjectKey("EndpointSlice", value.namespace, value.name), (value,)
 
 
-def _injectors(maps: Iterable[WrittenObject]) -> Iterable[tuple[str, str]]:
+def _injectors(maps: Iterable[WrittenObject]) -> Iterable[tuple[str, Mapping[str, str]]]:
     for each in maps:
         name = each.metadata.name
         if name != _INJECTOR and not name.startswith(f"{_INJECTOR}-"):
             continue
-        data = msgspec.json.decode(each.data) if bytes(each.data) else {}
-        values = data.get("values") if isinstance(data, dict) else None
-        if isinstance(values, str):
-            yield name.removeprefix(_INJECTOR).removeprefix("-") or "default", values
+        data = msgspec.json.decode(each.data, type=dict[str, str]) if bytes(each.data) else {}
+        yield name.removeprefix(_INJECTOR).removeprefix("-") or "default", data

@@ -120,7 +120,7 @@ class Leader:
 
     async def _keep(self, renewed: float) -> None:
         """Renew the Lease until renewals have failed for `deadline` seconds, or until another process holds the Lease.
-        `renewed`: as for `_led`."""
+        `renewed`: when the last successful request for the Lease was sent, by the event loop's clock."""
         while True:
             await asyncio.sleep(self._timing.retry)
             requested_at = _now()

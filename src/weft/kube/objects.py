@@ -131,7 +131,8 @@ class TargetReference(msgspec.Struct):
 
 
 class EndpointConditions(msgspec.Struct):
-    """The conditions of an endpoint. None means unknown, which is not false: each condition has its own default."""
+    """The conditions of an endpoint. None means that the condition is not set; `endpoint_slices.py` has the default of
+    each condition."""
 
     ready: bool | None = None
     serving: bool | None = None

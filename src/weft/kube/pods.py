@@ -182,8 +182,8 @@ def _account(pod: PodObject) -> str:
 
 def _kind(pod: PodObject) -> ProxyKind:
     """Return the kind of the pod's proxy. A pod is a gateway if the node id in its proxy's bootstrap, which the
-    injector wrote, is a gateway's. Gateways get private keys, so only fields count that cannot be changed in an
-    existing Pod; annotations and labels can be changed."""
+    injector wrote, is a gateway's. Gateways get private keys, so this is decided only by fields that cannot be changed
+    in an existing Pod; annotations and labels can be changed."""
     started = (
         each
         for container in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))

@@ -1,6 +1,6 @@
 """Finds the revisions of weft on a cluster, and the namespaces and pods that use each revision. The label of a
-namespace determines the revision of its new pods. For an existing pod, the CSI driver of its identity volume
-does, which never changes, whatever the namespace's label is later."""
+namespace determines the revision of its new pods. The revision of an existing pod follows from the CSI driver of its
+identity volume, which never changes, even if the namespace's label does."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def _before(annotations: Mapping[str, str], labels: Mapping[str, str]) -> _Befor
 
 
 async def _only_revision(client: Client, namespace: str) -> str:
-    """Return the revision of a namespace's pods; "" if they have none, or several. It tells where a namespace without
-    labels belongs, whose pods are injected by their own labels or by default."""
+    """Return the revision of a namespace's pods; "" if they have none, or several. This is the revision of a namespace
+    that has no labels for injection, where pods are injected by their own labels or by default."""
     pods = (await client.list(PODS, _Pod, namespace=namespace)).items
     used = {_revision_of(pod) for pod in pods if pod.status.phase not in _OVER} - {""}
     return used.pop() if len(used) == 1 else ""

@@ -143,8 +143,8 @@ class _Pod(_Camel, frozen=True):
 
 
 async def _trouble(client: Client, namespace: str, selector: str) -> str:
-    """Return why the first failing pod among those that the label selector `selector` selects does not start; "" if no
-    pod fails."""
+    """Return why a pod does not start: the first failing pod among those that the label selector `selector` selects. ""
+    if no pod fails."""
     for pod in (await client.list(PODS, _Pod, namespace=namespace, labels=selector)).items:
         for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             waiting = container.state.waiting

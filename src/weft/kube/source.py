@@ -102,7 +102,7 @@ Take = Callable[[ResourceKind, str, str, Any], None]  # kind, namespace, name, t
 
 
 class _Follower:
-    """One kind that is watched, and the names of its objects that are known."""
+    """The watch of one kind. `known`: the objects of the kind that the mesh has, each as (namespace, name)."""
 
     def __init__(self, resource: ResourceKind, take: Take) -> None:
         self.resource, self.take = resource, take

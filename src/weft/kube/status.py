@@ -43,10 +43,10 @@ _FORBIDDEN = 300.0  # seconds until a kind whose status weft may not write is tr
 
 
 class CarriedStatus(msgspec.Struct, frozen=True):
-    """The current status of an object in the API server, with the parts that weft writes: the condition `accepted`, or
-    for a kind of the Gateway API the whole `status` (None for other kinds). `apart`: whether the
-    CustomResourceDefinition merges conditions by type, so that weft can apply its own condition alone; else the list of
-    conditions is one value with one field manager."""
+    """The part of an object's current status in the API server that weft writes: the condition `accepted`, or for a
+    kind of the Gateway API the whole `status` (None for other kinds). `apart`: whether the CustomResourceDefinition
+    merges conditions by type, so that weft can apply its own condition alone; else the list of conditions is one value
+    with one field manager."""
 
     resource: ResourceKind
     generation: int

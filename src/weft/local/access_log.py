@@ -1,4 +1,4 @@
-"""Removes access logs from the mesh's settings that Envoy could not write.
+"""Removes from the mesh's settings the access logs that Envoy could not write.
 
 Input: the mesh's settings. Output: the settings without the log paths that the proxies' user may not open, and a
 problem for each removed path. Reason: Envoy rejects every listener whose access log it cannot open, and a mesh without

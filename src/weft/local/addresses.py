@@ -40,7 +40,8 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Pool:
-    """The offsets of one address range (IPv4 and IPv6), each owned by the name of a pod or service."""
+    """An IPv4 range and an IPv6 range with the same offsets. Each offset in use belongs to the name of a pod or
+    service."""
 
     def __init__(self, ranges: tuple[IPv4Network, IPv6Network], *, first: int, what: str, ipv6: bool = True) -> None:
         self._ipv4, self._ipv6 = ranges
@@ -123,9 +124,9 @@ class Addresses:
         return msgspec.structs.replace(value, addresses=self.services.take(name).texts)
 
     def readmit(self, value: Value) -> Value:
-        """Return `value`, from the mesh's recorded history. A service gets the virtual address that `admit` would give
-        it; any other value is returned unchanged. Addresses that the service declares are not reserved, and conflicts
-        are not reported."""
+        """Like `admit`, but for a `value` from the mesh's recorded history: a service gets the virtual address that
+        `admit` would give it, and any other value is returned unchanged. Addresses that the service declares are not
+        reserved, and conflicts are not reported."""
         if not isinstance(value, Service) or value.addresses or not _needs_address(value):
             return value
         return msgspec.structs.replace(value, addresses=self.services.take(service_name(value)).texts)

@@ -1,6 +1,6 @@
-"""Limits what one client of the DNS server may use, so that a flood of one pod does not take the server from others: a
-rate of queries, and numbers of forwarded queries and connections in progress. A client is identified by its address.
-The caller passes the time.
+"""Limits how much of the DNS server one client may use, so that a pod with very many queries does not slow down the
+others. The limits are a rate of queries, a number of forwarded queries in progress, and a number of connections. A
+client is identified by its address. The caller passes the time.
 
 Rule: the memory is bounded. The client that has queried least recently is dropped first, and gets a full allowance at
 its next query.
@@ -23,8 +23,8 @@ class AskerLimits:
         self._busy: dict[tuple[str, str], int] = {}  # by client and kind of work
 
     def admits(self, asker: str, now: float) -> bool:
-        """Count one query of a client. Returns whether it is within the client's rate; a query beyond it must be
-        dropped."""
+        """Count one query of the client with the address `asker`. Returns whether the query is within the client's
+        rate; if not, it must be dropped. `now`: the time, in seconds of any clock."""
         left, since = self._allowances.pop(asker, (BURST, now))
         left = min(BURST, left + (now - since) * RATE)
         admitted = left >= 1.0
@@ -34,8 +34,8 @@ class AskerLimits:
         return admitted
 
     def begin(self, asker: str, work: str, most: int) -> bool:
-        """Count work of a client that begins. Returns False, and counts nothing, if `most` of this kind of work is in
-        progress for the client already. Call `end` when the work has ended."""
+        """Count that the client `asker` begins a piece of work of the kind `work`. Returns False, and counts nothing,
+        if the client has `most` pieces of this kind in progress already. Call `end` when the work has ended."""
         busy = self._busy.get((asker, work), 0)
         if busy >= most:
             return False

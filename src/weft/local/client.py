@@ -73,8 +73,8 @@ def rotate_ca(name: str, propagation: timedelta | None = None) -> AuthorityStatu
 def read_logs(
     name: str, pod: str, *, follow: bool = False, proxy: bool = False, lines: int | None = None
 ) -> Iterator[str]:
-    """Yield the log lines of a pod's app, or with `proxy` of its Envoy. `lines`: only the last so many. `follow`: also
-    yield new lines as they are written, until the pod ends."""
+    """Yield the log lines of a pod's app, or with `proxy` those of its Envoy. `name`: the mesh. `lines`: how many of
+    the last lines to yield; None for all. `follow`: also yield new lines as they are written, until the pod ends."""
     query = {"pod": pod} | ({"follow": "1"} if follow else {}) | ({"stream": "proxy"} if proxy else {})
     with _connect(name) as exchange:
         try:

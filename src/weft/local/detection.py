@@ -122,8 +122,8 @@ def _out_of(counts: ByListener, mesh: Mesh, *, shared: bool) -> Iterator[str]:
 
 
 def _behind(address: str, number: int, mesh: Mesh) -> Iterator[tuple[Service, ServicePort]]:
-    """Yield each service, with its port `number`, to which the address of a listener belongs: `address` is a virtual
-    address of the service, or for a headless service the address of one of its pods."""
+    """Yield each service that owns the `address` of a listener, with the service's port `number`. The address is a
+    virtual address of the service, or, if the service is headless, the address of one of its pods."""
     for service in mesh.services():
         port = service.port(number)
         if port is None:

@@ -1,5 +1,6 @@
-"""The thread on which the mesh's two DNS servers run, for pods and for proxies, with an event loop of its own. A flood
-of queries then costs the engine's event loop nothing, and a busy engine delays only the queries after a change.
+"""The thread on which the mesh's two DNS servers run, for pods and for proxies, with an event loop of its own. So a
+flood of queries does not slow down the engine's event loop, and a busy engine delays only those queries that need a new
+index after a change of the mesh.
 
 Input: `Lookups`, whose index is built on the engine's event loop. Rule: everything that changes the mesh happens on the
 engine's event loop; this thread only reads finished indexes.
@@ -22,7 +23,8 @@ _Found = Callable[[Sequence[str], str], None]
 
 class DnsThread:
     def __init__(self, lookups: Lookups, found: _Found) -> None:
-        """`found` is called on the engine's event loop, as `DnsServer` describes it."""
+        """`lookups`: resolves the names of the mesh. `found`: as for `DnsServer`; it is called on the engine's event
+        loop."""
         self._lookups, self._found = lookups, found
         self._engine: asyncio.AbstractEventLoop | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -62,8 +64,8 @@ class DnsThread:
         return (await self._index()).look_up_for_proxy(name, self._lookups.namespace_of(asker))
 
     async def _index(self) -> NameLookup:
-        """Return the index of the mesh's names. If it must be built anew, wait for the engine, once for all queries
-        that wait."""
+        """Return the index of the mesh's names. If the index must be built anew, wait until the engine has built it;
+        all waiting queries share one build."""
         if (fresh := self._lookups.fresh) is not None:
             return fresh
         if self._rebuilding is None:

@@ -39,14 +39,15 @@ _NEVER: tuple[IPv4Network | IPv6Network, ...] = (
 
 
 def way_out(addresses: Iterable[str], bridge: str) -> WayOut:
-    """Return where connections that leave the mesh are redirected. `addresses`: those of the bridge, whose interface is
-    `bridge`."""
+    """Return where connections that leave the mesh are redirected. `addresses`: those of the bridge. `bridge`: the name
+    of the bridge's interface."""
     return WayOut(tuple(addresses), PORT, tuple(str(each) for each in (*POD_RANGES, *SERVICE_RANGES)), bridge)
 
 
 class Egress:
     def __init__(self, binary: Path, run_directory: Path, bridge: Bridge) -> None:
-        """`binary`: the Envoy executable. `run_directory`: the mesh's, for the Envoys' own files."""
+        """`binary`: the Envoy executable. `run_directory`: the mesh's run directory, for the Envoys' own files.
+        `bridge`: the mesh's bridge."""
         self._directory = run_directory / _DIRECTORY
         self._addresses = [str(each.ip) for each in (bridge.ipv4, bridge.ipv6) if each is not None]
         self._refused: frozenset[IPv4Network | IPv6Network] = frozenset()
@@ -78,7 +79,7 @@ class Egress:
             envoy.start()
 
     async def keep(self) -> None:
-        """Follow the machine's addresses, until cancelled."""
+        """Until cancelled, update the refused addresses when the machine's own addresses change."""
         while True:
             await asyncio.sleep(_LOOK)
             try:
@@ -88,7 +89,8 @@ class Egress:
 
     def problems(self) -> tuple[Problem, ...]:
         troubles = (envoy.trouble for envoy in self._envoys)
-        return tuple(Problem(Where(), f"pods have no way out: {trouble}") for trouble in troubles if trouble)
+        what = "pods cannot reach hosts outside the mesh"
+        return tuple(Problem(Where(), f"{what}: {trouble}") for trouble in troubles if trouble)
 
     async def close(self) -> None:
         for envoy in self._envoys:

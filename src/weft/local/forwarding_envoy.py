@@ -102,7 +102,8 @@ def own_directory(path: Path) -> None:
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file, unless it has this content. It is renamed into place, so that Envoy never reads a partial one."""
+    """Write `text` to the file at `path`, unless the file has this content already. The file is replaced by a rename,
+    so that Envoy never reads a partial file."""
     fresh = path.with_name(f".{path.name}")
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return

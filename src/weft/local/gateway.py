@@ -44,9 +44,9 @@ def as_gateway(sidecar: ProxyPlan, doorstep: Path) -> ProxyPlan:
 
 
 def publications(key: ObjectKey, values: tuple[Value, ...], pods: Iterable[LocalPod]) -> Iterator[Publication]:
-    """Yield the ports that the Workload `key` publishes, each with the sockets of those of `pods` that are ready and
-    serve it. `values` are the parsed values of the Workload. A port without such a pod is yielded too: it stays
-    open, and its connections are closed, as for a service without endpoints."""
+    """Yield the ports that the Workload `key` publishes, each with the sockets of the ready pods among `pods` that
+    serve it. `values` are the parsed values of the Workload. A port without such a pod is yielded too: it stays open,
+    and its connections are closed, as for a service without endpoints."""
     workload = next((value for value in values if isinstance(value, Workload)), None)
     for each in workload.publish if workload is not None else ():
         serving = [pod.plan for pod in pods if pod.ready and each.port in pod.instance().published]

@@ -2,9 +2,9 @@
 
 Everything that is open to all users of the machine stays visible. A directory that is closed to others, such as a
 mesh's directory with the mode 0700, shows an app only what its Workload declares: its `mounts`, and its
-`workingDirectory` if that is written. Without `workingDirectory`, the app starts in the directory of its file, and sees
-there only the files that its command names, so that `command: [python3, app.py]` works. The objects of the mesh and the
-keys beside them stay hidden.
+`workingDirectory` if that field is set. Without `workingDirectory`, the app starts in the directory of its file, and
+sees there only the files that its command names, so that `command: [python3, app.py]` works. The objects of the mesh
+and the keys beside them stay hidden.
 """
 
 from __future__ import annotations

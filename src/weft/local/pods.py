@@ -2,8 +2,8 @@
 ports.
 
 The engine first passes the machine's setup (`begin`), then every Workload (`want`). A pod is an instance of the mesh
-from its creation on, but receives calls only while it is ready. Rule: everything that `_make` assigns to a pod, `_free`
-returns.
+from its creation on, but receives calls only while it is ready. Rule: `_free` gives back everything that `_make`
+assigns to a pod.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class LocalPods:
         self._front_door = FrontDoor(ground.binary, ground.run_directory.path, ground.run_directory.doors)
 
     def want(self, key: ObjectKey, workload: Workload | None) -> None:
-        """Set the state that the Workload `key` should have; `None` if it was deleted. Its pods are then started,
-        replaced and ended to match."""
+        """Set the current version of the Workload `key`; None if it was deleted. Its pods are then started, replaced
+        and ended until they match this version."""
         replicas = self._replicas.get(key)
         if replicas is None:
             if workload is None or self._stopping:

@@ -54,9 +54,9 @@ def template(workload: Workload) -> Workload:
 
 def _dispensable(workload: Workload, fresh: Sequence[Present], stale: Sequence[Present]) -> list[str]:
     """Return the names of the pods in `stale` (created from an old version of the Workload) that may end. `fresh`: the
-    pods of the current version. If fewer fresh pods are ready than the Workload has replicas, a stale pod is kept for
-    each missing one, ready stale pods first. But while `fresh` has fewer pods than replicas, stale pods that are not
-    ready may always end, so that new pods can replace them."""
+    pods of the current version. For each replica without a ready fresh pod, one stale pod is kept, ready stale pods
+    first. Exception: while there are fewer fresh pods than replicas, all stale pods that are not ready may end, so that
+    new pods can replace them."""
     serving = sum(pod.ready for pod in fresh)
     needed = max(0, workload.replicas - serving)
     by_use = sorted(stale, key=lambda pod: not pod.ready)  # ready pods first: these are kept longest

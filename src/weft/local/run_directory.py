@@ -41,8 +41,8 @@ log = logging.getLogger("weft.local.run_directory")
 
 
 class LockOwner(msgspec.Struct, frozen=True):
-    """The content of the lock file: the process that runs the mesh, the mesh's directory of YAML, the time of its start
-    (Unix time), and the first UID of its apps (`users`)."""
+    """The content of the lock file: the process that runs the mesh, the mesh's directory of YAML, the time at which the
+    mesh was started (Unix time), and the first UID of the mesh's apps (`users`)."""
 
     pid: int
     directory: str  # the YAML directory, shown to users
@@ -52,8 +52,8 @@ class LockOwner(msgspec.Struct, frozen=True):
 
 class MeshRecord(msgspec.Struct, frozen=True):
     """A mesh that has a run directory (`path`) on this machine. `running`: false if the mesh was killed and its remains
-    were not removed. `pid`, `started`: the process that runs it and its start, in Unix time. `directory`: the mesh's
-    directory of YAML."""
+    were not removed. `pid`: the process that runs the mesh. `started`: when the mesh was started, in Unix time.
+    `directory`: the mesh's directory of YAML."""
 
     name: str
     path: str
@@ -64,8 +64,8 @@ class MeshRecord(msgspec.Struct, frozen=True):
 
 
 class RunDirectory:
-    """The run directory of a running mesh, which has the directory's lock. The directory is removed when the mesh
-    stops; that of a killed mesh stays until the next `weft up` or `weft down`."""
+    """The run directory of a running mesh, locked by the mesh's process. It is removed when the mesh stops. The run
+    directory of a killed mesh stays until the next `weft up` or `weft down`."""
 
     def __init__(self, name: str, path: Path, lock: int, users: range) -> None:
         self.name, self.path = name, path
@@ -318,8 +318,8 @@ def _remove_empty_base(base: Path) -> None:
 
 
 def _users_of_others(path: Path) -> set[int]:
-    """Return the first UID of the UID range of each other mesh whose run directory is beside `path`. Killed meshes
-    are included, because their apps may still run."""
+    """Return the first UID of the UID range of each other mesh in the base directory, which contains the run directory
+    `path`. Killed meshes are included, because their apps may still run."""
     owners = (_owner(entry / "lock") for entry in path.parent.iterdir() if entry != path)
     return {owner.users for owner in owners if owner is not None}
 

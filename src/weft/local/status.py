@@ -64,10 +64,11 @@ class WorkloadStatus(msgspec.Struct, frozen=True):
 
 class EdgeStatus(msgspec.Struct, frozen=True):
     """Calls from one workload (`source`: NAMESPACE/WORKLOAD) to one destination (the called host, port and subset), as
-    the caller's proxies counted them. `requests` and `connections` (of TCP) count from the start of the proxies;
-    everything else is about the last few seconds. `success`: the share of successful responses, 0.0 to 1.0. `denied`:
-    the share of the responses 401 and 403, which also count as success. Both are None without requests, and for TCP.
-    `p50_ms`, `p99_ms`: quantiles of the latency."""
+    the caller's proxies counted them. `requests` and `connections` (of TCP) are totals since the mesh was started, and
+    include pods that have ended; after a proxy's restart, `connections` counts that proxy from zero again. Everything
+    else is about the last few seconds. `success`: the share of successful responses, 0.0 to 1.0. `denied`: the share of
+    the responses 401 and 403, which also count as success. Both are None without requests, and for TCP. `p50_ms`,
+    `p99_ms`: quantiles of the latency."""
 
     source: str  # NAMESPACE/WORKLOAD
     destination: str  # the called host
@@ -78,7 +79,7 @@ class EdgeStatus(msgspec.Struct, frozen=True):
     denied: float | None = None  # share of responses 401 and 403, which count as success of the called service
     p50_ms: float | None = None
     p99_ms: float | None = None
-    requests: int = 0  # since the proxies started
+    requests: int = 0  # since the mesh was started
     connections: int = 0  # TCP connections
 
 
@@ -116,14 +117,14 @@ class MeshStatus(msgspec.Struct, frozen=True):
 
     @property
     def notable_rejections(self) -> tuple[RejectedVersion, ...]:
-        """Rejected versions whose effect their errors do not show: an earlier version is in force, or a workload does
-        not run."""
+        """The rejected versions with an effect that their error messages do not show: an earlier version of the object
+        is in force, or a workload does not run."""
         return tuple(each for each in self.rejected if each.is_in_force or each.kind == "Workload")
 
     @property
     def lacks_workloads(self) -> bool:
-        """Whether workloads of the files do not run, because no version of them is in force. Without any workload,
-        every error counts: a file that cannot be read may contain one."""
+        """Whether the files contain workloads that do not run, because no version of them is in force. If the mesh has
+        no workload at all, any error counts, because a file that cannot be read may contain a workload."""
         missing = any(each.kind == "Workload" and not each.is_in_force for each in self.rejected)
         return missing or (not self.workloads and any(each.severity is Severity.ERROR for each in self.problems))
 

@@ -69,8 +69,8 @@ class Counts(msgspec.Struct):
 
     def since(self, before: Counts) -> Counts:
         """Return the increase of the counts since `before`. If a count has decreased, or errors and denials have
-        increased more than requests, the counters have restarted (with the proxy or the cluster), and all counts are
-        returned."""
+        increased more than requests, the counters have restarted (with the proxy or the cluster), and the current
+        counts are returned unchanged."""
         increase = Counts(
             self.requests - before.requests,
             self.errors - before.errors,
@@ -139,8 +139,8 @@ class Traffic:
         self._gone: dict[tuple[str, TrafficEdge], Counts] = {}  # last counts of ended pods and proxies
 
     def record(self, pod: str, source: str, edges: Mapping[TrafficEdge, Counts], now: float) -> None:
-        """Add one scrape of the proxy of `pod`, which belongs to the workload `source`: the counts for each destination
-        (`edges`)."""
+        """Add one scrape of the proxy of `pod`, which belongs to the workload `source`. `edges`: the counts for each
+        destination. `now`: the time of the scrape, in seconds."""
         samples = self._samples.setdefault(pod, deque())
         self._sources[pod] = source
         if samples:

@@ -15,6 +15,7 @@ from ipaddress import ip_address
 
 from weft.local.blocking import to_its_end
 from weft.mesh.mesh import Mesh
+from weft.model.gateway_api import StandardRoute
 from weft.model.service import Protocol, Resolution, Service
 from weft.model.sidecar import Sidecar
 from weft.model.value import Value
@@ -72,6 +73,10 @@ def _calls_addresses(value: Value) -> bool:
     match value:
         case Workload():
             return not value.inject or _lets_out(value)
+        case StandardRoute():
+            # A request to another service that names this route's Service as its host is for an unknown host, which a
+            # proxy forwards to the original destination.
+            return any(each.kind == "Service" for each in value.parents)
         case Sidecar():
             # A proxy forwards calls to services outside its scope to the original destination, which may be a virtual
             # address.

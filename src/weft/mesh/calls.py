@@ -1,6 +1,6 @@
 """Records the on-demand calls of each group: addresses that its proxies called before they had config for them, and
-hosts that the group is known to call for another reason. A group that has called a host keeps the config of that
-host.
+hosts that its pods looked up in DNS, or that its proxies had config for before they reconnected. A group that has
+called a host keeps the config of that host.
 
 Records are kept after a group's proxies have disconnected, because proxies that reconnect still have their earlier
 config. Rule: every record here is bounded.
@@ -37,8 +37,8 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Called:
-    """What one group has called: for each address and each host, its first call. `everything`: the group has called
-    more than the limit, and gets every service."""
+    """The addresses and hosts that one group has called, each with the first call to it. `everything`: the group has
+    called more than the limit, and gets every service."""
 
     def __init__(self) -> None:
         self.addresses: dict[Address, Call] = {}

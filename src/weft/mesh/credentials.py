@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.model.credential import Credential
-from weft.model.gateway import CredentialRef
+from weft.model.names import CredentialRef
 
 
 class CredentialIndex:

@@ -59,6 +59,10 @@ class Rules:
         """The hosts and wildcards whose rules name the Secret `credential`."""
         return frozenset(rule.host for rule in self._written if credential in credentials_of(rule))
 
+    def of_policies(self) -> frozenset[str]:
+        """The hosts of BackendTLSPolicies."""
+        return frozenset(rule.host for rule in self._written if rule.attached)
+
     def passes_on(self, host: str) -> bool:
         """Whether some rule for the host, or for a wildcard that covers it, sends calls to the original destination
         address (PASSTHROUGH)."""

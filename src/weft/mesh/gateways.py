@@ -15,9 +15,9 @@ import msgspec
 
 from weft.mesh.claims import patterns
 from weft.model.edge import ANY, AUTHORITIES, BoundServer, Edge, ServedHost, ServedName, narrower
-from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls
+from weft.model.gateway import Gateway, GatewayServer, ServerTls
 from weft.model.group import Group
-from weft.model.names import host_covers, selects
+from weft.model.names import CredentialRef, host_covers, selects
 from weft.model.proxy import OWN_PORTS
 from weft.model.virtual_service import HttpRoute, L4Route, VirtualService
 
@@ -37,6 +37,10 @@ class Gateways:
 
     def remove(self, gateway: Gateway) -> None:
         self._all.remove(gateway)
+
+    def present(self, credential: CredentialRef) -> bool:
+        """Whether a Gateway presents this Secret's certificate to backends."""
+        return any(each.client_certificate == credential for each in self._all)
 
     def of(self, group: Group) -> tuple[Gateway, ...]:
         """The Gateways that select a group's workloads, the oldest first."""
@@ -90,7 +94,7 @@ def edge(
                 for each in routings(server.gateway)
                 if any(server.admits(each, name) for name in _met(server, each))
             )
-    owners: dict[tuple[str, int], dict[str, str]] = {}  # TLS only, by door: the route configuration that owns each name
+    owners: dict[tuple[str, int], dict[str, str]] = {}  # TLS, by address and port: the route configuration of each host
     for server in servers:
         if server.server.encrypted:
             owners.setdefault(server.door, {}).update((each.host, server.route_name) for each in server.hosts)
@@ -108,7 +112,7 @@ def edge(
             doors.setdefault(domain, []).append(
                 ServedName(name, number, gateways, misdirected=True)
                 if misdirected
-                else _door(name, domain, members, known)
+                else _served_name(name, domain, members, known)
             )
     met = {each for served in doors.values() for door in served for each in door.routes}
     met.update(each for stream_routings in streams.values() for each in stream_routings)
@@ -129,9 +133,9 @@ def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
 
 
 def vouching(tls: ServerTls) -> tuple[CredentialRef, ...]:
-    """The Secrets that are searched for the CA certificates of a server with the TLS settings `tls`, in this order:
+    """The Secrets that are searched for the CA certificates with which a server verifies its clients, in this order:
     only the Secret that is configured for them, if there is one; else NAME-cacert, then NAME itself, where NAME is the
-    Secret with the server's certificate."""
+    Secret with the server's certificate. `tls`: the TLS settings of the server."""
     if tls.authorities_credential is not None:
         return (tls.authorities_credential,)
     first = tls.credentials[:1]
@@ -159,7 +163,7 @@ def _by_host(routings: Iterable[VirtualService]) -> _ByHost:
     return by_host
 
 
-def _door(name: str, domain: str, members: list[BoundServer], known: _ByHost) -> ServedName:
+def _served_name(name: str, domain: str, members: list[BoundServer], known: _ByHost) -> ServedName:
     """The virtual host of `domain` in the route configuration `name`. It gets the routes of every VirtualService that
     meets a server of the route configuration at this domain: of the server's host and the VirtualService's host, one
     covers the other, and `domain` is the narrower one. For example, server `x.a.com` and VirtualService `*` meet at
@@ -217,9 +221,10 @@ def _taken(routes: tuple[_Route, ...], gateways: tuple[str, ...]) -> Iterator[_R
 
 
 def _domains(server: BoundServer, known: _ByHost) -> set[str]:
-    """The domains for which a server has virtual hosts. If a VirtualService that the server admits has a host that
-    covers, or is covered by, a host of the server, the narrower of the two hosts is such a domain. A server that
-    redirects to HTTPS needs no routes, so all of its hosts are included. `known`: the VirtualServices by host."""
+    """The domains for which a server has virtual hosts. If a host of the server and a host of a VirtualService that it
+    admits overlap, the narrower of the two is such a domain: server `*.a.com` and VirtualService `x.a.com` give the
+    domain `x.a.com`. A server that redirects to HTTPS needs no routes, so all of its hosts are included. `known`: the
+    VirtualServices by host."""
     domains = {each.host for each in server.hosts} if server.server.redirects else set()
     for served in server.hosts:
 
@@ -234,12 +239,11 @@ def _domains(server: BoundServer, known: _ByHost) -> set[str]:
 
 
 def _beside(route_name: str, members: Sequence[BoundServer], names: Mapping[str, str]) -> set[str]:
-    """The names for which the route configuration `route_name` of one TLS server (`members`) needs a virtual host that
-    returns 421 (misdirected): names of other TLS servers on the same port, because a client may reuse an HTTP/2
-    connection for them. `names`: the route configuration of each host, as for `_owner`. If there are few names, all
-    names of other servers are included; otherwise only those that a wildcard of this server covers. If an included name
-    is a wildcard that covers a name of this server, that name is included too, so that requests for it are still
-    served."""
+    """The hosts that must be added to the route configuration `route_name` of one TLS server (`members`), because other
+    TLS servers on the same port have them: a client may reuse an HTTP/2 connection for such a host, and then gets 421
+    (misdirected). If there are few hosts, all hosts of the other servers are added; otherwise only those that a
+    wildcard of this server covers. If an added host is a wildcard that covers a host of this server, that host is added
+    too, so that requests for it are still served. `names`: the route configuration of each host, as for `_owner`."""
     own = {each.host for server in members for each in server.hosts}
     wide = [host for host in own if host.startswith("*")]
     few = len(names) <= _FEW_NAMES
@@ -279,6 +283,6 @@ def served_host(gateway: Gateway, written: str) -> ServedHost:
 
 
 def _name(server: GatewayServer, served: ServedHost) -> str:
-    """The name by which the connections to a host of a server are distinguished from those to other servers on the
-    port: the host itself (as SNI) if the server has TLS, else ANY."""
+    """The name by which a proxy distinguishes connections to this host of a server from connections to other servers on
+    the same port: the host itself (as SNI) if the server has TLS, else ANY."""
     return served.host if server.encrypted else ANY

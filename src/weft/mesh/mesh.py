@@ -38,11 +38,12 @@ from weft.model.edge import AUTHORITIES, Edge
 from weft.model.endpoint import Endpoint, Off, endpoint_at, endpoint_of, written_endpoint
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
-from weft.model.gateway import CredentialRef, Gateway
+from weft.model.gateway import Gateway
 from weft.model.gateway_api import (
     AuthorityBundle,
     BackendTls,
     GatewayClass,
+    ListenerSet,
     ReferenceGrant,
     StandardGateway,
     StandardRoute,
@@ -50,7 +51,7 @@ from weft.model.gateway_api import (
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.instance import Instance
-from weft.model.names import Labels, ObjectKey, host_covers
+from weft.model.names import CredentialRef, Labels, ObjectKey, host_covers
 from weft.model.on_demand import FEW, Judgement
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, TlsMode, peer_modes
 from weft.model.policy import Policy
@@ -103,7 +104,16 @@ class Mesh:
                 (PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry), self._policies
             ),
             **dict.fromkeys(
-                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, AuthorityBundle, Namespace),
+                (
+                    StandardRoute,
+                    StandardGateway,
+                    ListenerSet,
+                    GatewayClass,
+                    ReferenceGrant,
+                    BackendTls,
+                    AuthorityBundle,
+                    Namespace,
+                ),
                 self._attached,
             ),
         }
@@ -204,11 +214,13 @@ class Mesh:
                 return Touched(gateways=True, at_gateways=hosts) if alone else Touched(hosts=hosts)
             case Gateway():
                 self._edges.forget()
-                return Touched(gateways=True)
+                shown = self._rules.of_policies() if value.client_certificate is not None else frozenset()
+                return Touched(gateways=True, at_gateways=shown)
             case Credential():
                 names = {value.name, value.name.removesuffix(AUTHORITIES)}
                 hosts = frozenset(host for name in names for host in self._rules.naming(name))
-                return Touched(hosts=hosts, gateways=True)
+                shown = self._rules.of_policies() if self._gateways.present(value.reference) else frozenset()
+                return Touched(hosts=hosts, gateways=True, at_gateways=shown)
             case DestinationRule():
                 return self._touched_by_rule(value)
             case Sidecar():
@@ -314,8 +326,8 @@ class Mesh:
         return self._registry.services.names()
 
     def service(self, host: str, scope: Scope) -> Service | None:
-        """The service with this host in a scope, None if there is none: of several claims, the one with the highest
-        precedence (`seen`)."""
+        """The service with this host that the scope sees; None if there is none. If several objects claim the host, the
+        claim with the highest precedence decides (`seen`)."""
         return seen(self._registry, host, scope)
 
     @property
@@ -428,9 +440,9 @@ class Mesh:
         return self._routings.leading_to(host, scope, self.settings)
 
     def hidden_service(self, host: str, scope: Scope) -> Service | None:
-        """The service of a host to which routes that this scope sees lead, including ports that the Sidecar hides, and
-        even if the Sidecar hides the whole service. None if no such routes lead to the host, if the host has no
-        service, or if the scope has no Sidecar."""
+        """The service of a host to which a visible VirtualService routes, with all its ports: calls can reach it by
+        that route, even if the scope's Sidecar hides the service or some of its ports. None if no such route leads to
+        the host, if the host has no service, or if the scope has no Sidecar."""
         if scope.imports is None or next(self.leading_to(host, scope), None) is None:
             return None
         return self.service(host, scope) or self.service(host, Scope(scope.namespace))
@@ -532,6 +544,12 @@ class Mesh:
     def gateways_of(self, group: Group) -> tuple[Gateway, ...]:
         """The Gateways that select a group's workloads, the oldest first."""
         return self._gateways.of(group)
+
+    def client_certificate(self, group: Group) -> CredentialRef | None:
+        """The Secret with the client certificate that a gateway presents to backends over TLS; None if its Gateway has
+        none."""
+        references = (each.client_certificate for each in self.gateways_of(group))
+        return next((each for each in references if each is not None), None)
 
     def published(self, group: Group) -> tuple[int, ...]:
         """The ports that the instances of a gateway publish on their machine, so that clients outside the mesh can

@@ -21,8 +21,8 @@ class ReachableHosts:
         self._covered: dict[str, tuple[Service, ...]] = {}  # claims to a host that have virtual addresses
 
     def of(self, scope: Scope) -> Set[str]:
-        """The hosts that proxies of this scope can get on demand. The first call to such a host can be identified by
-        its destination address. Hosts whose config is sent without a call (`named_by`) are not included."""
+        """The hosts that proxies of this scope can get on demand: those whose first call can be identified by its
+        destination address. Hosts whose config is sent without a call (see `named_by`) are not included."""
         hosts = self._hosts.get(scope)
         if hosts is None:
             named = named_by(scope)

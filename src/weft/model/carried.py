@@ -53,6 +53,6 @@ class Carried(msgspec.Struct, frozen=True):
 
     @property
     def both_ways(self) -> bool:
-        """Whether one service declares no protocol (`as_called`) and another declares an HTTP version, so that both
-        rules for the HTTP version apply at this port."""
+        """Whether one service declares no protocol (`as_called`) and another declares an HTTP version, so that the
+        proxy calls the workload in both ways: in the HTTP version of the caller, and in the declared one."""
         return self.as_called and self.spoken is not None

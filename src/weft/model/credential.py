@@ -1,5 +1,5 @@
-"""A gateway's certificate, key and CA certificates from a Secret. Rule: the credential is passed on whole and never
-printed."""
+"""A gateway's certificate, key and CA certificates from a Secret. Rule: a credential is passed on as a whole, and its
+content is never printed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from weft.model.gateway import CredentialRef
-from weft.model.names import Origin
+from weft.model.names import CredentialRef, Origin
 
 # Replaces a private key in stored history; no real key has this value.
 HIDDEN = b"[hidden]"

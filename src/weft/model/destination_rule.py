@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from weft.model.names import Labels, Origin
+from weft.model.names import CredentialRef, Labels, Origin
 
 
 class SimpleBalancer(StrEnum):
@@ -59,8 +59,9 @@ class LocalitySetting(msgspec.Struct, frozen=True):
     """Istio's localityLbSetting; `model/locality.py` applies it. `enabled`: whether localities matter at all.
     `distribute`: the shares of each locality, by the caller's locality. `failover`: pairs of a region and the region to
     which its calls fail over. `failover_priority`: labels that are compared between the caller and an endpoint, the
-    most important first, each as LABEL, or as LABEL=VALUE for the value that stands for the caller's. `always`: whether
-    the setting applies even without outlier detection, so that only readiness decides when calls move elsewhere."""
+    most important first, each as LABEL, or as LABEL=VALUE, where VALUE is compared instead of the caller's own value.
+    `always`: whether the setting applies even without outlier detection, so that only readiness decides when calls move
+    elsewhere."""
 
     enabled: bool = True
     distribute: tuple[Distribution, ...] = ()
@@ -99,7 +100,8 @@ class ConnectionPool(msgspec.Struct, frozen=True):
 
 
 class RetryBudget(msgspec.Struct, frozen=True):
-    """How many of the active requests may be retries: `percent` of all active requests, but always `minimum`."""
+    """How many of the active requests may be retries: `percent` of all active requests, but always at least `minimum`
+    requests."""
 
     percent: float = 20.0
     minimum: int = 3
@@ -145,7 +147,9 @@ class ClientTls(msgspec.Struct, frozen=True):
     server's certificate must have one; () for the default: those of the service, or the server name. `certificate`,
     `private_key`, `authorities` (caCertificates; "" for the system's CA certificates) and `revoked` (caCrl) are paths
     in the proxy's file system. `verify`: false for insecureSkipVerify. `roots`: CA certificates inline, as PEM.
-    `credential`: the name of a Secret in the proxy's namespace that replaces all of these files."""
+    `credential`: the name of a Secret in the proxy's namespace that replaces all of these files. `of_gateway`: gateways
+    also present the client certificate of their Gateway, if that has one. `pair`: the Secret with this certificate and
+    its key."""
 
     mode: ClientTlsMode = ClientTlsMode.DISABLE
     server_name: str = ""
@@ -157,6 +161,8 @@ class ClientTls(msgspec.Struct, frozen=True):
     verify: bool = True
     roots: str = ""
     credential: str = ""
+    of_gateway: bool = False
+    pair: CredentialRef | None = None
 
 
 class TrafficPolicy(msgspec.Struct, frozen=True):

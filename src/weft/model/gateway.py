@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from weft.model.names import Labels, Origin
+from weft.model.names import CredentialRef, Labels, Origin
 from weft.model.service import Protocol, ServicePort
 
 
@@ -17,13 +17,6 @@ class ServerTlsMode(StrEnum):
     MUTUAL = "MUTUAL"  # a client certificate is required
     OPTIONAL_MUTUAL = "OPTIONAL_MUTUAL"  # a client certificate is optional, but must be valid
     ISTIO_MUTUAL = "ISTIO_MUTUAL"  # with the mesh's own certificates
-
-
-class CredentialRef(msgspec.Struct, frozen=True, order=True):
-    """A reference to a Secret, by its name and namespace."""
-
-    name: str
-    namespace: str = ""  # "": the proxy's namespace
 
 
 class CertificateFiles(msgspec.Struct, frozen=True):
@@ -41,6 +34,7 @@ class ServerTls(msgspec.Struct, frozen=True):
     authorities: str = ""  # CA certificates for client certificates: a file,
     authorities_credential: CredentialRef | None = None  # or a Secret; neither: those of the first of `credentials`
     roots: str = ""  # or the certificates themselves, as PEM
+    unverified: bool = False  # client certificates of any CA are accepted
     revoked: str = ""  # a file
     subject_alt_names: tuple[str, ...] = ()  # of client certificates that are accepted
     spki: tuple[str, ...] = ()  # or digests of their public keys (base64)
@@ -94,6 +88,8 @@ class Gateway(msgspec.Struct, frozen=True, cache_hash=True):
     servers: tuple[GatewayServer, ...]
     selector: Labels = ()  # labels of the proxies' workloads, in any namespace
     within: str = ""  # only in this namespace; "": any
+    # For TLS to backends. A reference without a name stands for a certificate that may not be used.
+    client_certificate: CredentialRef | None = None
     created: str = ""
     origin: Origin | None = None
 

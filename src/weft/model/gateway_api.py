@@ -3,17 +3,20 @@ backends, a Gateway's listeners. `mesh/gateway_api/attached.py` combines them; n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 
 import msgspec
 
-from weft.model.names import Labels, ObjectKey, Origin
+from weft.model.names import Labels, ObjectKey, Origin, selects
 from weft.model.virtual_service import Headers, HttpMatch, HttpRoute
 
 ISTIO_GROUP = "networking.istio.io"
 CONTROLLER = "weft.dev/gateway-controller"
 GROUP = "gateway.networking.k8s.io"
 GATEWAY_KIND = f"Gateway.{GROUP}"  # the kind in an ObjectKey
+LISTENER_SET = "ListenerSet"
+Parent = tuple[str, str, str]  # kind, namespace and name of the object that routes are attached to
 # The label of a gateway's own proxies, in its namespace.
 GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
 
@@ -30,10 +33,10 @@ class RouteKind(StrEnum):
 
 
 class ParentRef(msgspec.Struct, frozen=True, order=True):
-    """A parentRef: the object that a route attaches to. `kind`: Gateway, Service or ServiceEntry. `section`: the name
-    of a listener; "" for all. `port`: 0 for all ports. `host`: the full host of a Service; "" for other kinds.
-    `group`: as the parentRef states it; None if it states none. `index`: the position among the route's parents.
-    `namespaced`: whether the parentRef states a namespace."""
+    """A parentRef: the object that a route attaches to. `kind`: Gateway, ListenerSet, Service or ServiceEntry.
+    `section`: the name of a listener; "" for all. `port`: 0 for all ports. `host`: the full host of a Service; "" for
+    other kinds. `group`: as the parentRef states it; None if it states none. `index`: the position among the route's
+    parents. `namespaced`: whether the parentRef states a namespace."""
 
     kind: str
     namespace: str
@@ -46,7 +49,7 @@ class ParentRef(msgspec.Struct, frozen=True, order=True):
     namespaced: bool = False
 
     @property
-    def place(self) -> tuple[str, str, str]:
+    def place(self) -> Parent:
         return (self.kind, self.namespace, self.name)
 
     def __str__(self) -> str:
@@ -173,6 +176,27 @@ class LabelRequirement(msgspec.Struct, frozen=True):
         return value is None
 
 
+class AllowedNamespaces(msgspec.Struct, frozen=True):
+    """The namespaces from which a listener allows routes, or from which a Gateway allows ListenerSets. `selector`,
+    `requirements`: the labels of these namespaces, with `From.SELECTOR`."""
+
+    source: From = From.SAME
+    selector: Labels = ()
+    requirements: tuple[LabelRequirement, ...] = ()
+
+    def allow(self, namespace: str, own: str, labels: Labels) -> bool:
+        """Whether `namespace`, which has these labels, is allowed. `own`: the namespace of the object with this
+        setting."""
+        match self.source:
+            case From.ALL:
+                return True
+            case From.SAME:
+                return namespace == own
+            case From.SELECTOR:
+                return selects(self.selector, labels) and all(each.holds(labels) for each in self.requirements)
+        return False
+
+
 class CertificateRef(msgspec.Struct, frozen=True):
     namespace: str
     name: str
@@ -181,12 +205,14 @@ class CertificateRef(msgspec.Struct, frozen=True):
 
 
 class CallersCheck(msgspec.Struct, frozen=True):
-    """The CAs (`authorities`: the `caCertificateRefs`; () if clients need no certificate) that must have issued the
-    client certificates of HTTPS listeners. `port`: the port of these listeners; 0 for all listeners without a check for
-    their own port."""
+    """How the client certificates of HTTPS listeners are checked. `authorities`: the CAs of which one must have issued
+    the certificate (`caCertificateRefs`); () if clients need no certificate. `port`: the check applies to the listeners
+    with this port; 0: to all listeners whose port has no check of its own. `insecure`: clients without a certificate,
+    or with a certificate of another CA, are accepted."""
 
     port: int
     authorities: tuple[CertificateRef, ...]
+    insecure: bool = False
 
 
 class Listener(msgspec.Struct, frozen=True):
@@ -197,9 +223,7 @@ class Listener(msgspec.Struct, frozen=True):
     passthrough: bool = False  # TLS is not terminated
     client_certificates: str = ""  # "MUTUAL" or "OPTIONAL_MUTUAL": verified by the CA in the Secret; "": not requested
     certificates: tuple[CertificateRef, ...] = ()
-    namespaces: From = From.SAME
-    selector: Labels = ()
-    requirements: tuple[LabelRequirement, ...] = ()
+    namespaces: AllowedNamespaces = AllowedNamespaces()  # of routes
     kinds: tuple[str, ...] = ()  # allowed route kinds; (): all that fit the protocol
     other_kinds: tuple[str, ...] = ()  # requested route kinds that weft does not support
     line: int = 0
@@ -214,6 +238,8 @@ class StandardGateway(msgspec.Struct, frozen=True):
     labels: Labels = ()  # labels of the objects created for it
     annotations: Labels = ()
     checks: tuple[CallersCheck, ...] = ()
+    client_certificate: CertificateRef | None = None  # for TLS to backends
+    listener_sets: AllowedNamespaces = AllowedNamespaces(From.NONE)
     created: str = ""
     origin: Origin | None = None
 
@@ -221,11 +247,24 @@ class StandardGateway(msgspec.Struct, frozen=True):
     def key(self) -> ObjectKey:
         return ObjectKey(GATEWAY_KIND, self.namespace, self.name)
 
+    @property
+    def place(self) -> Parent:
+        return ("Gateway", self.namespace, self.name)
+
     def check_of(self, listener: Listener) -> CallersCheck | None:
-        if listener.protocol != "HTTPS":
-            return None
+        return self.check_at(listener.port) if listener.protocol == "HTTPS" else None
+
+    def check_at(self, port: int) -> CallersCheck | None:
+        """The check of client certificates for HTTPS listeners of this port."""
         by_port = {check.port: check for check in self.checks}
-        return by_port.get(listener.port) or by_port.get(0)
+        return by_port.get(port) or by_port.get(0)
+
+    @property
+    def certificates(self) -> Iterator[CertificateRef]:
+        """The references to all certificates that this Gateway presents, to clients and to backends."""
+        yield from (each for listener in self.listeners for each in listener.certificates)
+        if self.client_certificate is not None:
+            yield self.client_certificate
 
     @property
     def bundles(self) -> tuple[tuple[str, str], ...]:
@@ -233,6 +272,65 @@ class StandardGateway(msgspec.Struct, frozen=True):
         certificates."""
         references = (each for check in self.checks for each in check.authorities)
         return tuple((each.namespace, each.name) for each in references if (each.group, each.kind) == ("", "ConfigMap"))
+
+
+class ListenerSet(msgspec.Struct, frozen=True):
+    """More listeners for the Gateway named `gateway_name` in `gateway_namespace`, if that Gateway allows them."""
+
+    name: str
+    namespace: str
+    gateway_namespace: str
+    gateway_name: str
+    listeners: tuple[Listener, ...]
+    created: str = ""
+    origin: Origin | None = None
+
+    @property
+    def key(self) -> ObjectKey:
+        return ObjectKey(LISTENER_SET, self.namespace, self.name)
+
+    @property
+    def place(self) -> Parent:
+        return (LISTENER_SET, self.namespace, self.name)
+
+    @property
+    def gateway(self) -> Parent:
+        return ("Gateway", self.gateway_namespace, self.gateway_name)
+
+    @property
+    def age(self) -> tuple[str, str, str]:
+        """Sort key: the oldest first, then by name."""
+        return (self.created or "9999", self.namespace, self.name)
+
+    @property
+    def certificates(self) -> Iterator[CertificateRef]:
+        yield from (each for listener in self.listeners for each in listener.certificates)
+
+
+def listener_name(owner: StandardGateway | ListenerSet, gateway: StandardGateway, listener: Listener) -> str:
+    """The name of the Gateway of the mesh for one listener of a Gateway or of a ListenerSet (`owner`). It contains `~`,
+    which is invalid in Kubernetes names, so it equals the name of no object."""
+    within = f"{owner.namespace}~{owner.name}~" if isinstance(owner, ListenerSet) else ""
+    return f"{gateway.name}~{within}{listener.name}"
+
+
+def listener_of(key: str) -> str:
+    """The name of the listener for which a Gateway of the mesh was derived; "" if it is not derived. `key`: the
+    NAMESPACE/NAME of that Gateway."""
+    return key.split("~")[-1] if "~" in key else ""
+
+
+def listener_set_of(key: str) -> str:
+    """The NAMESPACE/NAME of the ListenerSet with the listener; "" if it is a listener of the Gateway itself. `key`: as
+    for `listener_of`."""
+    parts = key.split("~")
+    return f"{parts[1]}/{parts[2]}" if len(parts) == 4 else ""
+
+
+def owner_of(key: str) -> ObjectKey:
+    """The Gateway of the Gateway API from which a Gateway of the mesh was derived. `key`: as for `listener_of`."""
+    namespace, _, name = key.partition("~")[0].partition("/")
+    return ObjectKey(GATEWAY_KIND, namespace, name)
 
 
 class BackendTls(msgspec.Struct, frozen=True):

@@ -26,6 +26,13 @@ class ObjectKey(msgspec.Struct, frozen=True, order=True):
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
+class CredentialRef(msgspec.Struct, frozen=True, order=True):
+    """A reference to a Secret, by its name and namespace."""
+
+    name: str
+    namespace: str = ""  # "": the proxy's namespace
+
+
 class Origin(msgspec.Struct, frozen=True):
     """Where a value comes from: the object that it was parsed from (`key`), the version of that object's content, and,
     for an object in a file, the file and the line; "" and 0 if unknown."""

@@ -55,8 +55,9 @@ class Telling(msgspec.Struct, frozen=True, cache_hash=True):
     held, or were held before. In that case each HTTP service has a listener at its own addresses, instead of sharing
     one for the whole port. `shared`: with `held`, the listeners of whole ports (`0.0.0.0_PORT`) are kept as well,
     because they may have connections. `ranges`: the CIDRs in which calls to addresses without config are held. `kept`:
-    the hosts that the group had when it became on-demand, or when `ranges` changed. `too_many`: the group has called
-    too many hosts and gets every service from then on.
+    the hosts that the group gets without calling them, because it had them when it became on-demand or when `ranges`
+    changed. `too_many`: the group has called too many hosts, so from then on it gets every service (`every`) and no
+    call is held.
     """
 
     every: bool = True
@@ -71,9 +72,9 @@ EVERYTHING = Telling()
 
 
 def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], told: frozenset[str]) -> Telling:
-    """The next state of a group after a new judgement. `before`: the current state; None for a new group, which has
-    no config. `ranges`: the CIDRs in which calls are held. `told`: hosts whose config the group has now and must
-    keep, although it has not called them."""
+    """The next state of a group after the new judgement `judged`. `before`: the current state; None for a new group,
+    which has no config. `ranges`: the CIDRs in which calls are held. `told`: hosts whose config the group has now and
+    must keep, although it has not called them."""
     if before is None:
         return Telling(every=False, held=True, ranges=ranges) if judged.on else EVERYTHING
     if not judged.on:

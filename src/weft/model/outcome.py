@@ -67,10 +67,26 @@ class GatewayOutcome(msgspec.Struct, frozen=True):
     conditions: tuple[StatusCondition, ...]
     listeners: tuple[ListenerOutcome, ...] = ()
     origin: Origin | None = None
+    listener_sets: int = 0  # number of accepted ListenerSets
+
+
+class ListenerSetOutcome(msgspec.Struct, frozen=True):
+    """The conditions of a ListenerSet and of its listeners. `gateway`: the Gateway that it names. `ours`: whether weft
+    writes the status of that Gateway."""
+
+    listener_set: ObjectKey
+    gateway: ObjectKey
+    conditions: tuple[StatusCondition, ...]
+    listeners: tuple[ListenerOutcome, ...] = ()
+    origin: Origin | None = None
+    ours: bool = True
 
 
 ACCEPTED = StatusCondition("Accepted", holds=True, reason="Accepted", message="weft has accepted it")
 RESOLVED = StatusCondition("ResolvedRefs", holds=True, reason="ResolvedRefs", message="all references are resolved")
+
+# A Gateway's status has this condition only while the Gateway does not verify client certificates.
+INSECURE_VALIDATION = "InsecureFrontendValidationMode"
 
 
 def not_accepted(reason: str, message: str) -> StatusCondition:

@@ -36,7 +36,8 @@ PROXY_GID: Final = 1337
 
 def published_socket(port: int) -> str:
     """The Unix socket on which a gateway also accepts connections to one of its ports, each with a PROXY header. It is
-    in the gateway's working directory; the machine's front door (`local/front_door.py`) connects to it."""
+    in the gateway's working directory. The Envoy that publishes the ports of gateways on the machine
+    (`local/front_door.py`) connects to it."""
     return f"published-{port}.sock"
 
 

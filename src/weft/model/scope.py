@@ -38,9 +38,9 @@ class OwnListener(msgspec.Struct, frozen=True):
 
 class Import(msgspec.Struct, frozen=True):
     """One entry of a Sidecar's egress hosts. `namespace`: the namespace of the imported services; "*" for any. `port`:
-    the imported port; 0 for all ports. `protocol`: the protocol of that port for the Sidecar's workloads; UNDECLARED
-    if it is the one that the service declares. `own`: the address of their listener; None for the addresses of the
-    services."""
+    the imported port; 0 for all ports. `protocol`: the protocol of that port for the Sidecar's workloads; UNDECLARED if
+    it is the one that the service declares. `own`: the egress listener's own address, at which these services are
+    called; None if they are called at the services' addresses."""
 
     namespace: str
     host: str
@@ -55,8 +55,8 @@ class Import(msgspec.Struct, frozen=True):
 class Scope(msgspec.Struct, frozen=True, cache_hash=True):
     """The services that some proxies may see: all proxies of one namespace, or those that one Sidecar selects in it.
     `imports`: the Sidecar's egress hosts; None for everything that is exported to the namespace. `asked`: hosts and
-    ports of services that the proxies themselves call, which are always visible. `servers`: for gateways, which see
-    only the services that their routes name; None for sidecars."""
+    ports of services that the proxies themselves call, which are always visible. `servers`: the servers of a gateway,
+    which sees only the services that the routes of these servers name; None for sidecars."""
 
     namespace: str
     imports: tuple[Import, ...] | None = None
@@ -81,9 +81,10 @@ class Scope(msgspec.Struct, frozen=True, cache_hash=True):
         return tuple(port for port in visible if port is not None)
 
     def own_listeners(self, service: Service) -> tuple[OwnListener, ...]:
-        """The egress listeners with an address of their own at which a service is called. As in Istio, a listener with
-        another port number than the service leads to the service's only port. None for a service whose callers choose
-        the address of an endpoint: such a call has no address but the listener's."""
+        """The egress listeners with an address of their own at which a service is called. As in Istio, if a listener
+        has another port number than the service, it leads to the service's only port. The result is empty for a service
+        whose callers choose the address of an endpoint (headless, or `resolution: NONE`): a call to such a listener
+        names no endpoint."""
         if not self.has_own_listeners or service.headless or service.resolution is Resolution.NONE:
             return ()
         if not exported(service.export_to, owner=service.namespace, viewer=self.namespace):

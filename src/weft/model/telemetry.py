@@ -1,9 +1,9 @@
 """Telemetry: what proxies report about their traffic. Supported so far: access logs, by mesh, namespace and
 workload.
 
-The three levels are evaluated in this order, and at each level the oldest object decides. A level that names
-providers replaces the providers of the levels before it. A level that names none changes the filter of those
-providers, or disables them. A rule for clients does not affect servers, and vice versa.
+The three levels are evaluated in this order, and at each level the oldest object decides. A level that names providers
+replaces the providers of the levels before it. A level that names none changes the filter of those providers, or
+disables them. A setting for clients does not affect servers, and vice versa.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _ACCESS_LOG_FILE = ""  # stands for the mesh's log that has no provider name
 
 
 def settings_for(settings: Settings, telemetries: Iterable[Telemetry], namespace: str, reporter: Reporter) -> Settings:
-    """The mesh settings with the access logs of a namespace's proxies as client or as server (`reporter`).
-    `telemetries`: those that select the proxies, the mesh's first, then by age."""
+    """The mesh settings, with the access logs that some proxies of a namespace write as client or as server
+    (`reporter`). `telemetries`: the Telemetries that select these proxies: those of the mesh first, then by age."""
     return _settled(settings, _levels(telemetries, settings.root_namespace, namespace), reporter)
 
 

@@ -12,6 +12,7 @@ from weft.model.gateway_api import (
     AuthorityBundle,
     BackendTls,
     GatewayClass,
+    ListenerSet,
     ReferenceGrant,
     StandardGateway,
     StandardRoute,
@@ -39,6 +40,7 @@ Value = (
     | Settings
     | Policy
     | StandardRoute
+    | ListenerSet
     | StandardGateway
     | GatewayClass
     | ReferenceGrant

@@ -200,6 +200,8 @@ class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):
     created: str = ""
     origin: Origin | None = None
     attached: bool = False  # derived from Gateway API routes: a VirtualService takes precedence over it
+    # The HTTP routes are for requests to the addresses of the host's Service, whatever host the requests name.
+    by_address: bool = False
 
     @property
     def origins(self) -> tuple[Origin, ...]:

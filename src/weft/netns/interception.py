@@ -40,8 +40,9 @@ class Interception(msgspec.Struct, frozen=True, kw_only=True):
     """Which connections of one pod are redirected to its proxy, and to which of the proxy's ports (`outbound_port`,
     `inbound_port`). `EVERYTHING` as the value of a field means all ports or ranges, an empty tuple means none. As in
     Istio, the fields `…_excluded` have an effect only beside `EVERYTHING`. `outbound_ports` are redirected whatever the
-    destination address is. `virtual_interfaces`: traffic that arrives from these interfaces counts as outbound, because
-    a virtual machine inside the pod sends it."""
+    destination address is. Inbound connections to `tunnel_port` are not redirected. `proxy_uid` and `proxy_gid`: the
+    user and group of the proxy, by which its own connections are recognized. `virtual_interfaces`: traffic that arrives
+    from these interfaces counts as outbound, because a virtual machine inside the pod sends it."""
 
     outbound_port: int = OUTBOUND_PORT
     inbound_port: int = INBOUND_PORT

@@ -1,7 +1,8 @@
 """Installs interception rules in a network namespace, and removes them.
 
-Each address family is one iptables-restore transaction, started from a thread inside the namespace: all rules are
-installed or none, and the host's tables are never touched. Only chains named ISTIO_* and the jumps to them are changed.
+The rules of each address family are installed in one transaction of iptables-restore, which is started from a thread
+inside the namespace: all of them are installed or none, and the host's tables are never touched. Only chains named
+ISTIO_* and the jumps to them are changed.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ def apply(namespace: NetworkNamespace, interception: Interception) -> None:
 
 
 def apply_once(namespace: NetworkNamespace, interception: Interception) -> None:
-    """Install the rules in a namespace whose rules must not change afterwards. Applying the same interception again
-    succeeds; a different one raises NetworkError. The name of an empty chain in the namespace records which one was
-    applied."""
+    """Install the rules in a namespace in which they must not change afterwards. To apply the same interception again
+    has no effect; to apply a different one raises NetworkError. The name of an empty chain in the namespace records
+    which interception was applied."""
     mark = _mark(interception)
 
     def install(family: Family) -> None:

@@ -46,7 +46,7 @@ class Bridge(msgspec.Struct, frozen=True):
 
 class PodLink(msgspec.Struct, frozen=True):
     """The veth pair that connects one pod to the bridge. `namespace`: the pod's. `ipv4` and `ipv6`: the pod's
-    addresses; None without IPv6."""
+    addresses; `ipv6` is None if the mesh has no IPv6."""
 
     namespace: NetworkNamespace
     bridge: Bridge

@@ -1,4 +1,5 @@
-"""The addresses that the kernel delivers to this machine itself: its own, and those of broadcasts."""
+"""The destination addresses of packets that the kernel delivers to this machine itself: the machine's own addresses,
+and broadcast, anycast and multicast addresses."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ _STAYING = frozenset({2, 3, 4, 5})  # types of routes: local, broadcast, anycast
 
 
 def local_ranges() -> frozenset[IPv4Network | IPv6Network]:
-    """Return the ranges of all routes, in any table of this process's network namespace, whose packets stay on the
-    machine. Raises NetworkError."""
+    """Return the destination ranges of all routes that keep packets on this machine, from all routing tables of this
+    process's network namespace. Raises NetworkError."""
     try:
         return run_in(own(), _read)
     except (NetlinkError, OSError) as error:

@@ -1,8 +1,8 @@
 """Adds `::6` to a pod's loopback interface: the source address of the proxy's inbound IPv6 connections to the
 application. The IPv4 counterpart, 127.0.0.6, exists on every loopback interface.
 
-The one netlink message is written by hand: the init container of every pod runs this, and importing pyroute2 would
-take longer than everything else that it does.
+The one netlink message is written by hand: the init container of every pod runs this, and importing pyroute2 would take
+longer than everything else that the container does.
 """
 
 from __future__ import annotations

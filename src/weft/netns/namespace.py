@@ -1,7 +1,8 @@
 """Named network namespaces: create, delete, list and enter them, and find their processes.
 
-A namespace is a name under /run/netns, so `ip netns` shows it. Entering always happens on a new thread, which ends
-afterwards: a namespace belongs to a thread, and no other thread, least of all the event loop's, changes its own.
+A namespace is a name under /run/netns, so `ip netns` shows it. weft enters a namespace only on a new thread, which ends
+afterwards: each thread has its own current namespace, and that of all other threads, above all of the event loop's,
+never changes.
 """
 
 from __future__ import annotations

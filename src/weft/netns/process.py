@@ -31,10 +31,11 @@ _LAST_WORDS = 0.5  # seconds to read the rest of an ended process's output
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything needed to start one process. `namespace`: its network; None for the machine's own. `hostname`: "" for
-    the machine's. `view`: which files it sees. `capabilities`: root's capabilities that it keeps, by setpriv's names.
-    `core_dumps`: false if its memory must never be written to a file, not even when it crashes. `stdout` and `stderr`
-    are as in subprocess: a file descriptor, DEVNULL, PIPE, or STDOUT for stderr."""
+    """Everything needed to start one process. `namespace`: the network of the process; None for the machine's own.
+    `hostname`: the host name that the process sees; "" for the machine's. `view`: which files the process sees.
+    `capabilities`: root's capabilities that the process keeps, by setpriv's names. `core_dumps`: false if the process's
+    memory must never be written to a file, not even when it crashes. `stdout` and `stderr` are as in subprocess: a file
+    descriptor, DEVNULL, PIPE, or STDOUT for stderr."""
 
     argv: tuple[str, ...]
     namespace: NetworkNamespace | None  # None: the machine's own network

@@ -28,9 +28,9 @@ log = logging.getLogger("weft.node.agent")
 
 class Agent:
     """Serves the certificates of all workloads of one machine. `private` is a directory that only root can enter, for
-    the server's own sockets. `lifetime` is the lifetime that is requested for each certificate. `bundle` holds the
-    roots to trust until the CA sends its own. Callbacks: `changed` is called with a workload whose status changed,
-    `certified` with a workload and its new certificate, `trusted` with the new roots."""
+    the server's own sockets. `lifetime` is the lifetime that is requested for each certificate. `bundle`: the roots to
+    trust until the CA has sent roots. Callbacks: `changed` is called with a workload whose status changed, `certified`
+    with a workload and its new certificate, `trusted` with the new roots."""
 
     def __init__(
         self,

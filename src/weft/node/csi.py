@@ -3,7 +3,7 @@
 Kubelet calls over a Unix socket that only root can open; `pods.py` gets the pod and the token of each call. Nothing is
 mounted here: the driver creates the sockets in the directory that kubelet names, and kubelet mounts that directory into
 the pod. So the agent's only privilege is to give its sockets to the proxy's group. Rule: every call of kubelet gets a
-response, also a malformed one.
+response, even a malformed call.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 client.
 
 Input: an owner (a pod or workload), a name for its socket, and its doorway (the socket's path, and which processes may
-connect). Output: the owner for the address at which the server was called. The server itself listens on sockets in a
-directory that only root can enter; each workload socket forwards its connections to one of these server sockets.
+connect). Output: the owner of the socket through which a client has connected, given the server's address at which the
+connection arrived. The server itself listens on sockets in a directory that only root can enter; each workload socket
+forwards its connections to one of these server sockets.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ class KeepsakesRefused(Exception):
 
 
 class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one pod and its volume, as one file. `path`: that of the volume. `token`, `chain` and `key` (PEM):
-    those of the pod's certificate; empty if the agent has none. `key_kind`: the kind of the key. `obtained`: when the
-    certificate was issued, in Unix time."""
+    """The state of one pod and its volume, as one file. `path`: that of the volume. `token`: the pod's token. `chain`
+    and `key` (PEM): the pod's certificate and its key. All three are empty if the agent has none. `key_kind`: the kind
+    of the key. `obtained`: when the certificate was issued, in Unix time."""
 
     volume_id: str
     path: str

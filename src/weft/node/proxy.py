@@ -1,8 +1,8 @@
 """The Envoy of one workload: started as the proxy's user, supervised, and restarted when it exits.
 
 Input: a `ProxyPlan` with the bootstrap and the network namespace. Output: whether the proxy is ready, and a message if
-not. Rule: interception rules are installed only once the listeners that they redirect to are live, and are kept while
-Envoy is down, so that intercepted traffic never bypasses the proxy.
+not. Rule: interception rules are installed only once the listeners to which they redirect accept connections, and are
+kept while Envoy is down, so that intercepted traffic never bypasses the proxy.
 """
 
 from __future__ import annotations

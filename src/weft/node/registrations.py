@@ -100,7 +100,7 @@ def _wrong_values(registration: Registration) -> Iterator[str]:
     except ValueError as error:
         yield str(error)
     if not registration.pod or "/" in registration.pod or not registration.pod_uid:
-        yield "pod and pod_uid must name the pod"
+        yield "pod and pod_uid must not be empty, and pod must be a name without /"
     for field in ("token_file", "socket", "network_namespace"):
         value = getattr(registration, field)
         if value and (not value.startswith("/") or ".." in value.split("/") or "\0" in value):

@@ -168,8 +168,8 @@ def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> 
 
 
 def replace_prefix(action: RouteAction | RedirectAction, new: str, match: RouteMatch) -> None:
-    """Make an action replace the path prefix that `match` matches by `new`, with exactly one slash before the rest of
-    the path."""
+    """Make an action replace the path prefix that `match` matches with `new`, so that exactly one slash precedes the
+    rest of the path."""
     matched, kept = match.path_separated_prefix, new.rstrip("/")
     if not matched:
         if kept:

@@ -27,7 +27,7 @@ from weft.model.settings import Settings
 from weft.translate import rbac_matchers as matchers
 from weft.translate.external_authorization import ask_about_connections, ask_about_requests
 from weft.translate.protos import packed
-from weft.translate.rbac import nothing, rbac_policy
+from weft.translate.rbac import Connections, nothing, rbac_policy
 from weft.translate.view import GroupView
 
 HTTP_FILTER = "envoy.filters.http.rbac"  # the filter's name, and the metadata namespace of its results
@@ -51,9 +51,9 @@ class _Decision(msgspec.Struct, frozen=True):
     prefix: str = ""  # of the metadata that the shadow rules write
 
 
-def http_filters(view: GroupView, *, published: int = 0) -> tuple[HttpFilter, ...]:
-    """Return the HTTP filters that enforce the policies of a group. `published`: the port, if the filters are for the
-    Unix socket of a gateway's published port (see `rbac.rbac_policy`); else 0."""
+def http_filters(view: GroupView, connections: Connections = Connections()) -> tuple[HttpFilter, ...]:  # noqa: B008 - frozen
+    """Return the HTTP filters that enforce the policies of a group. `connections`: the kind of connections that the
+    filters are for."""
     policies = _in_force(view)
     result: list[HttpFilter] = []
     if disguises := _disguises(policies):
@@ -61,25 +61,25 @@ def http_filters(view: GroupView, *, published: int = 0) -> tuple[HttpFilter, ..
     for name, chosen, prefix in _by_provider(policies):
         provider = view.authorizer(name)
         if provider is None:
-            result.append(_http(_unanswered(chosen, name, view.settings, http=True, published=published)))
+            result.append(_http(_unanswered(chosen, name, view.settings, http=True, connections=connections)))
             continue
-        result.append(_http(_question(chosen, name, prefix, view.settings, http=True, published=published)))
+        result.append(_http(_question(chosen, name, prefix, view.settings, http=True, connections=connections)))
         result.append(ask_about_requests(provider, HTTP_FILTER, f"{prefix}shadow_effective_policy_id"))
-    result += map(_http, _decisions(policies, view.settings, http=True, published=published))
+    result += map(_http, _decisions(policies, view.settings, http=True, connections=connections))
     return tuple(result)
 
 
-def network_filters(view: GroupView, *, published: int = 0) -> tuple[Filter, ...]:
+def network_filters(view: GroupView, connections: Connections = Connections()) -> tuple[Filter, ...]:  # noqa: B008 - frozen
     policies = _in_force(view)
     result: list[Filter] = []
     for name, chosen, prefix in _by_provider(policies):
         provider = view.authorizer(name)
         if provider is None or not provider.grpc:  # an HTTP authorizer cannot decide about a connection
-            result.append(_network(_unanswered(chosen, name, view.settings, http=False, published=published)))
+            result.append(_network(_unanswered(chosen, name, view.settings, http=False, connections=connections)))
             continue
-        result.append(_network(_question(chosen, name, prefix, view.settings, http=False, published=published)))
+        result.append(_network(_question(chosen, name, prefix, view.settings, http=False, connections=connections)))
         result.append(ask_about_connections(provider, NETWORK_FILTER, f"{prefix}shadow_effective_policy_id"))
-    result += map(_network, _decisions(policies, view.settings, http=False, published=published))
+    result += map(_network, _decisions(policies, view.settings, http=False, connections=connections))
     return tuple(result)
 
 
@@ -110,14 +110,14 @@ def _in_force(view: GroupView) -> tuple[AuthorizationPolicy, ...]:
 
 
 def _decisions(
-    policies: tuple[AuthorizationPolicy, ...], settings: Settings, *, http: bool, published: int
+    policies: tuple[AuthorizationPolicy, ...], settings: Settings, *, http: bool, connections: Connections
 ) -> Iterable[_Decision]:
     tried = [policy for policy in policies if policy.action is Action.CUSTOM and policy.dry_run]
     if tried:
-        yield _Decision(shadow=_rules(tried, settings, http=http, published=published), prefix=DRY_RUN_CUSTOM)
+        yield _Decision(shadow=_rules(tried, settings, http=http, connections=connections), prefix=DRY_RUN_CUSTOM)
     audited = [policy for policy in policies if policy.action is Action.AUDIT and not policy.dry_run]
     if audited:
-        marks = _rules(audited, settings, http=http, published=published)
+        marks = _rules(audited, settings, http=http, connections=connections)
         hint = RBAC(action=RBAC.LOG)
         for name, rule in marks.policies.items():
             hint.policies[name].CopyFrom(rule)
@@ -128,8 +128,8 @@ def _decisions(
         tried = [policy for policy in chosen if policy.dry_run]
         if chosen:
             yield _Decision(
-                _rules(enforced, settings, http=http, published=published) if enforced else None,
-                _rules(tried, settings, http=http, published=published) if tried else None,
+                _rules(enforced, settings, http=http, connections=connections) if enforced else None,
+                _rules(tried, settings, http=http, connections=connections) if tried else None,
                 prefix if tried else "",
             )
 
@@ -146,25 +146,31 @@ def _by_provider(
 
 
 def _question(
-    policies: list[AuthorizationPolicy], provider: str, prefix: str, settings: Settings, *, http: bool, published: int
+    policies: list[AuthorizationPolicy],
+    provider: str,
+    prefix: str,
+    settings: Settings,
+    *,
+    http: bool,
+    connections: Connections,
 ) -> _Decision:
     """Return the shadow rules that mark in the metadata which requests an external authorizer must decide. The mark
-    names the authorizer and the rule, because the response of an authorizer that denies names neither. `http`: whether
-    the rules are for an HTTP filter. `published`: as for `http_filters`. `policies`: the CUSTOM policies of the
-    authorizer `provider`. `prefix`: that of the metadata keys of the mark."""
-    rules = _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]")
+    names the authorizer and the rule: if an authorizer denies a request, its response contains neither. `http`: whether
+    the rules are for an HTTP filter. `connections`: as for `http_filters`. `policies`: the CUSTOM policies of the
+    authorizer `provider`. `prefix`: the prefix of the mark's metadata keys."""
+    rules = _named(_rules(policies, settings, http=http, connections=connections), f"provider[{provider}]")
     return _Decision(shadow=rules, prefix=prefix)
 
 
 def _unanswered(
-    policies: list[AuthorizationPolicy], provider: str, settings: Settings, *, http: bool, published: int
+    policies: list[AuthorizationPolicy], provider: str, settings: Settings, *, http: bool, connections: Connections
 ) -> _Decision:
     """Return rules that deny all requests about which the external authorizer `provider` would have to decide. They are
     used if there is no such authorizer, or if it can decide only about HTTP requests and this is a TCP connection.
-    `http`: whether the rules are for an HTTP filter. `published`: as for `http_filters`. `policies`: the CUSTOM
+    `http`: whether the rules are for an HTTP filter. `connections`: as for `http_filters`. `policies`: the CUSTOM
     policies of this authorizer."""
     return _Decision(
-        _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]-not-available")
+        _named(_rules(policies, settings, http=http, connections=connections), f"provider[{provider}]-not-available")
     )
 
 
@@ -175,15 +181,17 @@ def _named(rules: RBAC, more: str) -> RBAC:
     return result
 
 
-def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http: bool, published: int) -> RBAC:
+def _rules(
+    policies: Iterable[AuthorizationPolicy], settings: Settings, *, http: bool, connections: Connections
+) -> RBAC:
     """Translate policies, all with the same action, to one set of RBAC rules. `http`: whether the rules are for an HTTP
-    filter, not a network filter. `published`: as for `http_filters`."""
+    filter, not a network filter. `connections`: as for `http_filters`."""
     result = RBAC()
     for policy in policies:
         if policy.action is not Action.ALLOW:
             result.action = RBAC.DENY
         for number, rule in enumerate(policy.rules):
-            translated = rbac_policy(rule, policy.action, settings, http=http, published=published)
+            translated = rbac_policy(rule, policy.action, settings, http=http, connections=connections)
             if translated is not None:
                 result.policies[rule_id(policy, number)].CopyFrom(translated)
         if not policy.rules:

@@ -39,8 +39,8 @@ def build(name: str, message: Message, sources: tuple[ObjectKey, ...] = ()) -> B
 def from_parts(message_name: str, name: str, parts: Iterable[bytes], sources: tuple[ObjectKey, ...] = ()) -> Built:
     """Build the resource `name` of the type `message_name` (a protobuf name, without `type.googleapis.com/`) from
     `parts`, serialized messages of that type. In protobuf, the concatenated bytes of several messages are one message
-    with the fields of all of them. Only a large resource keeps its parts apart; those of any other are joined here.
-    `sources`: the objects that the resource is made from, the deciding one first."""
+    with the fields of all of them. The parts of a large resource (4 KiB or more) are kept separate; those of a smaller
+    one are joined here. `sources`: the objects that the resource is made from, the deciding one first."""
     parts = tuple(parts)
     if sum(map(len, parts)) < _LARGE:
         parts = (b"".join(parts),)

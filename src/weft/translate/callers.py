@@ -83,7 +83,8 @@ def _names(source: Source, view: GroupView) -> tuple[str, ...] | None:
 
 
 def _accepted_domains(source: Source, settings: Settings) -> tuple[str, ...]:
-    """Return the trust domains of the mesh that the `trustDomains` of a source match; all of them if it has none."""
+    """Return those trust domains of the mesh that the `trustDomains` of a source match; all trust domains of the mesh
+    if the source has no `trustDomains`."""
     own = trust_domains(settings)
     if not source.trust_domains:
         return own

@@ -77,13 +77,19 @@ def http_at_gateway(
     guards: tuple[HttpFilter, ...],
     noted: frozenset[str],
     *,
+    unverified: bool = False,
     from_proxies: bool = False,
     grpc_web: bool = False,
 ) -> Filter:
     """Return the connection manager of a gateway: its guards, then the router; the control plane sends its routes (RDS)
     as the route configuration `route_name`. `from_proxies`: only proxies of the mesh can connect. `prefix`, `noted`: as
-    for `manager`. `grpc_web`: convert gRPC-Web to gRPC on all routes."""
+    for `manager`. `grpc_web`: convert gRPC-Web to gRPC on all routes. `unverified`: client certificates are not
+    verified. `x-forwarded-client-cert` then has the certificate itself, which a backend can verify, and not the names
+    in it, which a backend would trust."""
     result = manager(prefix, settings, End.GATEWAY, noted)
+    if unverified:
+        result.set_current_client_cert_details.Clear()
+        result.set_current_client_cert_details.cert = True
     limit_resets(result.http2_protocol_options, RESETS_OF_PROXIES if from_proxies else RESETS_OUTSIDE)
     return _routed(result, route_name, guards, grpc_web=grpc_web)
 
@@ -209,7 +215,7 @@ def bytes_to(
     """Return a TCP proxy filter to one cluster, or to several clusters by weight. `clusters`: names of clusters with
     their weights. `noted`: as for `manager`. `pool`: sets the idle timeout and the longest duration of connections;
     None for the defaults. `hash_source`: choose the endpoint by a hash of the caller's address. `tunnel`: send the
-    bytes inside an HTTP request, of the HTTP version of the cluster; None for no tunnel."""
+    bytes inside an HTTP request, in the HTTP version that the cluster uses; None for no tunnel."""
     proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings, noted))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]

@@ -49,10 +49,11 @@ class UpstreamHttp(Enum):
 
 
 def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
-    """Return the cluster of a service port and one for each subset, with the SDS secrets that they name. A headless
-    service is called at the pod that the caller chose. But if routes of other hosts lead to it, no pod was chosen: for
-    these routes there is a second set of clusters, as if the service were not headless. The protocol is the one that
-    the service declares for the port, even if a Sidecar declares another for its workloads."""
+    """Return the cluster of a service port and one for each subset, with the SDS secrets that they name. A call to a
+    headless service goes to the pod whose address the caller chose. A call that the route of another host sends to the
+    service has no such address: for these calls there is a second set of clusters, as if the service were not headless.
+    The protocol is the one that the service declares for the port, even if a Sidecar declares another for its
+    workloads."""
     if view.service is None:
         return ()
     port = view.service.port(port.number) or port

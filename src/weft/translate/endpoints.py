@@ -38,11 +38,12 @@ def assignments(
     caller: Whereabouts | None = None,
     mesh: LocalitySetting = _ALL_ALIKE,
 ) -> tuple[Built, ...]:
-    """Return the load assignments of a service port and of each subset. There is none where the proxy needs no
-    endpoints, such as where Envoy calls the original destination; gRPC's xDS client (`kind`) cannot do that, and gets
-    the endpoints. `rule`: the effective DestinationRule, which declares the subsets. `kind`: the kind of the calling
-    proxy. `caller`: the caller's locality; None if the order of endpoints does not depend on it. `mesh`: the mesh-wide
-    locality settings, which apply where the rule and the service have none."""
+    """Return the load assignments of a service port and of each subset. There is none where no endpoint may be called
+    (`policy.is_closed`), or where Envoy calls the original destination. gRPC's xDS client (`kind`) cannot call an
+    original destination, so it gets the endpoints in that case. `rule`: the effective DestinationRule, which declares
+    the subsets. `kind`: the kind of the calling proxy. `caller`: the caller's locality; None if the order of endpoints
+    does not depend on it. `mesh`: the mesh-wide locality settings, which apply where the rule and the service have
+    none."""
     # A UDP port may have the same number as a TCP port, so its load assignment would have the name of the TCP port's.
     if service.resolution is not Resolution.STATIC or port.protocol is Protocol.UDP:
         return ()

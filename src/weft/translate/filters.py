@@ -1,9 +1,9 @@
 """Builds the HTTP filters that routes enable: faults, CORS, gRPC-Web, and a metadata mark on responses that the proxy
 sends itself.
 
-Every outbound connection manager has these filters, disabled; the per-route config enables them. A request of any other
-route only costs a lookup per filter in an empty map. Adding a fault to a VirtualService changes only routes: no
-listener is replaced and no connection is drained.
+Every outbound connection manager has these filters, disabled; the per-route config enables them. For a request on a
+route that enables none of them, each filter only costs a lookup in an empty map. Adding a fault to a VirtualService
+changes only routes: no listener is replaced and no connection is drained.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Builds the config of a gateway: the contribution of one host, and the gateway's own listeners. `service.py` calls
-this module for gateways. Rule: a gateway has only the clusters that its routes name, and they equal those of other
-proxies."""
+this module for gateways. Rule: a gateway has only the clusters that its routes name, and these are equal to the same
+clusters of other proxies."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Builds the listeners of a gateway: one bound listener for each port that it serves. TLS servers share a port by
 server name (SNI); a connection with any other SNI is closed.
 
-All filter chains have the same guards. A server whose certificate is missing still owns its server names and closes
-their connections: no other server may serve them.
+All filter chains have the same guards, except that names in unverified client certificates match no policy. If the
+certificate of a server is missing, connections for its server names are closed: no other server may serve these names.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from weft.translate.listeners import on_both_families
 from weft.translate.matches import applies
 from weft.translate.protos import packed, socket_address
 from weft.translate.provenance import keys, of_objects
+from weft.translate.rbac import Connections
 from weft.translate.streams import filter_chain, matching, stream
 from weft.translate.view import GroupView, ServerView
 
@@ -44,7 +45,6 @@ def listeners(view: GroupView) -> tuple[Built, ...]:
     doors: dict[tuple[str, int], list[ServerView]] = {}
     for served in view.servers:
         doors.setdefault(served.bound.door, []).append(served)
-    guards = guards_of(view)
     built: list[Built] = []
     for (bind, port), servers in doors.items():
         name = names.listener(bind or _EVERYWHERE, port)
@@ -53,9 +53,9 @@ def listeners(view: GroupView) -> tuple[Built, ...]:
             result.address.CopyFrom(socket_address(bind, port))
         else:
             on_both_families(result, port)
-        built += _filled(result, servers, view, guards)
+        built += _filled(result, servers, view)
         if port in view.published and not bind:
-            built += _filled(_published(port), servers, view, guards_of(view, published=port))
+            built += _filled(_published(port), servers, view, published=port)
     return tuple(built)
 
 
@@ -70,12 +70,12 @@ def _published(port: int) -> Listener:
     return result
 
 
-def _filled(result: Listener, servers: list[ServerView], view: GroupView, guards: Guards) -> tuple[Built, ...]:
+def _filled(result: Listener, servers: list[ServerView], view: GroupView, *, published: int = 0) -> tuple[Built, ...]:
     name = result.name
     result.traffic_direction = TrafficDirection.OUTBOUND
     result.access_log.extend(listener_logs(view.settings))
     result.per_connection_buffer_limit_bytes.value = EDGE_BUFFER
-    result.filter_chains.extend(_chains(name, servers, view, guards))
+    result.filter_chains.extend(_chains(name, servers, view, published))
     if not result.filter_chains:
         return ()  # Envoy rejects a listener without filter chains; connections to the port are refused
     if any(served.bound.server.encrypted for served in servers):
@@ -86,12 +86,22 @@ def _filled(result: Listener, servers: list[ServerView], view: GroupView, guards
     return (build(name, result, (*sources, *policies)),)
 
 
-def _chains(name: str, servers: list[ServerView], view: GroupView, guards: Guards) -> Iterator[FilterChain]:
+def _chains(name: str, servers: list[ServerView], view: GroupView, published: int) -> Iterator[FilterChain]:
+    guards = {
+        unverified: guards_of(view, Connections(published, unverified=unverified))
+        for unverified in {_is_unverified(served) for served in servers}
+    }
     first = servers[0].bound
     if first.server.is_http and not first.server.encrypted:
-        yield chain("", _http(name, servers, view, guards))
+        yield chain("", _http(name, servers, view, guards[False]))
         return
-    yield from _apart([candidate for served in servers for candidate in _of_server(name, served, view, guards)])
+    yield from _apart(
+        [
+            candidate
+            for served in servers
+            for candidate in _of_server(name, served, view, guards[_is_unverified(served)])
+        ]
+    )
 
 
 def _apart(candidates: list[FilterChain]) -> Iterator[FilterChain]:
@@ -186,9 +196,15 @@ def _http(name: str, sharing: list[ServerView], view: GroupView, guards: Guards)
         view.settings,
         guards.http,
         guards.noted,
+        unverified=any(map(_is_unverified, sharing)),
         from_proxies=all(served.bound.server.mesh_only for served in sharing),
         grpc_web=any(served.bound.server.port.protocol is Protocol.GRPC_WEB for served in sharing),
     )
+
+
+def _is_unverified(served: ServerView) -> bool:
+    tls = served.bound.server.tls
+    return tls is not None and tls.unverified
 
 
 def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[FilterChain]:
@@ -222,8 +238,9 @@ def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[Fi
 
 
 def _anywhere(match: L4Match) -> L4Match:
-    """Return the match without its gateways, which the caller has checked. Source labels and namespace are kept: a
-    client outside the mesh has neither, so a match with them never applies."""
+    """Return the conditions of `match` that `applies` must check: port, source labels and source namespace. The
+    gateways are left out, because the function that calls this one has checked them. A client outside the mesh has
+    neither labels nor a namespace, so a match with these never applies."""
     return L4Match(port=match.port, source_labels=match.source_labels, source_namespace=match.source_namespace)
 
 

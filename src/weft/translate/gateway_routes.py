@@ -1,5 +1,6 @@
-"""Builds the virtual host of a name that a gateway serves: the merged routes of all VirtualServices that are bound to
-it. The result does not depend on TLS settings or on the ports that the gateway binds."""
+"""Builds the virtual host of a name that a gateway serves, with the merged routes of all VirtualServices that are bound
+to the gateway and apply to this name. The result does not depend on TLS settings or on the ports that the gateway
+binds."""
 
 from __future__ import annotations
 

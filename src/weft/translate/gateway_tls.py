@@ -1,9 +1,9 @@
 """Translates TLS termination at a gateway: its certificates, and the client certificates that it accepts.
 
-Certificates are separate SDS secrets, so that a renewed certificate replaces no listener. They come from a Kubernetes
-Secret, under Istio's names (`kubernetes://NAME`, `NAME-cacert`), or contain file paths; Envoy reads these files itself
-and reloads them when they are replaced. Rule: a server with a missing certificate has no TLS socket, and closes
-connections.
+Certificates are separate SDS secrets, so that a renewed certificate replaces no listener. An SDS secret has either the
+content of a Kubernetes Secret, and then Istio's name for it (`kubernetes://NAME`, `NAME-cacert`), or paths of files,
+which Envoy reads itself and reloads when they are replaced. Rule: a server with a missing certificate has no TLS
+socket, and closes connections.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from posixpath import dirname
 
 import msgspec
 from envoy.config.core.v3.base_pb2 import TransportSocket
-from envoy.extensions.transport_sockets.tls.v3.common_pb2 import TlsParameters
+from envoy.extensions.transport_sockets.tls.v3.common_pb2 import CertificateValidationContext, TlsParameters
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, DownstreamTlsContext
 
 from weft.mesh.gateways import vouching
 from weft.model.credential import Credential
 from weft.model.edge import AUTHORITIES
-from weft.model.gateway import CertificateFiles, CredentialRef, GatewayServer, ServerTls, ServerTlsMode
-from weft.model.names import ObjectKey
+from weft.model.gateway import CertificateFiles, GatewayServer, ServerTls, ServerTlsMode
+from weft.model.names import CredentialRef, ObjectKey
 from weft.model.peer_authentication import TlsMode
 from weft.model.service import Protocol
 from weft.translate import tls
@@ -165,11 +165,10 @@ def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
 
 
 def _roots_name(written: ServerTls, trusted: Credential, view: GroupView) -> str:
-    """Return the name of the SDS secret with the CA certificates that verify clients. If `caCertCredentialName` names a
-    Secret for them, it is that Secret's name with `~authorities`. Otherwise it is Istio's `NAME-cacert`, where NAME is
-    the server's first credential, whether the CA is in the Secret NAME-cacert or in NAME itself. The suffixes differ so
-    that the CA in a Secret X, named in `caCertCredentialName`, and the CA in X-cacert have different names. `trusted`:
-    the Secret with the CA."""
+    """Return the name of the SDS secret with the CA certificates that verify clients. With
+    `caCertCredentialName: X` the name is `X~authorities`. Otherwise it is Istio's `NAME-cacert`, where NAME is the
+    server's first credential, even if the CA is in the Secret NAME itself. The suffixes differ because two servers of a
+    gateway may name one Secret in these two ways and then trust different CAs. `trusted`: the Secret with the CA."""
     if written.authorities_credential is not None:
         return f"{credential_name(trusted.reference, view.namespace)}~authorities"
     return f"{credential_name(written.credentials[0], view.namespace)}{AUTHORITIES}"
@@ -200,6 +199,8 @@ def _parameters(written: ServerTls) -> TlsParameters:
 def _let_in(common: CommonTlsContext, written: ServerTls, roots: str) -> None:
     wanted = common.combined_validation_context.default_validation_context
     wanted.SetInParent()
+    if written.unverified:
+        wanted.trust_chain_verification = CertificateValidationContext.ACCEPT_UNTRUSTED
     wanted.match_typed_subject_alt_names.extend(map(tls.name_matcher, written.subject_alt_names))
     wanted.verify_certificate_spki.extend(written.spki)
     wanted.verify_certificate_hash.extend(written.hashes)

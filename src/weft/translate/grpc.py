@@ -1,6 +1,6 @@
-"""Builds the config for gRPC's own xDS client (proxyless): an API listener for each name of a target, its routes, and
-its clusters. Rule: this client rejects a whole resource for one unknown policy, so features that it does not support
-are left out."""
+"""Builds the config for gRPC's own xDS client (proxyless): for each service port, an API listener for each name by
+which the service can be called, its routes, and its clusters. Rule: this client rejects a whole resource for one
+unknown policy, so features that it does not support are left out."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from envoy.config.listener.v3.listener_components_pb2 import Filter
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
 
 from weft.translate import authorization, request_authentication
+from weft.translate.rbac import Connections
 from weft.translate.view import GroupView
 
 
@@ -18,12 +19,11 @@ class Guards(msgspec.Struct, frozen=True):
     noted: frozenset[str] = frozenset()  # metadata prefixes that they write, see `authorization.noted`
 
 
-def guards_of(view: GroupView, *, published: int = 0) -> Guards:
-    """Return the guards of a group. `published`: the port, if the guards are for the Unix socket of a gateway's
-    published port; else 0."""
-    network = authorization.network_filters(view, published=published)
+def guards_of(view: GroupView, connections: Connections = Connections()) -> Guards:  # noqa: B008 - frozen
+    """Return the guards of a group. `connections`: the kind of connections that the guards are for."""
+    network = authorization.network_filters(view, connections)
     return Guards(
-        http=(*request_authentication.filters(view), *authorization.http_filters(view, published=published)),
+        http=(*request_authentication.filters(view), *authorization.http_filters(view, connections)),
         network=network,
         unknown=(*request_authentication.network_filters(view), *network),
         noted=authorization.noted(view),

@@ -152,7 +152,9 @@ def _entrances(view: GroupView) -> tuple[_Entrance, ...]:
 
 def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sockets) -> list[FilterChain]:
     """Return the filter chains of a port (`entrance`). Plaintext is accepted unless the mode is STRICT, mutual TLS
-    unless the mode is DISABLE. Any other TLS is passed to the application where the port may carry more than HTTP."""
+    unless the mode is DISABLE. Any other TLS is passed to the application where the port may carry more than HTTP.
+    Where the proxy terminates TLS for the workload (`_terminated`), only that TLS is accepted. `guards`: the first
+    filters of each chain. `sockets`: terminate mutual TLS."""
     ends = _Ends(entrance, view.inbound_settings, guards)
     filter_chains: list[FilterChain] = []
     if entrance.tls is not None:
@@ -176,9 +178,10 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
 
 
 def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[FilterChain]:
-    """Yield the chains of a port (`entrance`) for mutual TLS. Its ALPN declares the protocol inside and so selects the
-    chain. In STRICT mode, TLS without such an ALPN goes to the chain for the protocol of the first service, so that a
-    second service with another protocol does not change how it is handled. `ends`: builds the filters of the chains."""
+    """Yield the chains of a port (`entrance`) for mutual TLS. The ALPN of a connection declares the protocol inside and
+    so selects the chain. In STRICT mode, connections without such an ALPN get the chain for the protocol of the first
+    service, so that adding a service with another protocol does not change how they are handled. `ends`: builds the
+    filters of the chains. `sockets`: terminate TLS."""
     carried, strict = entrance.carried, entrance.mode is TlsMode.STRICT
     of_http: tuple[str, ...] = () if strict else tls.OF_THE_MESH
     of_bytes = of_http

@@ -126,14 +126,15 @@ def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> t
     too."""
     if view.service is None or (shares_port(view, port) and (view.service.headless or not view.held)):
         return ()
-    routes = (own_stream(view, port),) if shares_port(view, port) else streams(view, port)
+    routes = (own_stream(view, port),) if port.protocol.is_http else streams(view, port)
     return tuple(_at_address(view, port, address, routes, settings) for address in _addresses(view, port))
 
 
 def own_listener(view: ServiceView, own: OwnListener, settings: Settings) -> Built:
-    """Return a Sidecar's listener with an address of its own, at which the view's host is called. Hosts that share an
-    HTTP listener build equal ones, and one route configuration with the listener's name has their virtual hosts. If
-    hosts share a listener with another protocol, one of them gets all connections."""
+    """Return a Sidecar's listener with an address of its own, at which the view's host is called. If several hosts
+    share an HTTP listener, the result is equal for all of them, and the route configuration with the listener's name
+    has the virtual hosts of all of them. If several hosts share a listener with another protocol, one of them gets all
+    connections."""
     name = names.own_listener(own.at.address, own.number)
     result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
     if own.at.captured:
@@ -163,9 +164,9 @@ def shares_port(view: ServiceView, port: ServicePort) -> bool:
 
 
 def chains_without_address(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Chain, ...]:
-    """Return the filter chains of a TCP service that has no single addresses, for the shared listener of its port.
-    They match by server name (SNI) or by address range. If the service has neither, they match every connection
-    to the port."""
+    """Return the filter chains of a TCP service that has no addresses or only address ranges, for the shared listener
+    of its port. They match by address range or by server name (SNI). If the service has neither, they match the
+    addresses of the endpoints if its resolution is STATIC, else every connection to the port."""
     service = view.service
     if service is None or not port.protocol.is_tcp or service.headless or port.number in TAKEN_PORTS:
         return ()
@@ -204,7 +205,7 @@ def _at_address(
     where: Address = socket_address(address, port.number)
     result.address.CopyFrom(where)
     _add_chains(result, view, port, routes, configuration_name(view, port), settings)
-    if shares_port(view, port):
+    if port.protocol.is_http:
         result.listener_filters_timeout.CopyFrom(duration(timedelta(0)))  # 0: no timeout
     sources = tuple(dict.fromkeys(source for stream in routes for source in stream.sources))
     result.metadata.CopyFrom(of_objects(sources))

@@ -23,13 +23,14 @@ HOLD = "hold|"  # prefix of on-demand clusters for held calls: `hold|PORT|ADDRES
 
 
 def outbound_cluster(host: str, port: int, subset: str = "", *, chosen: bool = False) -> str:
-    """Return the name of an outbound cluster. `chosen`: the cluster of a headless service for routes of other hosts,
-    where the proxy chooses the pod."""
+    """Return the name of an outbound cluster. A headless service has two: in one, the caller chooses the pod by its
+    address; in the other (`chosen`), the proxy chooses the pod. Routes of other hosts lead to the latter."""
     return f"outbound|{port}|{CHOSEN if chosen else ''}{subset}|{host}"
 
 
 def server_name(host: str, port: int, subset: str = "") -> str:
-    """Return the SNI that a caller sends in mutual TLS; a passthrough proxy reads the destination from it."""
+    """Return the SNI that a caller sends in mutual TLS: it contains the called host, port and subset, so that a
+    passthrough proxy can read the destination from it."""
     return f"outbound_.{port}_.{subset}_.{host}"
 
 
@@ -66,8 +67,8 @@ def listener(address: str, port: int) -> str:
 
 
 def own_listener(address: str, port: int) -> str:
-    """Return the name of a Sidecar's listener with an address of its own, and of its route configuration. The prefix
-    distinguishes it from the listener of a service at the same address."""
+    """Return the name of a Sidecar's listener with an address of its own, and of its route configuration. The name has
+    a prefix, which distinguishes it from the name of a service's listener at the same address."""
     return f"{_OWN}{listener(address, port)}"
 
 

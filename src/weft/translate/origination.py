@@ -38,7 +38,7 @@ def originate(cluster: Cluster, service: Service, port: ServicePort, written: Cl
     common.tls_params.tls_minimum_protocol_version = TlsParameters.TLSv1_2
     common.tls_params.tls_maximum_protocol_version = TlsParameters.TLSv1_3
     if written.mode is ClientTlsMode.MUTUAL:
-        common.tls_certificate_sds_secret_configs.add(name=_certificate(cluster.name), sds_config=by_ads())
+        common.tls_certificate_sds_secret_configs.add(name=certificate_name(cluster.name), sds_config=by_ads())
     if written.verify:
         common.combined_validation_context.default_validation_context.match_typed_subject_alt_names.extend(
             name_matcher(name) for name in _names(service, port, written)
@@ -61,8 +61,11 @@ def secrets(
     if written.credential:
         return _out_of_secret(cluster, written, sources, credentials)
     sds_secrets = []
-    if written.mode is ClientTlsMode.MUTUAL:
-        pair = Secret(name=_certificate(cluster))
+    presented = next((each for each in credentials if each.reference == written.pair), None)
+    if presented is not None:
+        sds_secrets.append(pair_secret(certificate_name(cluster), presented))
+    elif written.mode is ClientTlsMode.MUTUAL:
+        pair = Secret(name=certificate_name(cluster))
         pair.tls_certificate.certificate_chain.filename = written.certificate
         pair.tls_certificate.private_key.filename = written.private_key
         pair.tls_certificate.watched_directory.path = dirname(written.certificate)
@@ -92,7 +95,7 @@ def _out_of_secret(
     names = (f"{written.credential}{AUTHORITIES}", written.credential)
     trusted = next((each for name in names for each in credentials if each.name == name and each.roots), None)
     if written.mode is ClientTlsMode.MUTUAL and own is not None:
-        sds_secrets.append(pair_secret(_certificate(cluster), own))
+        sds_secrets.append(pair_secret(certificate_name(cluster), own))
     if written.verify and trusted is not None:
         sds_secrets.append(roots_secret(_roots(cluster), trusted))
     return tuple(build(secret.name, secret, sources) for secret in sds_secrets)
@@ -115,8 +118,8 @@ def roots_secret(name: str, credential: Credential) -> Secret:
 
 def name_by_request(options: HttpProtocolOptions, service: Service, port: ServicePort, written: ClientTls) -> None:
     """For an HTTP port, set in `options` that Envoy uses the host of each request as SNI, unless the TLS settings
-    `written` have an SNI. If the settings and the service name no subject alternative names either, the server's
-    certificate is verified for that host."""
+    `written` have an SNI. If, in addition, the server is to be verified, and neither the settings nor the service have
+    subject alternative names, the server's certificate must be for that host."""
     if port.protocol.is_http and not written.server_name:
         options.upstream_http_protocol_options.auto_sni = True
         if written.verify and not (written.subject_alt_names or service.subject_alt_names):
@@ -136,7 +139,8 @@ def _names(service: Service, port: ServicePort, written: ClientTls) -> tuple[str
     return written.subject_alt_names or service.subject_alt_names or ((named,) if named else ())
 
 
-def _certificate(cluster: str) -> str:
+def certificate_name(cluster: str) -> str:
+    """Return the name of the SDS secret with the client certificate of a cluster."""
     return f"{cluster}/certificate"
 
 

@@ -96,8 +96,8 @@ def limits_retries(policy: TrafficPolicy) -> bool:
 
 def limit(cluster: Cluster, pool: ConnectionPool | None, budget: RetryBudget | None = None) -> None:
     """Set the circuit breakers, the connect timeout and TCP keepalive of a cluster, as the connection pool `pool`
-    declares, and its limit of retries, also by the retry budget `budget`. `clusters.py` sets the HTTP settings of a
-    connection pool."""
+    declares, and the limit of retries, as the retry budget `budget` or else `pool` declares. `clusters.py` sets the
+    HTTP settings of a connection pool."""
     limits = cluster.circuit_breakers.thresholds.add()
     limits.CopyFrom(_LIMITS)
     limit_retries(limits, budget, pool.max_retries if pool is not None else None)
@@ -126,10 +126,10 @@ def limit(cluster: Cluster, pool: ConnectionPool | None, budget: RetryBudget | N
 def eject(cluster: Cluster, detection: OutlierDetection | None, *, fails_over: bool = False) -> None:
     """Set the cluster's outlier detection; do nothing if `detection` is None. `fails_over`: calls move to other
     localities when the nearer endpoints are ejected. By default Envoy ejects at most 10 % of the endpoints, which is
-    none if there are fewer than ten, so there would be no failover; with `fails_over` the default is 100 %.
-    Panic mode (Envoy uses all endpoints, ejected or not, if too few are healthy) is off, because it would undo the
-    ejection. Only where this default of 100 % applies, it begins below 50 % healthy endpoints. `min_health_percent`, if
-    set, is the threshold in every case."""
+    none if there are fewer than ten, so there would be no failover; with `fails_over` the default is 100 %. Panic mode
+    (Envoy uses all endpoints, ejected or not, if too few are healthy) is off, because it would undo the ejection. Only
+    where this default of 100 % applies, panic mode begins when fewer than 50 % of the endpoints are healthy.
+    `min_health_percent`, if set, is the threshold in every case."""
     if detection is None:
         return
     outlier: EnvoyOutlierDetection = cluster.outlier_detection

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+import msgspec
 from envoy.config.rbac.v3.rbac_pb2 import Permission, Principal
 from envoy.config.rbac.v3.rbac_pb2 import Policy as RbacPolicy
 from envoy.type.matcher.v3.string_pb2 import StringMatcher
@@ -22,16 +23,29 @@ SPIFFE = "spiffe://"
 _PERMISSIONS = frozenset({"destination.ip", "destination.port", "connection.sni", "experimental.envoy.filters"})
 
 
+class Connections(msgspec.Struct, frozen=True):
+    """The kind of connections that guards are for. `published`: the port of a gateway that callers reach through a Unix
+    socket; else 0. On such a socket the connection has no IP address and no port of the gateway: the caller's address
+    comes from the PROXY header, and `published` is the destination port. `unverified`: client certificates are not
+    verified, so the names in them match no policy."""
+
+    published: int = 0
+    unverified: bool = False
+
+
 def rbac_policy(
-    rule: AuthorizationRule, action: Action, settings: Settings, *, http: bool, published: int = 0
+    rule: AuthorizationRule,
+    action: Action,
+    settings: Settings,
+    *,
+    http: bool,
+    connections: Connections = Connections(),  # noqa: B008 - frozen
 ) -> RbacPolicy | None:
-    """Translate a rule; None if it is an ALLOW rule that needs HTTP and the port is not HTTP. `published`: the port of
-    a gateway that callers reach through a Unix socket. On such a socket the connection has no IP address and no port of
-    the gateway: the caller's address comes from the PROXY header, and `published` is the destination port. `action`:
-    that of the policy."""
+    """Translate a rule; None if it is an ALLOW rule that needs HTTP and the port is not HTTP. `action`: that of the
+    policy. `connections`: as for `guards.guards_of`."""
     if not http and action is Action.ALLOW and rule.needs_http:
         return None
-    builder = _Builder(action, settings, http=http, published=published)
+    builder = _Builder(action, settings, http=http, connections=connections)
     permissions = [_every(list(builder.operation(each))) for each in rule.operations]
     principals = [_every_id(list(builder.source(each))) for each in rule.sources]
     conditions = [condition for condition in rule.conditions if http or not condition.key.startswith("request.")]
@@ -85,11 +99,12 @@ def with_domain_aliases(domains: Iterable[str], settings: Settings) -> tuple[str
 
 
 class _Builder:
-    def __init__(self, action: Action, settings: Settings, *, http: bool, published: int) -> None:
+    def __init__(self, action: Action, settings: Settings, *, http: bool, connections: Connections) -> None:
         self._keeps_out = action is not Action.ALLOW
         self._settings = settings
         self._http = http
-        self._published = published
+        self._published = connections.published
+        self._unverified = connections.unverified
 
     def operation(self, operation: Operation) -> Iterator[Permission]:
         if self._http:
@@ -107,11 +122,15 @@ class _Builder:
         yield from self._both(tuple(map(str, operation.ports)), tuple(map(str, operation.not_ports)), self._port)
 
     def source(self, source: Source) -> Iterator[Principal]:
-        yield from self._both_ids(self._aliases(source.principals), self._aliases(source.not_principals), _peer)
+        yield from self._both_ids(
+            self._aliases(source.principals), self._aliases(source.not_principals), self._certified(_peer)
+        )
         if self._http:
             yield from self._both_ids(source.request_principals, source.not_request_principals, _token)
-        yield from self._both_ids(source.namespaces, source.not_namespaces, _namespace)
-        yield from self._both_ids(source.service_accounts, source.not_service_accounts, _service_account)
+        yield from self._both_ids(source.namespaces, source.not_namespaces, self._certified(_namespace))
+        yield from self._both_ids(
+            source.service_accounts, source.not_service_accounts, self._certified(_service_account)
+        )
         yield from self._trust_domains(source.trust_domains, source.not_trust_domains)
         yield from self._both_ids(source.ip_blocks, source.not_ip_blocks, self._peer_address)
         yield from self._both_ids(source.remote_ip_blocks, source.not_remote_ip_blocks, _caller_address)
@@ -144,15 +163,15 @@ class _Builder:
                 if not_values:
                     yield _not_id(Principal(metadata=matchers.claim(path, matchers.claimed(not_values))))
             case "source.principal":
-                yield from self._both_ids(self._aliases(values), self._aliases(not_values), _peer)
+                yield from self._both_ids(self._aliases(values), self._aliases(not_values), self._certified(_peer))
             case "source.trustDomain":
                 yield from self._trust_domains(values, not_values)
             case key:
                 make = {
                     "source.ip": self._peer_address,
                     "remote.ip": _caller_address,
-                    "source.namespace": _namespace,
-                    "source.serviceAccount": _service_account,
+                    "source.namespace": self._certified(_namespace),
+                    "source.serviceAccount": self._certified(_service_account),
                     "request.auth.principal": _token,
                 }[key]
                 yield from self._both_ids(values, not_values, make)
@@ -168,12 +187,17 @@ class _Builder:
         range_ = matchers.address_range(value)
         return Principal(source_ip=range_) if self._published else Principal(direct_remote_ip=range_)
 
+    def _certified(self, make: Callable[[str], Principal]) -> Callable[[str], Principal]:
+        """Return `make`, which matches a name in the caller's certificate. If certificates are not verified, return a
+        function whose result matches no caller."""
+        return (lambda _: _not_id(Principal(any=True))) if self._unverified else make
+
     def _aliases(self, principals: tuple[str, ...]) -> tuple[str, ...]:
         return with_aliases(principals, self._settings)
 
     def _trust_domains(self, values: tuple[str, ...], not_values: tuple[str, ...]) -> Iterator[Principal]:
         accepted, excluded = (with_domain_aliases(each, self._settings) for each in (values, not_values))
-        yield from self._both_ids(accepted, excluded, _trust_domain)
+        yield from self._both_ids(accepted, excluded, self._certified(_trust_domain))
 
     def _both(
         self, values: tuple[str, ...], not_values: tuple[str, ...], make: Callable[[str, bool], Permission]

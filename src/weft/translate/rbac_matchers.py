@@ -37,7 +37,8 @@ BETWEEN_SPACES = r"[ \t]\C*|\C*[ \t]"
 
 
 def text(value: str, *, before: str = "") -> StringMatcher:
-    """Match a text by Istio's wildcards. `before` is a prefix that is added to every value except `*`."""
+    """Return Envoy's matcher for `value`, a text that may contain Istio's wildcards. `before`: a prefix that is added
+    to every value except `*`."""
     if value == "*":
         return regex(".+")
     if value.startswith("*"):
@@ -130,7 +131,8 @@ def trust_domain(value: str) -> StringMatcher:
 
 
 def claim(names: tuple[str, ...], value: ValueMatcher) -> MetadataMatcher:
-    """Match a claim of the verified token, by the names of the claim and of its nested fields."""
+    """Return a matcher for a claim of the verified token. `names`: the names of the claim and of its nested fields.
+    `value`: the matcher for the claim's value."""
     return metadata(JWT, (PAYLOAD, *names), value)
 
 

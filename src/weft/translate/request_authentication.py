@@ -72,9 +72,9 @@ def filters(view: GroupView) -> tuple[HttpFilter, ...]:
 
 
 def network_filters(view: GroupView) -> tuple[Filter, ...]:
-    """Return the network filters for connections that were not detected as HTTP: they deny all of them if a
-    RequestAuthentication was rejected. Such bytes may be HTTP after all: an empty line before a request hides it
-    from Envoy's HTTP inspector, but not from every server."""
+    """Return the network filters for connections that were not detected as HTTP. If a RequestAuthentication was
+    rejected, they deny all such connections, because these may carry HTTP after all: an empty line before a request
+    hides it from Envoy's HTTP inspector, but not from every server."""
     refused = _refused(view)
     return (_no_connection(refused),) if refused else ()
 
@@ -152,7 +152,8 @@ def _required(rules: tuple[JwtRule, ...]) -> JwtRequirement:
     of all rules accepts a token, so there a valid token for one rule lets a forged token for another rule pass.
 
     If a request has several valid tokens, the one that Envoy evaluates last sets the principal. Here that is the token
-    of the rule that is first by issuer, as in Istio, so the requirement lists the groups in reverse order."""
+    of the rule that is first by issuer, as in Istio, so the requirement lists the groups of rules (`_sharing_places`)
+    in reverse order."""
     groups = [_required_of(group) for group in _sharing_places(rules)]
     if len(groups) == 1:
         return groups[0]

@@ -85,8 +85,8 @@ def end_alone(options: Http2ProtocolOptions) -> None:
 
 
 def limit_resets(options: Http2ProtocolOptions, limit: ResetLimit) -> None:
-    """Limit the resets that are accepted on a connection. Envoy has the two fields since 1.39, xds-protos does not
-    have them yet: they are merged as bytes, which protobuf keeps as unknown fields."""
+    """Limit the resets that are accepted on a connection. Envoy has two fields for this since 1.39, but xds-protos does
+    not have them yet. So they are added as serialized bytes, which protobuf keeps as unknown fields."""
     for number, value in ((_STREAM_RESET_BURST, limit.burst), (_STREAM_RESET_RATE, limit.rate)):
         content = UInt64Value(value=value).SerializeToString()
         tag = number << 3 | 2  # wire type 2, a message; the varint of a tag from 128 to 16,383 has two bytes

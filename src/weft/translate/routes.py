@@ -27,13 +27,13 @@ from weft.translate.clusters import UpstreamHttp, upstream
 from weft.translate.connects import with_connects
 from weft.translate.contribution import VirtualHost
 from weft.translate.delegates import DelegatedRoute, written_out
-from weft.translate.domains import domains
+from weft.translate.domains import domains, virtual_addresses
 from weft.translate.filters import enable, translate_grpc_web
 from weft.translate.matches import applies, catches_all, route_match
 from weft.translate.policy import effective
 from weft.translate.provenance import keys, of_objects, of_route
 from weft.translate.retries import with_replays
-from weft.translate.view import ServiceView, speaking
+from weft.translate.view import ServiceView, deciding, speaking
 
 _MESSAGE = RouteConfiguration.DESCRIPTOR.full_name
 _CLOSED = OutboundPolicy.REGISTRY_ONLY
@@ -42,10 +42,22 @@ LARGEST_DIRECT_RESPONSE = 1 << 20
 
 def stands_alone(view: ServiceView, port: ServicePort) -> bool:
     """Whether requests to a port arrive at listeners on the service's own addresses, and not at the listener that
-    services on the port number share. That is so if the port's protocol is undeclared, or if the proxy itself uses the
-    port number, and the service has addresses or is headless. The port then has a route configuration of its own."""
-    alone = port.protocol is Protocol.UNDECLARED or port.number in TAKEN_PORTS
-    return alone and view.service is not None and bool(view.service.addresses or view.service.headless)
+    services on the port number share. That is so if the service has addresses or is headless, and either the port's
+    protocol is undeclared or the proxy itself uses the port number. It is also so if routes of the Gateway API are
+    attached to the service (`routed_by_address`). The port then has a route configuration of its own."""
+    if port.protocol is Protocol.UNDECLARED or port.number in TAKEN_PORTS:
+        return view.service is not None and bool(view.service.addresses or view.service.headless)
+    return port.protocol.is_http and routed_by_address(view)
+
+
+def routed_by_address(view: ServiceView) -> bool:
+    """Whether the HTTP routes of a service apply to all requests to its addresses, as the Gateway API requires for
+    routes that are attached to a Service, and not to requests that name its host. A headless service has no addresses
+    of its own, so its routes apply by host."""
+    routing = deciding(view)
+    if routing is None or not routing.by_address or view.service is None or view.service.headless:
+        return False
+    return bool(virtual_addresses(view.service))
 
 
 def configuration_name(view: ServiceView, port: ServicePort) -> str:
@@ -56,7 +68,7 @@ def configuration_name(view: ServiceView, port: ServicePort) -> str:
 
 def virtual_host(view: ServiceView, port: ServicePort, settings: Settings) -> VirtualHost:
     if stands_alone(view, port):
-        return host_of(view, port.number, ("*",), connects=True)
+        return host_of(view, port.number, ("*",), connects=not port.protocol.is_http or port.number in TAKEN_PORTS)
     return host_of(view, port.number, domains(view.host, view.service, view.caller.namespace, settings.domain))
 
 
@@ -113,8 +125,8 @@ class Chosen(msgspec.Struct, frozen=True, eq=False):
 
 def chosen(view: ServiceView, port: int) -> list[Chosen]:
     """Return the configured routes that apply to this caller and port, in matching order. If several VirtualServices
-    are merged, only the first route that matches everything is kept, and it comes last, whichever object it comes
-    from."""
+    are merged, there may be several routes that match everything: only the first of them is kept, and it is moved to
+    the end."""
     by_object = [_chosen(routing, view, port) for routing in speaking(view)]
     if len(by_object) < 2:
         return by_object[0] if by_object else []

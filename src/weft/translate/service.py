@@ -88,8 +88,8 @@ def base(view: GroupView) -> Contribution:
 
 def _unowned(view: ServiceView, settings: Settings) -> Contribution:
     """Return the virtual hosts of a host that only a VirtualService defines; empty if none of its VirtualServices has
-    HTTP routes. Such a host exists on every HTTP port: one virtual host is for all ports (`EVERY_ROUTE`). A port that a
-    match of the routes names has a separate virtual host, which must precede the one for all ports."""
+    HTTP routes. Such a host exists on every HTTP port: one virtual host is for all ports (`EVERY_ROUTE`). If a match of
+    the routes names a port, that port has a separate virtual host, which must precede the one for all ports."""
     routing = deciding(view)
     if routing is None:
         return Contribution()

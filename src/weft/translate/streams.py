@@ -33,7 +33,7 @@ class StreamRoute(msgspec.Struct, frozen=True):
     server_names: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
     sources: tuple[ObjectKey, ...] = ()
-    is_taken_for_http: bool = False  # the server would expect HTTP, so the connections must offer the ALPN of TCP
+    is_taken_for_http: bool = False  # the server's proxy would expect HTTP, so connections must offer the ALPN `istio`
 
 
 def streams(view: ServiceView, port: ServicePort) -> tuple[StreamRoute, ...]:

@@ -41,7 +41,7 @@ _NOWHERE = ("127.255.255.254", 9)  # loopback addresses are never intercepted, s
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """An object that may be at fault, or the part of it at a line."""
+    """An object that may be at fault (`key`), or only a part of it: the part at `line`."""
 
     key: ObjectKey
     line: int = 0  # 0: the whole object

@@ -26,11 +26,10 @@ from weft.model.destination_rule import (
 from weft.model.edge import AUTHORITIES, BoundServer, ServedName
 from weft.model.endpoint import Endpoint
 from weft.model.extension_provider import Authorizer
-from weft.model.gateway import CredentialRef
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.locality import Whereabouts, looks_at_labels, whereabouts, without_rule
-from weft.model.names import Labels
+from weft.model.names import CredentialRef, Labels
 from weft.model.on_demand import EVERYTHING, Telling
 from weft.model.peer_authentication import PeerModes
 from weft.model.request_authentication import RequestAuthentication
@@ -87,10 +86,12 @@ class ServiceView(msgspec.Struct, frozen=True):
     delegate.
 
     `meshed`: the ports at which all endpoints have a proxy. `secured`: the ports at which all endpoints accept mutual
-    TLS; only if callers choose the address. `accounts`: the service accounts of the endpoints. `endpoints`: by port;
-    empty if only EDS needs them. `targets`: the other hosts to which the routes lead. `doors`: for a gateway, the
-    servers that serve the host. `credentials`: the Secrets that the DestinationRule names. `held`: whether calls to
-    unknown addresses are held. `led_to`: the service is headless and routes of other hosts lead to it."""
+    TLS; set only if the caller, not the proxy, chooses the endpoint's address (a headless service, or the load balancer
+    PASSTHROUGH), else empty. `accounts`: the service accounts of the endpoints. `endpoints`: by port; empty if only EDS
+    needs them. `targets`: the other hosts to which the routes lead. `doors`: for a gateway, the servers of Gateways
+    that serve the host (these are not the sockets that are called doors elsewhere). `credentials`: the Secrets that the
+    DestinationRule names. `held`: whether calls to addresses without config are held; an HTTP service then has
+    listeners on its own addresses, too. `led_to`: the service is headless and routes of other hosts lead to it."""
 
     host: str
     caller: CallerView
@@ -103,13 +104,13 @@ class ServiceView(msgspec.Struct, frozen=True):
     inside: tuple[VirtualService, ...] = ()  # only for a wildcard: those with `tls` routes for hosts that it covers
     delegates: tuple[VirtualService, ...] = ()  # the VirtualServices to which these routes delegate
     meshed: tuple[int, ...] = ()  # ports at which all endpoints have a proxy of the mesh
-    secured: tuple[int, ...] = ()  # only if callers use addresses: ports at which all endpoints accept mutual TLS
+    secured: tuple[int, ...] = ()  # ports where all endpoints accept mutual TLS; only if the caller chooses the address
     accounts: tuple[str, ...] = ()  # the service accounts of its endpoints, in its namespace
     endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; empty if only EDS needs them
     targets: tuple[RouteTarget, ...] = ()  # the other hosts that the routes name
-    doors: tuple[ServedName, ...] = ()  # only for gateways: the servers that serve the host
+    doors: tuple[ServedName, ...] = ()  # only for gateways: the servers of Gateways that serve the host
     credentials: tuple[Credential, ...] = ()  # the Secrets that the DestinationRule names
-    held: bool = False  # whether unknown calls are held: then HTTP services have listeners on their addresses, too
+    held: bool = False  # calls to addresses without config are held, so HTTP services have listeners on their addresses
     led_to: bool = False  # whether it is headless and routes of other hosts lead to it: then the proxy chooses a pod
 
     def target(self, host: str) -> RouteTarget | None:
@@ -316,12 +317,13 @@ def _usable(
     mesh: Mesh, rule: DestinationRule | None, group: Group
 ) -> tuple[DestinationRule | None, tuple[Credential, ...]]:
     """Return the rule in the form in which the group can apply it (None if there is no rule), and the Secrets of the
-    group's namespace that it uses. If a Secret is missing, the returned rule calls no endpoint. Only gateways use
-    Secrets: otherwise an author of rules could get a gateway's key delivered to their own pod, although Kubernetes does
-    not let them read it."""
+    group's namespace that it uses. If a Secret is missing, no endpoint may be called with the returned rule. Only
+    gateways use Secrets: otherwise an author of rules could get a gateway's key delivered to their own pod, although
+    Kubernetes does not let them read it."""
+    rule, client_certificate = _presenting(mesh, rule, group)
     named = credentials_of(rule)
     if rule is None or not named:
-        return rule, ()
+        return rule, client_certificate
     credentials: dict[str, tuple[Credential, ...]] = {}
     if group.kind is ProxyKind.GATEWAY:
         for name in sorted(named):
@@ -329,7 +331,29 @@ def _usable(
             credentials[name] = tuple(each for ref in references if (each := mesh.credential(ref)) is not None)
     usable = with_tls(rule, lambda tls: tls if _is_complete(tls, credentials.get(tls.credential, ())) else _CLOSED)
     kept = {each for tls in levels(usable) if tls.tls for each in credentials.get(tls.tls.credential, ())}
-    return usable, tuple(sorted(kept, key=lambda each: each.name))
+    return usable, (*sorted(kept, key=lambda each: each.name), *client_certificate)
+
+
+def _presenting(
+    mesh: Mesh, rule: DestinationRule | None, group: Group
+) -> tuple[DestinationRule | None, tuple[Credential, ...]]:
+    """Return the rule with the client certificate that the group's Gateway presents to backends, and the Secret with
+    that certificate. If the Secret is missing, no endpoint may be called with the returned rule."""
+    if group.kind is not ProxyKind.GATEWAY or not any(level.tls and level.tls.of_gateway for level in levels(rule)):
+        return rule, ()
+    reference = mesh.client_certificate(group)
+    if rule is None or reference is None:
+        return rule, ()
+    credential = mesh.credential(reference)
+    if credential is None or not credential.chain:
+        closed = msgspec.structs.replace(_CLOSED, of_gateway=True)
+        return with_tls(rule, lambda tls: closed if tls.of_gateway else tls), ()
+
+    def presenting(tls: ClientTls) -> ClientTls:
+        mutual = msgspec.structs.replace(tls, mode=ClientTlsMode.MUTUAL, pair=reference)
+        return mutual if tls.of_gateway else tls
+
+    return with_tls(rule, presenting), (credential,)
 
 
 def _is_complete(tls: ClientTls, credentials: tuple[Credential, ...]) -> bool:

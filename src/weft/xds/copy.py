@@ -78,7 +78,7 @@ class Copy:
     """The config of all groups with a pod on this node, and the reports to the control plane that are not sent yet.
 
     Callbacks: `changed()` is called when there is something to report, `moved(pod)` when a pod's group has changed, and
-    `replied(group)` when the control plane has replied to a request that `had` made for the group.
+    `replied(group)` when the control plane has replied to a request for the group that the method `had` made.
     """
 
     def __init__(
@@ -134,8 +134,8 @@ class Copy:
         return PodsFrame(tuple(added), tuple(removed)) if added or removed else None
 
     def place(self, pod: str, group: str) -> None:
-        """Serve `pod` the config of `group` until the control plane sends the group to which it assigns the pod.
-        Does nothing if the copy does not have the pod or the group."""
+        """Serve `pod` the config of `group`, until the control plane assigns a group to the pod. Does nothing if the
+        copy does not have the pod or the group."""
         if pod in self.pods and group in self._mirrors:
             self.placements[pod] = group
             self.moved(pod)
@@ -143,9 +143,9 @@ class Copy:
     # Frames of the stream
 
     def hello(self, node: str) -> Hello:
-        """Return the first frame of a new stream of the agent on `node`. It lists the agent's pods, groups and resource
-        bodies. Reports that were sent on the previous stream may be lost. So unsent reports are discarded, and
-        acceptances and sync states are reported again from the start."""
+        """Return the first frame of a new stream of the agent on `node`. It lists the agent's pods and groups, and the
+        versions of resources that the agent has. Reports on the previous stream may be lost, so acceptances and sync
+        states are reported again from the start, and unsent reports are discarded."""
         self._connected = True
         self._drop_unused()
         self._told, self._removed = set(self.pods), set()
@@ -271,8 +271,9 @@ class Copy:
         self._drop_unused()
 
     def apply(self, update: Update) -> None:
-        """Apply an update to mirrors, snapshots and placements. Raises Broken if the update refers to a group or body
-        that the copy does not have; the groups before that one in the update stay applied."""
+        """Apply an update to mirrors, snapshots and placements. Raises Broken if the update refers to a group, or to a
+        version of a resource (`Body`), that the copy does not have, or if a patch does not fit; the groups that come
+        before in the update stay applied."""
         for group in update.groups:
             self._apply_group(group)
         for pod, name in update.placements.items():

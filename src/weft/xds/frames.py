@@ -1,12 +1,12 @@
 """The messages between a node's agent and the control plane, which share one stream for all proxies of a machine.
 
 Envoy's own discovery handles one proxy and one type at a time. This protocol handles whole groups: a change of several
-types is one message, which the agent applies at once, and a body is sent once however many groups use it. Bodies are
-Envoy's serialized resources and are never parsed here. Rules:
+types is one message, which the agent applies at once, and the body of a resource (Envoy's serialized message, never
+parsed here) is sent once, however many groups use it. Rules:
 
 - A version identifies content: equal type, name and version mean equal bytes. An entry without a body refers to a body
-  that the agent has in one of its groups after all earlier messages, or, until `resumed`, to a body that the agent
-  listed in its `Hello`.
+  that the agent has in one of its groups after all earlier messages, or, until an `Update` sets `resumed`, to a body
+  that the agent listed in its `Hello`.
 - At most one `Update` is unacknowledged at a time; `TakenFrame` acknowledges it. The agent applies the parts of an
   `Update` in this order: groups (in their order), placements, `gone`.
 - If the agent's `Hello` sets `builds`, a large body may be sent as a patch of a body that the agent has under the same
@@ -140,7 +140,7 @@ class ReportFrame(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 
 
 class WantedFrame(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
-    """A message that proxies of a group wait for resources of these names, or have them: clusters, and listeners
+    """Reports the names of resources that proxies of a group wait for or already have: clusters, and listeners
     `0.0.0.0_PORT`. A name is sent at most once on a stream, and the names in Hello count as sent. A frame whose
     `number` is not 0 gets a reply: an update of the group with all of the named resources that exist, even if the
     update changes nothing."""

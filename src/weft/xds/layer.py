@@ -108,8 +108,8 @@ class LayeredTable(ResourceTable):
         return super().put(name, resource, revision)
 
     def remove(self, name: str, revision: int) -> bool:
-        """Remove the group's own resource of this name. If the layer has a resource of this name, that one is live for
-        the group again. Returns whether the live resource changed."""
+        """Remove the group's own resource of this name. If the layer has a resource of this name, it is the group's
+        resource from now on. Returns whether the group's resource of this name changed."""
         self.claims.discard(name)
         below = self.shared.live.get(name)
         if below is None:
@@ -205,7 +205,7 @@ class LayeredTable(ResourceTable):
 
     def rest_upon(self, shared: LayerTable, revision: int) -> bool:
         """Replace the layer below this table by `shared`, as part of the update with this revision. Returns whether any
-        live resource changed."""
+        resource of the group changed."""
         before = dict(self.live)
         for name in self.shared.live:
             if (accepted := self.accepted.get(name)) is not None:

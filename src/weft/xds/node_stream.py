@@ -66,7 +66,8 @@ class NodeObserver(Protocol):
         """Return the group's name, which is the same on every replica and after every restart."""
 
     def hold(self, group: Hashable) -> None:
-        """Keep the config of the group computed until `release`. The group may get its first state later."""
+        """Compute the config of the group and keep it up to date, until `release` is called. The group may get its
+        first state later."""
 
     def release(self, group: Hashable) -> None: ...
 
@@ -450,8 +451,8 @@ class _Joined:
         ] = {}  # (type, name) → a large body that the agent has, as the base of patches
 
     def has(self, type_url: str, resources: Iterable[Resource]) -> None:
-        """Record that the agent has these resources. Only large resources (those with `parts_of`) are kept: a later
-        version of one can then be sent as a patch against the version recorded here."""
+        """Record that the agent has these resources. Only large resources (those for which `parts_of` returns parts)
+        are recorded: a later version of such a resource can then be sent as a patch of the recorded version."""
         self.large.update(((type_url, each.name), each) for each in resources if parts_of(each))
 
     def is_complete(self) -> bool:

@@ -86,9 +86,9 @@ def _error(message: Any) -> str | None:
 
 
 def _bounded(names: Iterable[str]) -> list[str]:
-    """Return the names, but at most HELD names that held calls wait for. A client that reconnects requests again
-    every name that its calls have ever waited for. Too many of them do not end its stream, because the client
-    needs the other names on that stream."""
+    """Return the names without those above the limit HELD for names that held calls wait for. A client that reconnects
+    requests again every name that its calls have ever waited for. The names above the limit are ignored; they do not
+    end the stream, because the client needs the other names on it."""
     every = list(names)
     waiting = [name for name in every if is_held(CLUSTER, name)]
     if len(waiting) <= HELD:

@@ -363,7 +363,7 @@ class XdsStream:
         self._answer_warming(sent)
 
     def _answer_warming(self, clusters: Iterable[str]) -> None:
-        """Owe the endpoints of clusters that the client is warming again, even if the client already has these
+        """Owe again the endpoints of clusters that the client is warming, even if the client already has these
         endpoints, or knows that they do not exist. The client does not request them again, and would acknowledge no
         cluster until it stops waiting, in Envoy after 15 s."""
         endpoints = self.subscriptions.get(ENDPOINT)

@@ -136,7 +136,7 @@ class Subscription:
     def pin(self, table: ResourceTable, *, every: bool) -> None:
         """Owe what changed since the last call, even if a response is unacknowledged, and store the owed resources in
         `pinned`. These versions are sent, whatever changes in the table later, until `pinned` is emptied. `every`: also
-        store all live resources that are not owed."""
+        store all other current resources of the table, which are not owed."""
         self._see(table)
         out = self.flight.upserts if self.flight is not None else ()  # owed again if the response is rejected
         self.pinned = {name: table.live.get(name) for name in (*self.owed, *out, *(table.live if every else ()))}
@@ -156,9 +156,9 @@ class Subscription:
 
     def withholds(self, resource: Resource, table: ResourceTable) -> bool:
         """Whether `resource` must not be sent to this client. True if the client rejected exactly this version but
-        another proxy of its group accepted it, so that the version stays live. A rejected version that no proxy
-        accepted is normally quarantined by the table. It is live only if the resource was removed and added
-        again, which lifts the quarantine: then this is False, the version is sent once more, and a NACK is
+        another proxy of its group accepted it, so that it stays the current version. A rejected version that no proxy
+        accepted is quarantined by the table. It becomes the current version again only if the resource was removed and
+        added again, which lifts the quarantine: then this is False, the version is sent once more, and a NACK is
         reported once more."""
         if self.refused.get(resource.name) != resource.version:
             return False
@@ -167,10 +167,10 @@ class Subscription:
 
     def sendable(self, table: ResourceTable, dialect: Dialect) -> tuple[list[str], list[str]]:
         """Return (upserts, removals): the owed names whose resources exist, and those whose resources do not exist.
-        Names that are not to be sent are dropped from what is owed: a resource that this client must not get
-        (`withholds`); and of the names without a resource, clusters of held calls, quarantined names for which the
-        client does not wait, and, in the state-of-the-world dialect, names of types whose responses cannot remove
-        anything."""
+        Some names are in neither list, and are no longer owed. If the resource exists, the name is dropped if this
+        client must not get the resource (`withholds`). If it does not exist, the name is dropped if it is a cluster of
+        held calls, if it is quarantined and the client does not wait for it, or if a response of this type in the
+        state-of-the-world dialect cannot remove a resource."""
         upserts: list[str] = []
         removals: list[str] = []
         for name, awaited in tuple(self.owed.items()):

@@ -68,7 +68,7 @@ class ResourceTable:
     def __init__(self) -> None:
         self.revision = 0
         self.floor = 0  # changes at or before this revision may no longer be recorded
-        self.live: MutableMapping[str, Resource] = {}
+        self.live: MutableMapping[str, Resource] = {}  # name → the current version, which the proxies should have
         self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # name → last accepted version; oldest first
         self.accepted: MutableMapping[str, Resource] = {}  # name → the version that some proxy has ACKed last
         self.rejected: dict[str, Rejected] = {}
@@ -86,8 +86,8 @@ class ResourceTable:
             yield name
 
     def changed_at(self, name: str) -> int:
-        """Return the revision of the last change of a name; 0 if the name is unknown, or was removed and its record
-        collected."""
+        """Return the revision of the last change of a name; 0 if the name is unknown, or was removed and its record was
+        dropped (`collect`)."""
         return self._changes.get(name, 0)
 
     def put(self, name: str, resource: Resource, revision: int) -> bool:
@@ -116,10 +116,10 @@ class ResourceTable:
         return True
 
     def reject(self, name: str, rejected: Rejected, revision: int) -> bool:
-        """Quarantine the live version of a name and go back to the last version that some proxy has accepted. If
-        there is no such version, the name is hidden from new streams, but not removed from existing ones, so that
-        each proxy keeps its own last good version. Returns False, and changes nothing, if the rejected version is
-        not live or another proxy has accepted it."""
+        """Quarantine the current version of a name and go back to the last version that some proxy has accepted. If
+        there is no such version, the name is hidden from new streams, but not removed from existing ones, so that each
+        proxy keeps its own last good version. Returns False, and changes nothing, if the rejected version is not the
+        current one or another proxy has accepted it."""
         current = self.live.get(name)
         good = self.accepted.get(name)
         if current is None or current.version != rejected.version:
@@ -144,7 +144,7 @@ class ResourceTable:
             self.accepted[name], _ = self._replaced.pop(name)
 
     def accept_until(self, revision: int) -> None:
-        """Record that some proxy has accepted every resource that was live at this revision."""
+        """Record that some proxy has accepted every resource of the table, in its version at this revision."""
         for name in reversed(self._changes):
             changed = self._changes[name]
             if changed <= self._accepted_until:
@@ -160,7 +160,7 @@ class ResourceTable:
         """Called after acceptances were recorded; a subclass may store them in less memory."""
 
     def known(self, name: str, version: str) -> Resource | None:
-        """Return the resource with this name and version, if it is live, quarantined, or was replaced last; else
+        """Return the resource with this name, if this version is the current, the quarantined or the previous one; else
         None."""
         rejected, (replaced, _) = self.rejected.get(name), self._replaced.get(name, (None, 0))
         for resource in (self.live.get(name), rejected.resource if rejected else None, replaced):

@@ -1,7 +1,8 @@
 """The resource types of aggregated discovery, and the order in which a change of several types is sent to a proxy.
 
-The order is data (PUSH_ORDER): each step has a type, the part of the type to send, the types that must have settled on
-the same stream before, and the reason. `stream.py` goes through the steps from top to bottom on every turn.
+The order is data (PUSH_ORDER): each step has a type, what is sent of this type (`PushPart`), the types of which
+everything must have been sent and acknowledged before on the same stream, and the reason. `stream.py` goes through the
+steps from top to bottom on every turn.
 """
 
 from __future__ import annotations

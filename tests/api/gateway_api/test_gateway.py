@@ -3,7 +3,7 @@ from msgspec.structs import replace
 
 from api.gateway_api.objects import standard
 from api.reading import told, value
-from weft.model.gateway_api import CertificateRef, From, LabelRequirement, Listener
+from weft.model.gateway_api import AllowedNamespaces, CertificateRef, From, LabelRequirement, Listener
 
 
 def gateway(listener, more=""):
@@ -26,9 +26,7 @@ def test_a_listener_is_read():
             "HTTPS",
             "a.b",
             certificates=(CertificateRef("shop", "s"), CertificateRef("far", "t")),
-            namespaces=From.SELECTOR,
-            selector=(("a", "b"),),
-            requirements=(LabelRequirement("c", "Exists"),),
+            namespaces=AllowedNamespaces(From.SELECTOR, (("a", "b"),), (LabelRequirement("c", "Exists"),)),
             kinds=("HTTPRoute",),
             other_kinds=("UDPRoute",),
             line=7,
@@ -88,8 +86,6 @@ def test_invalid_listeners_are_rejected(listener, problem):
         "addresses: [{value: 10.0.0.1}]",
         "addresses: [{type: NamedAddress, value: a}]",
         "infrastructure: {parametersRef: {group: a.b, kind: C, name: d}}",
-        "tls: {backend: {clientCertificateRef: {name: a}}}",
-        "tls: {frontend: {default: {validation: {mode: AllowInsecureFallback, caCertificateRefs: [{group: '', kind: ConfigMap, name: a}]}}}}",
         "defaultScope: All",
     ],
 )

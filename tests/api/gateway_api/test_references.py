@@ -34,7 +34,7 @@ def test_other_parents_are_reported_and_ignored():
     text = http_route(RULE, "[{group: networking.istio.io, kind: Sidecar, name: web}, {name: edge}]")
     assert told(text) == [
         "5 warning: weft does not support a Sidecar of networking.istio.io as a parent "
-        '(a Gateway (gateway.networking.k8s.io), a Service (group: "") or a ServiceEntry (networking.istio.io) can be a '
+        '(a Gateway or ListenerSet (gateway.networking.k8s.io), a Service (group: "") or a ServiceEntry (networking.istio.io) can be a '
         "parent)"
     ]
     assert [(each.name, each.index) for each in value(text).parents] == [("edge", 1)]

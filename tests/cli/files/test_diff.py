@@ -46,7 +46,7 @@ def test_a_change_is_shown_by_proxies_and_by_requests(weft, tmp_path):
 def test_missing_recent_traffic_is_reported_where_it_matters(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE)
     (tmp_path / "on.yaml").write_text(ON_DEMAND)
-    said = "note: some proxies have on-demand scope; their calls are not known here, so they are compared with all services"
+    said = "note: some proxies get config on demand; their calls are not known here, so their config for all services is compared"
     assert said in weft("diff", "-f", tmp_path / "on.yaml", "--against", tmp_path / "web.yaml").stderr
     assert said in weft("diff", "-f", tmp_path / "web.yaml", "--against", tmp_path).stderr
     assert said not in weft("diff", "-f", tmp_path / "web.yaml", "--against", tmp_path / "web.yaml").stderr

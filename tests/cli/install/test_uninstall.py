@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tools.kube.api_server import RequestFailed
 
-from weft.kube.gateway_deployments import objects
+from weft.kube.gateway_deployments import objects, ports_of
 from weft.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, DAEMON_SETS, DEPLOYMENTS, MUTATING_WEBHOOKS, PODS
 from weft.model.gateway_api import GATEWAY_NAME, Listener, StandardGateway
 
@@ -102,7 +102,7 @@ def gateway_of(revision, name, namespace="default"):
         "metadata": {"name": f"{name}-0", "namespace": namespace, "labels": labels},
         "spec": {"containers": [{"name": "istio-proxy", "image": "x"}], "volumes": [volume]},
     }
-    made = objects(gateway, "u", service_type="ClusterIP", revision=revision)
+    made = objects(gateway, ports_of(gateway, ()), "u", service_type="ClusterIP", revision=revision)
     return [*((each.path(namespace), manifest) for each, manifest in made.items()), (PODS.path(namespace), pod)]
 
 

@@ -52,7 +52,7 @@ def test_a_running_mesh_reports_its_versions(weft, mesh):
     lines = weft("version").stdout.splitlines()
     assert lines[3] == f"control plane version: {__version__}"
     assert lines[4].startswith("data plane version: ") and lines[4].endswith(
-        "(2 proxies); of Istio, as the proxies report it"
+        "(2 proxies); the version of Istio that the proxies report"
     )
     said = json.loads(weft("version", "-o", "json", "--mesh", mesh).stdout)
     assert said["meshVersion"] == [{"Component": "pilot", "Replica": mesh, "Info": {"version": __version__}}]
@@ -90,5 +90,5 @@ def test_versions_that_differ_are_counted():
     client = {"version": "0", "envoy_version": "1", "python_version": "3"}
     assert _lines({"clientVersion": client, **_remote_versions(Reached())})[3:] == [
         "control plane version: 1, 2",
-        "data plane version: 1 (2 proxies), unknown (1 proxy); of Istio, as the proxies report it",
+        "data plane version: 1 (2 proxies), unknown (1 proxy); the version of Istio that the proxies report",
     ]

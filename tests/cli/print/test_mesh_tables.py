@@ -212,4 +212,4 @@ def test_an_object_of_which_an_earlier_version_is_in_force_is_named():
     lines = rendered(mesh_view(mesh(workload("web", pod("web")), rejected=(outdated,)), problems=None))
     assert lines[-1] == str(outdated)
     shown = rendered(mesh_view(mesh(problems=(PROBLEM,), is_checked=False), problems=None))
-    assert shown[-1] == "the findings between objects are being computed again"
+    assert shown[-1] == "findings about several objects are being computed again"

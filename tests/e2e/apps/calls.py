@@ -234,8 +234,8 @@ async def go_on():
     return sizes
 
 
-async def grpc_status(target, method, count=1, metadata=None):
-    """Count the status codes of calls of one method."""
+async def grpc_status(target, method, count=1, metadata=None, details=False):
+    """Count the status codes of calls of one method; with `details`, codes other than OK have gRPC's message."""
     import grpc
 
     found = Counter()
@@ -245,7 +245,7 @@ async def grpc_status(target, method, count=1, metadata=None):
                 await channel.unary_unary(f"/e2e.Echo/{method}")(b"", timeout=20, metadata=metadata)
                 found["OK"] += 1
             except grpc.aio.AioRpcError as error:
-                found[error.code().name] += 1
+                found[f"{error.code().name}: {error.details()}" if details else error.code().name] += 1
     return dict(found)
 
 

@@ -87,7 +87,7 @@ def test_a_sidecar_that_hides_a_service_is_reported_with_its_egress_hosts():
     (found,) = told(shop(narrow), "http://web/")
     assert str(found.where) == "narrow.yaml:7: Sidecar shop/narrow"
     assert found.what.endswith(
-        "hidden from client-0.shop: the caller's Sidecar shows only ./api.shop.svc.cluster.local"
+        "hidden from client-0.shop: the caller's Sidecar imports only ./api.shop.svc.cluster.local"
     )
     assert found.hint == "add shop/web.shop.svc.cluster.local to `egress` of the Sidecar"
 
@@ -106,10 +106,12 @@ def test_a_hidden_service_is_reported_even_if_the_call_is_delivered(to):
     past = "; the call bypasses the mesh, without its routes and without mutual TLS"
     (found,) = told(shop(narrow), to)
     assert str(found.where) == "narrow.yaml:7: Sidecar shop/narrow"
-    assert found.what.endswith(f"the caller's Sidecar shows only ./api.shop.svc.cluster.local{past}")
+    assert found.what.endswith(f"the caller's Sidecar imports only ./api.shop.svc.cluster.local{past}")
     assert told(shop(narrow), to.replace("web", "api").replace("0.7", "0.8")) == ()
     (found,) = told(shop(narrow, PeerAuthentication("strict", "shop", mode=TlsMode.STRICT)), to)
-    assert found.what.endswith("the caller's Sidecar shows only ./api.shop.svc.cluster.local"), "and it does not arrive"
+    assert found.what.endswith("the caller's Sidecar imports only ./api.shop.svc.cluster.local"), (
+        "and it does not arrive"
+    )
     (found,) = told(shop(service("ledger", "bank", export_to=(".",), addresses=("10.96.0.9",))), "http://10.96.0.9/")
     assert "ledger.bank.svc.cluster.local is hidden from client-0.shop: it is exported to `.` only" in found.what
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import aiohttp
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -53,7 +54,7 @@ async def ask():
     await plane.close()
 
 
-PAGES = ["/debug", "/debug/syncz", "/debug/config_dump?proxyID=web-0", "/debug/registryz", "/debug/passwords"]
+PAGES = ["/debug", "/debug/adsz", "/debug/config_dump?proxyID=web-0", "/debug/registryz", "/debug/passwords"]
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -132,3 +133,33 @@ async def test_two_authorization_headers_are_rejected(ask):
     good, bad = ("Authorization", "Bearer istio-system/istiod"), ("Authorization", "Bearer shop/web")
     for pair in ((good, bad), (bad, good)):
         assert (await ask("/debug/registryz", more=pair))[0] == 401
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Forwarded-For": "10.0.0.1"}])
+async def test_a_port_forward_reads_the_public_part_of_two_pages_without_a_token(ask, headers):
+    """`istioctl version` and `remote-clusters` do. A request through a port-forward comes from loopback."""
+    status, words, _ = await ask("/debug/clusterz", more=headers)
+    assert status == 200 and "Kubernetes" in words
+    assert (await ask("/debug/syncz", more=headers))[:2] == (200, "[]")
+    assert (await ask("/debug/syncz", question="{}", more=headers))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("remote", "open_"),
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("fe80::1%eth0", False),
+        (None, False),
+    ],
+)
+@pytest.mark.parametrize("page", ["clusterz", "syncz"])
+async def test_only_loopback_reads_public_parts_without_a_token(page, remote, open_):
+    plane = ControlPlane()
+    (_, route, _) = debug_routes(attach_debug(plane), DebugAccess("istio-system", Checker()))
+    request = make_mocked_request("GET", f"/debug/{page}", match_info={"name": page}).clone(remote=remote)
+    assert ((await route.handler(request)).status == 200) is open_
+    await plane.close()

@@ -8,6 +8,7 @@ import pytest
 from control.proxy import Client, serving
 from control.test_plane import ORDERS
 from eventually import eventually
+from weft.control.plane import ControlPlane
 from weft.inspect.attach import attach_debug
 from weft.xds.types import CLUSTER
 
@@ -74,9 +75,40 @@ async def test_registryz_endpointz_and_configz_list_services_endpoints_and_objec
     assert found["origin"].startswith("mesh.yaml:")
 
 
+async def test_the_public_part_of_syncz_has_versions_and_no_names(debug):
+    (proxy,) = msgspec.json.decode((await debug.public("syncz")).body)
+    assert proxy.keys() == {"proxy_type", "istio_version"}
+
+
+async def test_only_two_pages_have_a_public_part(debug):
+    names = [name for name in ("", *await read(debug, "list")) if await debug.public(name) is not None]
+    assert names == ["clusterz", "syncz"]
+
+
+async def test_clusterz_shows_the_one_cluster_of_the_mesh(debug):
+    assert await read(debug, "clusterz") == [{"id": "Kubernetes", "secretName": "", "syncStatus": "synced"}]
+
+
+async def test_clusterz_shows_that_objects_are_not_read_yet():
+    plane = ControlPlane()
+    (cluster,) = await read(attach_debug(plane, loaded=lambda: False), "clusterz")
+    await plane.close()
+    assert cluster["syncStatus"] == "syncing"
+
+
 async def test_the_list_page_names_all_pages(debug):
     names = await read(debug, "list")
-    istios = {"adsz", "config_dump", "configz", "connections", "endpointShardz", "endpointz", "registryz", "syncz"}
+    istios = {
+        "adsz",
+        "clusterz",
+        "config_dump",
+        "configz",
+        "connections",
+        "endpointShardz",
+        "endpointz",
+        "registryz",
+        "syncz",
+    }
     assert names == sorted(names) and istios <= set(names)
     assert list(await read(debug, "")) == names
     for name in istios:

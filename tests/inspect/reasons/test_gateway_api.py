@@ -30,6 +30,7 @@ def to(name="payments", path="/"):
 
 
 HOST = "80.virtual_hosts[payments.shop.svc.cluster.local:80]"
+ROUTED = "payments.shop.svc.cluster.local:80.virtual_hosts[payments.shop.svc.cluster.local:80]"
 WRITTEN = rule("hosts: [payments]\nhttp: [{route: [{destination: {host: payments}}]}]", "v", kind="VirtualService")
 
 
@@ -38,13 +39,13 @@ WRITTEN = rule("hosts: [payments]\nhttp: [{route: [{destination: {host: payments
     [
         (
             {"own": service_route("own", f"[{to()}, {to(path='/a')}]")},
-            f"{HOST}.routes[shop.own.1]",
+            f"{ROUTED}.routes[shop.own.1]",
             ("HTTPRoute shop/own (own.yaml:4)",),
             ("standard-order",),
         ),
         (
             {"own": service_route("own", f"[{to('nobody')}]")},
-            f"{HOST}.routes[shop.own.0]",
+            f"{ROUTED}.routes[shop.own.0]",
             ("HTTPRoute shop/own (own.yaml:4)",),
             ("standard-order", "nobody-to-send-to"),
         ),
@@ -64,7 +65,7 @@ def test_routes_of_a_service_name_their_order_of_precedence(files, resource, sou
 def test_a_consumer_route_takes_precedence_over_the_producers():
     mesh = mesh_of(own=service_route("own", f"[{to()}]"), theirs=service_route("theirs", f"[{to()}]", "far"))
     mesh.apply(ObjectKey("Pod", "far", "caller-0"), (Instance("caller-0", "far", ("10.1.9.9",), meshed=True),))
-    found, by = told(mesh, HOST, "caller-0.far", "route")
+    found, by = told(mesh, ROUTED, "caller-0.far", "route")
     assert "HTTPRoute far/theirs (theirs.yaml:1)" in found
     assert by == ("consumers-first",)
 

@@ -28,7 +28,7 @@ def reasons(outcomes):
 
 def test_the_policys_hostname_is_the_server_name():
     (rule,), outcomes = called_over_tls([policy(bundles=("roots",))], SERVICE, ROOTS)
-    assert rule.policy.tls == ClientTls(ClientTlsMode.SIMPLE, server_name="x.example.com", roots="PEM")
+    assert rule.policy.tls == ClientTls(ClientTlsMode.SIMPLE, server_name="x.example.com", roots="PEM", of_gateway=True)
     assert (rule.host, rule.attached) == ("web.shop", True)
     assert reasons(outcomes) == [("x", "Accepted")]
 

@@ -205,6 +205,52 @@ def test_client_certificates_are_required_at_https_listeners():
 
 
 @pytest.mark.parametrize(
+    ("mode", "option", "expected"),
+    [
+        ("AllowValidOnly", "", (ServerTlsMode.MUTUAL, False)),
+        ("AllowValidOnly", "SIMPLE", (ServerTlsMode.MUTUAL, False)),
+        ("AllowValidOnly", "OPTIONAL_MUTUAL", (ServerTlsMode.MUTUAL, False)),
+        ("AllowValidOnly", "MUTUAL", (ServerTlsMode.MUTUAL, False)),
+        ("AllowInsecureFallback", "", (ServerTlsMode.OPTIONAL_MUTUAL, True)),
+        ("AllowInsecureFallback", "OPTIONAL_MUTUAL", (ServerTlsMode.OPTIONAL_MUTUAL, False)),
+        ("AllowInsecureFallback", "MUTUAL", (ServerTlsMode.MUTUAL, False)),
+    ],
+)
+def test_a_listener_set_cannot_weaken_the_check_of_client_certificates_of_its_gateway(mode, option, expected):
+    edge = f"""
+    apiVersion: {GROUP}/v1
+    kind: Gateway
+    metadata: {{name: edge, namespace: shop}}
+    spec:
+      gatewayClassName: weft
+      allowedListeners: {{namespaces: {{from: All}}}}
+      tls:
+        frontend:
+          default:
+            validation: {{mode: {mode}, caCertificateRefs: [{{group: "", kind: ConfigMap, name: callers}}]}}
+      listeners: [{HTTP}]
+    """
+    options = f", options: {{gateway.istio.io/tls-terminate-mode: {option}}}" if option else ""
+    more = f"""
+    apiVersion: {GROUP}/v1
+    kind: ListenerSet
+    metadata: {{name: more, namespace: far}}
+    spec:
+      parentRef: {{name: edge, namespace: shop}}
+      listeners: [{SECURE.replace("}]}", f"}}]{options}}}")}]
+    """
+    mesh = Mesh()
+    for read in map(document, (edge, more)):
+        parsed = parse(read)
+        assert [str(each) for each in parsed.problems] == []
+        mesh.apply(read.key, parsed.values)
+    mesh.apply(ObjectKey("ConfigMap", "shop", "callers"), (AuthorityBundle("callers", "shop", "PEM"),))
+    (found,) = [each for each in mesh.derived() if each.gateway is not None]
+    (tls,) = [each.servers[0].tls for each in found.gateways if each.servers[0].name == "https"]
+    assert (tls.mode, tls.unverified, tls.roots) == (*expected, "PEM")
+
+
+@pytest.mark.parametrize(
     ("reference", "reason"),
     [
         ('{group: "", kind: ConfigMap, name: nowhere}', "InvalidCACertificateRef"),

@@ -8,6 +8,7 @@ from weft.api.reader import Fields
 from weft.api.syntax import is_dns_label, is_host, is_hostname, is_object_name
 from weft.model.gateway_api import (
     GROUP,
+    AllowedNamespaces,
     CallersCheck,
     CertificateRef,
     From,
@@ -29,15 +30,11 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    spec.refused("allowedListeners", "weft does not support ListenerSets", "put all listeners into the Gateway")
     what, hint = "weft does not support default Gateways", "name the Gateway in the `parentRefs` of routes"
     spec.refused("defaultScope", what, hint)
-    listeners = tuple(_listener(item, meta) for item in spec.items("listeners", required=True))
-    names = [each.name for each in listeners]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            spec.error(("listeners", index), f"two listeners are named `{name}`")
+    listeners = read_listeners(spec, meta)
     labels, annotations = _infrastructure(spec)
+    tls = spec.fields("tls")
     addresses = (_address(item) for item in spec.items("addresses"))
     return (
         StandardGateway(
@@ -48,11 +45,23 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
             addresses=tuple((kind, value) for kind, value in addresses if value),
             labels=labels,
             annotations=annotations,
-            checks=_checks(spec, meta),
+            checks=_checks(tls, meta),
+            client_certificate=_client_certificate(tls, meta),
+            listener_sets=_namespaces(spec.fields("allowedListeners"), From.NONE),
             created=meta.created,
             origin=meta.origin,
         ),
     )
+
+
+def read_listeners(spec: Fields, meta: Meta) -> tuple[Listener, ...]:
+    """Read the `listeners` of a Gateway or a ListenerSet."""
+    listeners = tuple(_listener(item, meta) for item in spec.items("listeners", required=True))
+    names = [each.name for each in listeners]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            spec.error(("listeners", index), f"two listeners are named `{name}`")
+    return listeners
 
 
 def _infrastructure(spec: Fields) -> tuple[Labels, Labels]:
@@ -71,12 +80,15 @@ def _infrastructure(spec: Fields) -> tuple[Labels, Labels]:
     return labels_and_annotations
 
 
-def _checks(spec: Fields, meta: Meta) -> tuple[CallersCheck, ...]:
-    tls = spec.fields("tls")
+def _client_certificate(tls: Fields | None, meta: Meta) -> CertificateRef | None:
+    backend = tls.fields("backend") if tls is not None else None
+    reference = backend.fields("clientCertificateRef") if backend is not None else None
+    return _certificate(reference, meta) if reference is not None else None
+
+
+def _checks(tls: Fields | None, meta: Meta) -> tuple[CallersCheck, ...]:
     if tls is None:
         return ()
-    what = "weft does not support a client certificate of the Gateway for calls to backends"
-    tls.refused("backend", what, "use a DestinationRule with `mode: MUTUAL`")
     frontend = tls.fields("frontend")
     if frontend is None:
         return ()
@@ -95,13 +107,9 @@ def _check(fields: Fields, meta: Meta, port: int) -> CallersCheck:
     validation = fields.fields("validation")
     if validation is None:
         return CallersCheck(port, ())
-    if validation.choice("mode", _MODES, default=_MODES[0]) != _MODES[0]:
-        what = f"weft supports only `mode: {_MODES[0]}`: it does not accept invalid client certificates"
-        validation.error(
-            "mode", what, "an Istio Gateway with `mode: OPTIONAL_MUTUAL` accepts clients without a certificate"
-        )
+    insecure = validation.choice("mode", _MODES, default=_MODES[0]) != _MODES[0]
     references = tuple(_certificate(each, meta) for each in validation.items("caCertificateRefs", required=True))
-    return CallersCheck(port, references)
+    return CallersCheck(port, references, insecure)
 
 
 def _address(item: Fields) -> tuple[str, str]:
@@ -132,7 +140,7 @@ def _listener(item: Fields, meta: Meta) -> Listener:
     if hostname and protocol == "TCP":
         item.error("hostname", "a TCP listener cannot have a `hostname`: TCP has no host names", "remove `hostname`")
     passthrough, certificates, client_certificates = _tls(item, meta, protocol)
-    namespaces, selector, requirements, kinds, others = _allowed(item)
+    namespaces, kinds, others = _allowed(item)
     return Listener(
         name=name,
         port=item.port("port", required=True),
@@ -142,8 +150,6 @@ def _listener(item: Fields, meta: Meta) -> Listener:
         client_certificates=client_certificates,
         certificates=certificates,
         namespaces=namespaces,
-        selector=selector,
-        requirements=requirements,
         kinds=kinds,
         other_kinds=others,
         line=item.line,
@@ -201,27 +207,35 @@ def _certificate(item: Fields, meta: Meta) -> CertificateRef:
     )
 
 
-def _allowed(item: Fields) -> tuple[From, Labels, tuple[LabelRequirement, ...], tuple[str, ...], tuple[str, ...]]:
+def _namespaces(fields: Fields | None, default: From) -> AllowedNamespaces:
+    """Read the `namespaces` of `fields`, an `allowedRoutes` or `allowedListeners`. `default`: the value of `from`."""
+    namespaces = fields.fields("namespaces") if fields is not None else None
+    if namespaces is None:
+        return AllowedNamespaces(default)
+    source = From(namespaces.choice("from", [each.value for each in From], default=default.value))
+    chosen = namespaces.fields("selector")
+    if chosen is None:
+        if source is From.SELECTOR:
+            namespaces.lacks("selector", what="`from: Selector` needs a `selector`")
+        return AllowedNamespaces(source)
+    requirements = tuple(_requirement(each) for each in chosen.items("matchExpressions"))
+    return AllowedNamespaces(source, chosen.labels("matchLabels"), requirements)
+
+
+def _allowed(item: Fields) -> tuple[AllowedNamespaces, tuple[str, ...], tuple[str, ...]]:
+    """Read the `allowedRoutes` of a listener. Return (namespaces, kinds, other kinds): the allowed namespaces, and the
+    allowed kinds of routes, with those that weft does not support apart."""
     fields = item.fields("allowedRoutes")
     if fields is None:
-        return From.SAME, (), (), (), ()
-    places, selector, requirements = From.SAME, (), ()  # type: From, Labels, tuple[LabelRequirement, ...]
-    namespaces = fields.fields("namespaces")
-    if namespaces is not None:
-        places = From(namespaces.choice("from", [each.value for each in From], default="Same"))
-        chosen = namespaces.fields("selector")
-        if chosen is not None:
-            selector = chosen.labels("matchLabels")
-            requirements = tuple(_requirement(each) for each in chosen.items("matchExpressions"))
-        if places is From.SELECTOR and chosen is None:
-            namespaces.lacks("selector", what="`from: Selector` needs a `selector`")
+        return AllowedNamespaces(), (), ()
+    namespaces = _namespaces(fields, From.SAME)
     kinds: list[str] = []
     others: list[str] = []
     for each in fields.items("kinds"):
         group, kind = each.text("group", default=GROUP, most=253), each.text("kind", required=True, most=63)
         known = group == GROUP and kind in set(RouteKind)
         (kinds if known else others).append(kind)
-    return places, selector, requirements, tuple(kinds), tuple(others)
+    return namespaces, tuple(kinds), tuple(others)
 
 
 def _requirement(item: Fields) -> LabelRequirement:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.base.suggest import did_you_mean
-from weft.model.gateway_api import GROUP, GrantSource, GrantTarget, ReferenceGrant, RouteKind
+from weft.model.gateway_api import GROUP, LISTENER_SET, GrantSource, GrantTarget, ReferenceGrant, RouteKind
 
-_ASKING = ("Gateway", *RouteKind)
-_OTHERS = ("UDPRoute", "ListenerSet")  # kinds of the Gateway API that weft does not support, but other controllers do
+_ASKING = ("Gateway", LISTENER_SET, *RouteKind)
+_OTHERS = ("UDPRoute",)  # kinds of the Gateway API that weft does not support, but other controllers do
 _ASKED_FOR = ("Service", "Secret", "ConfigMap")
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.api.syntax import is_dns_label, is_host, is_hostname
-from weft.model.gateway_api import GROUP, ISTIO_GROUP, Backend, ParentRef
+from weft.model.gateway_api import GROUP, ISTIO_GROUP, LISTENER_SET, Backend, ParentRef
 from weft.model.names import service_host
 from weft.model.virtual_service import Headers
 
@@ -30,7 +30,7 @@ def _parent(item: Fields, meta: Meta, index: int) -> ParentRef | None:
     name = item.text("name", required=True, most=253)
     namespace = _namespace(item, meta)
     section, port = item.text("sectionName", most=253), item.port("port")
-    if (group, kind) == (GROUP, "Gateway"):
+    if (group, kind) in ((GROUP, "Gateway"), (GROUP, LISTENER_SET)):
         return ParentRef(kind, namespace, name, section, port, group=written, index=index, namespaced=named)
     if kind == "Service" and group in ("", GROUP):  # the group is often omitted; no other group has a Service
         if group:
@@ -48,7 +48,9 @@ def _parent(item: Fields, meta: Meta, index: int) -> ParentRef | None:
             item.error("sectionName", "a ServiceEntry has no sections", "name a `port` of the ServiceEntry")
         return ParentRef(kind, namespace, name, "", port, "", written, index, named)
     what = f"weft does not support a {kind} of {group or 'the core group'} as a parent"
-    hint = f'a Gateway ({GROUP}), a Service (group: "") or a ServiceEntry ({ISTIO_GROUP}) can be a parent'
+    hint = (
+        f'a Gateway or ListenerSet ({GROUP}), a Service (group: "") or a ServiceEntry ({ISTIO_GROUP}) can be a parent'
+    )
     item.warning("kind", what, hint)
     return None
 

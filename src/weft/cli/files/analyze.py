@@ -157,7 +157,7 @@ def _of_running(
 ) -> tuple[Examined, str]:
     """Return (findings, name): the findings in a running mesh on this machine or in a cluster, with the files `written`
     applied, and a name for the mesh or cluster. `mesh` and `cluster`: the flags that choose it. `everywhere` and
-    `namespace` limit the findings as the flags -A and -n do."""
+    `namespace`: the flags -A and -n, which choose the namespaces of the findings."""
     from weft.cli.reach.connect import reach
     from weft.cli.reach.local import LocalReach
 

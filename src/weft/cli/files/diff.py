@@ -132,8 +132,8 @@ def _change(files: Sequence[Path], against: Path | None, mesh: str | None, place
         say(str(problem))
     if any(stage.mesh.on_demand(stage.mesh.scope(group)).on for stage in (before, after) for group in stage.groups()):
         say(
-            "note: some proxies have on-demand scope; their calls are not known here, so they are compared with all "
-            "services"
+            "note: some proxies get config on demand; their calls are not known here, so their config for all services "
+            "is compared"
         )
     result = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC), base.recent)
     return base.name, msgspec.to_builtins(result)

@@ -28,7 +28,7 @@ _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,3})(?:\..*)?")
 @click.option(
     "--settings",
     type=click.Path(path_type=Path),
-    help="The injector's settings: `values` of the ConfigMap istio-sidecar-injector, as JSON.",
+    help="The injector's settings: `settings` of the ConfigMap istio-sidecar-injector, as JSON.",
 )
 @click.option("--revision", default="", help="The revision that injects; by default that of the settings.")
 @shared.default_namespace
@@ -48,7 +48,7 @@ def kube_inject(
 
     \b
     Example: weft kube-inject -f web.yaml | kubectl apply -f -
-             kubectl -n istio-system get cm istio-sidecar-injector -o jsonpath='{.data.values}' > settings.json
+             kubectl -n istio-system get cm istio-sidecar-injector -o jsonpath='{.data.settings}' > settings.json
              weft kube-inject -f web.yaml --settings settings.json
     """
     from weft.cluster.sidecar_arguments import arguments

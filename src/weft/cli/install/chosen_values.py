@@ -20,7 +20,7 @@ def chosen(files: Sequence[str], assignments: Sequence[str], revision: str) -> V
     import msgspec
 
     from weft.inject.settings import read
-    from weft.install.namespace import injector_settings
+    from weft.install.injector import injector_settings
     from weft.install.overrides import read_values
 
     texts = [(name, _text(name)) for name in files]

@@ -45,8 +45,8 @@ def install(
 ) -> None:
     """Install weft on a Kubernetes cluster, or change what is installed.
 
-    Running it twice changes nothing the second time. Objects that an older version of the same revision installed and
-    this version no longer has are removed. The CA's root and the resources of the mesh are never changed.
+    Running it twice changes nothing the second time. Objects of an older version of the same revision are removed if
+    this version no longer has them. The CA's root and the resources of the mesh are never changed.
 
     \b
     Example: weft install

@@ -190,7 +190,8 @@ async def _remove(cluster: Client, labels: str, *, revision: str | None, force: 
 
 
 async def _agents(cluster: Client, labels: str) -> list[_Agent]:
-    """Return the nodes' agents with these labels. Read before their removal: what they left is removed afterwards."""
+    """Return the nodes' agents with these labels. They are read before they are removed, because the nodes are cleaned
+    afterwards with this data (`_clean_nodes`)."""
     from weft.kube.error import ApiError
     from weft.kube.resource import DAEMON_SETS, SERVICE_ACCOUNTS
 
@@ -209,8 +210,8 @@ async def _agents(cluster: Client, labels: str) -> list[_Agent]:
 
 
 async def _clean_nodes(cluster: Client, agent: _Agent) -> None:
-    """Remove the directories of a removed agent from all of its nodes: a DaemonSet does it, which is removed again. If
-    it does not end in time, print the directories that may be left."""
+    """Remove the directories of a removed agent from all of its nodes, by a temporary DaemonSet. If that takes too
+    long, print the directories that may be left."""
     import asyncio
 
     from weft.cli.print.progress import progress

@@ -103,7 +103,8 @@ def _configs(listener: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _rules(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (action, rule name) for each rule of an RBAC filter with this config. For a shadow rule, which only logs,
-    the action is AUDIT if it comes from an AUDIT policy, and otherwise that of the policy followed by `(dry run)`."""
+    the action is AUDIT if the rule comes from an AUDIT policy; otherwise it is the policy's action followed by `(dry
+    run)`."""
     from weft.envoy.dump import at, text
 
     for field in ("rules", "shadow_rules"):

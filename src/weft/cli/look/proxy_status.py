@@ -43,8 +43,9 @@ def proxy_status(
     system: str,
 ) -> None:
     """Show the sync state of each proxy, or what differs in one proxy's config. SYNCED: the proxy has acknowledged
-    everything. STALE: it has not yet acknowledged a push; the time since then and the number of the push are shown. NOT
-    SENT: there is nothing to send to it. IGNORED: it does not subscribe to this type. ERROR: it rejected something.
+    everything. STALE: it has not yet acknowledged a push; the number of the push, and the time since the push, are
+    shown. NOT SENT: there is nothing to send to it. IGNORED: it does not subscribe to this type. ERROR: it rejected
+    something.
 
     With a POD, compare the config that its proxy should have with the config that Envoy has, and exit with 1 if they
     differ.

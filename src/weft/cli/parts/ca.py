@@ -277,8 +277,8 @@ def status(
 
 
 def _print_phases(directory: Path, wish: Wish) -> None:
-    """Send `wish` to the process that signs with the CA in `directory`, and print each phase that it reports. Raises
-    FileNotFoundError or ConnectionError if no process signs with this CA."""
+    """Send the request `wish` to the process that signs with the CA in `directory`, and print each phase that this
+    process reports. Raises FileNotFoundError or ConnectionError if no process signs with this CA."""
     from weft.ca.admin import ask
     from weft.ca.rotation import RotationPhase
 

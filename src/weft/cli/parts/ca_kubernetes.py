@@ -108,8 +108,8 @@ async def _refuse_two(cluster: Client, namespace: str) -> None:
 
 
 async def _begun(cluster: Client, namespace: str) -> RotationPhase:
-    """Wait until a control plane has begun the requested rotation, print its phase and return it. Exit with an error
-    if none begins it in time."""
+    """Wait until a control plane has begun the requested rotation. Print and return the phase of the rotation. If no
+    control plane begins it in time, end the command with an error."""
     import asyncio
     from contextlib import aclosing
 

@@ -68,8 +68,8 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 def install(app: click.Command) -> None:
-    """Write the completion script for `app` (the command `weft`) of the shell that started this command to the file
-    that the shell loads, and print its path."""
+    """Install completion for `app` (the command `weft`) in the shell that started this command: write the completion
+    script to a file that the shell loads, and print the path of this file."""
     from weft.cli.print.output import fail
 
     shell = _shell()

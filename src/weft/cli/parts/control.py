@@ -183,9 +183,9 @@ class _Ca(NamedTuple):
 def _ca(
     directory: Path, address: str, trust_domain: str, tokens: tuple[Path | None, str, str], skew: timedelta
 ) -> _Ca | None:
-    """Return the CA to serve. `tokens` are the file with the keys that verify tokens, the tokens' issuer, and their
-    audience. Return None if no file is given: a CA that cannot authenticate its clients must not sign. `skew`: how much
-    clocks may differ."""
+    """Return the CA to serve at `address`. `tokens`: (file, issuer, audience), the file with the keys that verify
+    tokens, and the required issuer and audience of tokens. Return None if no file is given: a CA that cannot
+    authenticate its clients must not sign. `skew`: how much clocks may differ."""
     from weft.base.secrecy import keep_memory_private
     from weft.ca.authority import Authority, Terms
     from weft.ca.signed_tokens import SignedTokens

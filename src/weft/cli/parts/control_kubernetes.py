@@ -70,7 +70,7 @@ def run(
         from weft.kube.client import Client
 
         async with Client(connection) as client:
-            say(f"following {connection.server} as {settings.replica}")
+            say(f"watching the objects of {connection.server} as replica {settings.replica}")
             await _until_told(ClusterControl(client, settings))
 
     with asyncio.Runner(loop_factory=TlsEventLoop) as runner:  # saves memory: there are many TLS connections

@@ -76,7 +76,7 @@ def _lines(versions: dict[str, Any]) -> list[str]:
         proxies = [each["IstioVersion"] for each in versions["dataPlaneVersion"]]
         counts = {each: proxies.count(each) for each in sorted(proxies)}
         kinds = (f"{each} ({count} {'proxy' if count == 1 else 'proxies'})" for each, count in counts.items())
-        shown.append(f"data plane version: {', '.join(kinds) or 'none'}; of Istio, as the proxies report it")
+        shown.append(f"data plane version: {', '.join(kinds) or 'none'}; the version of Istio that the proxies report")
     return shown
 
 

@@ -1,1 +1,2 @@
-"""Commands that run inside pods: iptables, redirect, drain, wait. They import nothing else of the command line."""
+"""Commands that run inside pods: iptables, redirect, drain, clean, wait. They import nothing else of the command
+line."""

@@ -13,7 +13,7 @@ _HELP = """Usage: weft clean [DIR...] [--if-empty DIR...] | --done
   Remove directories with everything in them; a directory that does not exist is no error.
 
     --if-empty  remove the directories after this option only if they are empty
-    --done      remove nothing, and wait until this process is ended: the pod then counts as ready
+    --done      remove nothing, and wait for SIGTERM: the pod counts as ready while this command runs
 
   Example: weft clean /host/state/weft/default --if-empty /host/state/weft
 """

@@ -41,8 +41,8 @@ def run(arguments: list[str]) -> int:
 
 def have_redirected(arguments: list[str]) -> int:
     """Request from the node's agent that this pod's traffic is redirected to its proxy, and return the exit code.
-    `arguments` are those of istio-iptables, and `--socket` and `--timeout`. Those of istio-iptables are not checked
-    here: the injector wrote them, and the pod's start waits for this command."""
+    `arguments`: the arguments of istio-iptables, and the options `--socket` and `--timeout`. The arguments of
+    istio-iptables are not checked, which saves time while the pod's start waits: the injector wrote them."""
     from weft.node.redirect_call import RedirectFailed, ask
 
     rest = list(arguments)

@@ -1,5 +1,6 @@
 """Fits output to a terminal: the most detailed of several forms that fits its width, and as many rows as fit its
-height. The width is known only while rich prints, so these are objects that rich renders then."""
+height. The width is known only while rich prints, so the classes here are objects that rich renders when it prints
+them."""
 
 from __future__ import annotations
 
@@ -32,9 +33,9 @@ class FirstThatFits:
 
 
 class ColumnsThatFit:
-    """Renders a table without those columns for which the terminal is too narrow, so that no other value is cut.
-    `names` and `rows` are the whole table, whose last column is the only one that wraps. `spare` names the columns that
-    may be left out, in this order. `build` makes a table of names and rows. If the columns that must stay do not fit
+    """Renders a table. If the terminal is too narrow for all columns, some are left out, so that the values of the
+    others are not cut. `names` and `rows`: the whole table; only its last column wraps. `spare`: the columns that may
+    be left out, in this order. `build`: makes a table of names and rows. If the columns that must stay do not fit
     either, each row becomes a block of lines (`stacked`)."""
 
     def __init__(

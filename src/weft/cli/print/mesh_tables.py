@@ -1,6 +1,7 @@
-"""Renders the status of a mesh as tables: workloads, edges, problems. Pure functions from a status to objects that rich
-prints. `weft up` redraws them; `weft ps` and `weft status` print them once. If the terminal is too narrow or too
-low, the least important columns and rows are left out first (`weft.cli.print.fit_terminal`)."""
+"""Renders the status of a mesh as tables: workloads, traffic (edges) and problems. An edge is the traffic from one
+workload to one destination. Pure functions from a status to objects that rich prints. `weft up` redraws them; `weft ps`
+and `weft status` print them once. If the terminal is too narrow or too low, the least important columns and rows are
+left out first (`weft.cli.print.fit_terminal`)."""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ CLUSTER_SUFFIX = ".svc.cluster.local"
 
 
 def mesh_view(status: MeshStatus, *, problems: int | None = PROBLEMS_SHOWN, height: int | None = None) -> Fitted:
-    """Return the whole view of a mesh: workloads, edges (traffic from one workload to a destination) and problems.
-    At most `problems` problems are shown; None shows all. The view has at most `height` lines; None: no limit."""
+    """Return the whole view of a mesh: workloads, traffic and problems. At most `problems` problems are shown; None
+    shows all. The view has at most `height` lines; None: no limit."""
 
     def draw(rows: Sequence[int]) -> Group:
         workloads, edges, most = rows
@@ -57,7 +58,7 @@ def mesh_view(status: MeshStatus, *, problems: int | None = PROBLEMS_SHOWN, heig
         rejected = status.notable_rejections if problems is None else status.notable_rejections[:PROBLEMS_SHOWN]
         parts += [Text(from_here(str(each)), "yellow") for each in rejected]
         if status.problems and not status.is_checked:
-            parts.append(Text("the findings between objects are being computed again", "dim"))
+            parts.append(Text("findings about several objects are being computed again", "dim"))
         return Group(*parts)
 
     most_problems = len(status.problems) if problems is None else min(problems, len(status.problems))
@@ -131,8 +132,8 @@ def _rows_table(names: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> T
 
 
 def edge_table(edges: Sequence[EdgeStatus]) -> FirstThatFits:
-    """Return a table of edges. On a narrow terminal, the columns TOTAL and then P50 are left out, and then names are
-    shortened."""
+    """Return a table of the traffic, with a row for each edge. On a narrow terminal, the columns TOTAL and then P50 are
+    left out, and then names are shortened."""
     longest = max((len(name) for edge in edges for name in _ends(edge, several=True)), default=0)
     columns = _EDGE_COLUMNS if any(edge.subset for edge in edges) else _without(_EDGE_COLUMNS, "SUBSET")
     tightest = _without(columns, "TOTAL", "P50")

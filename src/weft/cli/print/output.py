@@ -48,7 +48,7 @@ def say(words: str) -> None:
 
 
 def from_here(text: str) -> str:
-    """Return the text with the paths below the working directory relative to it."""
+    """Return the text with each absolute path below the working directory made relative to the working directory."""
     try:
         here = str(Path.cwd())
     except OSError:  # the directory was removed
@@ -87,8 +87,9 @@ def remember_mesh(*flags: str) -> None:
 
 
 def with_same_mesh(hint: str) -> str:
-    """Return `hint` with the flags that chose the mesh of this command added to each command that ends a line. Without
-    them, the suggested command would ask which mesh is meant, or choose another one."""
+    """Return `hint` with flags such as `--mesh shop` added to each weft command at the end of a line: those that chose
+    the mesh of this command. Without them, the suggested command could fail because several meshes run, or use another
+    mesh."""
     context = click.get_current_context(silent=True)
     flags = context.meta.get(_MESH_FLAGS, ()) if context is not None else ()
     if not flags:
@@ -144,7 +145,8 @@ def print_json(value: Any) -> None:
 
 
 def print_table(renderable: RenderableType) -> None:
-    """Print a table. If standard output is not a terminal, without colours and with one line per row, however long."""
+    """Print a table. If standard output is not a terminal, the table has no colours, and each row is one line, however
+    long."""
     from rich.console import Console
 
     if sys.stdout.isatty():

@@ -37,8 +37,8 @@ class MeshReach(Protocol):
         `query`: those of the request's URL; None for no query."""
 
     def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
-        """Return the names of a kind, for shell completion. `kind` is `pod` (only pods with a proxy are listed), a kind
-        of workload such as `deploy`, `service` or `namespace`. With `namespace`, return only the names in that
+        """Return the names of a kind, for shell completion. `kind` is `pod` (only pods with a proxy are listed),
+        `service`, `namespace`, or a kind of workload such as `deploy`. With `namespace`, return only the names in that
         namespace, without the suffix `.NAMESPACE`."""
 
     def ask(

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 def running(inventory: Inventory) -> Running:
     from weft.analyze.proxies import Installed
-    from weft.inject.settings import InjectionSettings, SettingsError, read
+    from weft.inject.settings import InjectionSettings, SettingsError, read_config_map
     from weft.inspect.rehearse.examination import Running
 
     injectors: dict[str, InjectionSettings] = {}
     problems = list(inventory.problems)
-    for revision, text in inventory.injectors.items():
+    for revision, data in inventory.injectors.items():
         try:
-            injectors[revision] = read(text, f"the injector's settings of revision {revision}")
+            injectors[revision] = read_config_map(data, f"the injector's settings of revision {revision}")
         except SettingsError as error:
             problems.append(error.problem)
     installed = Installed(inventory.revisions, {name: each.image for name, each in injectors.items()})

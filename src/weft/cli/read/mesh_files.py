@@ -1,5 +1,5 @@
-"""Reads meshes from the files and directories of a command line: their documents, and the problems of the files. A
-directory is one mesh. All single files and standard input together are another."""
+"""Reads meshes from the files and directories of a command line: their documents, and the problems of the files. Each
+directory is one mesh. All single files and standard input together are another mesh."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Warns about files with private keys that the apps of a mesh can read: files of the mesh with a Secret in them, and
-key files that an object names. An app runs as a user of its own, so it reads a file if others may read it, and if it
-can reach it: all directories above are open to others, or a Workload declares it (`weft/local/pod_files.py`)."""
+key files that an object names. An app runs as a user of its own, so it can read a file that other users may read, if it
+can reach the file: because all directories above the file are open to other users, or because a Workload declares the
+file (`weft/local/pod_files.py`)."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def _named(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
 
 
 def _readers(file: Path, declared: Iterable[tuple[str, Path]]) -> str:
-    """Return, as words for a message, who can read `file` besides its owner: every app, or one app. Empty if no app
+    """Return, as words for a message, which apps can read `file`: every app, or the app of one Workload; "" if none
     can. `declared`: the name of each Workload, with each path that it declares visible to its app."""
     try:
         real = file.resolve()

@@ -1,5 +1,6 @@
 """Reads recent requests from the access logs of callers' proxies and of gateways, if the mesh writes access logs to
-standard output. The logs are read on demand: nothing else is stored, and requests do not become slower."""
+standard output. The logs are read only when a command needs them. weft does not store requests itself, so requests do
+not become slower."""
 
 from __future__ import annotations
 

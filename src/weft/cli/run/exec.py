@@ -12,7 +12,7 @@ from weft.cli.flags import completions, shared
 @click.argument(
     "target",
     metavar="TARGET",
-    help="A pod (POD or POD.NAMESPACE), or a workload (NAME or deploy/NAME), of which a ready pod is preferred.",
+    help="A pod (POD or POD.NAMESPACE), or a workload (NAME or deploy/NAME): one of its pods, preferably a ready one.",
     shell_complete=completions.pods,
 )
 @click.argument("command", metavar="[COMMAND]", nargs=-1, help="The command, after `--`; default: `sh`.")

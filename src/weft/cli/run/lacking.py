@@ -21,7 +21,7 @@ def end_if_workloads_lack(*statuses: MeshStatus, hint: str = "") -> None:
 
 
 def what_lacks(status: MeshStatus) -> str:
-    """Return which workloads of the mesh do not run, as text; "" if none lacks."""
+    """Return which workloads of the mesh do not run because they are rejected, as text; "" if there are none."""
     if not status.lacks_workloads:
         return ""
     missing = [each for each in status.rejected if each.kind == "Workload" and not each.is_in_force]

@@ -62,8 +62,8 @@ class _Reader:
 
 
 def _print_together(read: _Reader, pods: list[PodStatus]) -> None:
-    """Print the logs of several pods at once, as `read` yields them for each pod, each line with the name of its pod,
-    until the last pod has ended."""
+    """Print the logs of several pods at once with `read`, each line with the name of its pod, until the last pod has
+    ended."""
     from threading import Thread
 
     threads = [Thread(target=read.print, args=(pod, f"{pod.name}: "), daemon=True) for pod in pods]

@@ -127,8 +127,8 @@ class Compiled:
         return self._rejoin_all()
 
     def rest_upon(self, under: Compiled) -> Update:
-        """Use `under` as the shared config that lies under this group's config, instead of the previous one. Returns
-        the resources that differ from before."""
+        """Use `under` as the config that this group shares with other groups, instead of the previous one. Returns the
+        resources that differ from before."""
         if self._under is under:
             return {}
         before, self._under = self._under, under
@@ -227,9 +227,9 @@ class Compiled:
         return bool(self._all_routes(route))
 
     def _has_host_without_listener(self, route: str) -> bool:
-        """Whether a port needs the HTTP listener `0.0.0.0_PORT` for its routes. It does in three cases: a host in
-        the routes has no listener on its own address; some host has routes on every port; or the group must keep
-        its listeners `0.0.0.0_PORT`."""
+        """Whether the port of the route configuration `route` needs the HTTP listener `0.0.0.0_PORT`. It does in three
+        cases: a host in the routes has no listener on its own address; some host has routes on every port; or the group
+        must keep its listeners `0.0.0.0_PORT`."""
         hosts = self._all_routes(route)
         stays = self._outlook.telling.shared or bool(self._all_routes(EVERY_ROUTE))
         return bool(hosts and stays) or any(route not in self._contribution(host).addressed for host in hosts)

@@ -90,7 +90,8 @@ class ContributeStep:
 
     def reassign(self, hosts: Iterable[str]) -> dict[Viewer, Assignments]:
         """Return new load assignments, for each viewer, of hosts of which only the endpoints have changed. Viewers
-        with the same rules for a host share the same bytes."""
+        share the same bytes for a host if its service, DestinationRule and locality settings are the same for them, and
+        their own kind and locality, too."""
         changed: dict[Viewer, Assignments] = defaultdict(dict)
         for host in hosts:
             self._assignments.pop(host, None)

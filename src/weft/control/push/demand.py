@@ -61,7 +61,7 @@ class Demand:
     def bring(self, group: Group, brought: Brought) -> bool:
         """Record what is known about the config that reconnecting proxies of the group have, from another replica or
         from this one before a restart (`brought`; it is concluded from their subscriptions). Returns whether the
-        group's on-demand state must be decided again, because that config does not fit it."""
+        group's on-demand state must be decided again, because the config of these proxies does not fit that state."""
         telling = self.calls.telling(group)
         if telling is not None and with_brought(telling, brought, ()) is telling:
             return False
@@ -69,8 +69,8 @@ class Demand:
         return telling is not None
 
     def is_due(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> bool:
-        """Whether it must be decided again, after these `hosts` have changed, if and how the groups of a viewpoint are
-        on demand. Never for gateways, gRPC clients and groups that have called too many hosts."""
+        """Whether the on-demand state of a viewpoint's groups must be decided again after these `hosts` have changed.
+        False for gateways, gRPC clients and groups that have called too many hosts."""
         key = viewpoint.key
         if key.kind is not ProxyKind.SIDECAR or key.telling.too_many:
             return False
@@ -80,9 +80,9 @@ class Demand:
 
     def keeps(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> frozenset[str]:
         """Return the hosts whose config the groups of a viewpoint have and must keep when their on-demand state is
-        decided again, although they may not have called them. These are all hosts that the groups have, if they get
-        every service so far, or if the address ranges in which calls are held have changed. Otherwise these are those
-        of the changed `hosts` that the viewpoint showed before they were called."""
+        decided again, although they may not have called them. If the groups get every service so far, or if the address
+        ranges in which calls are held have changed, the result is all hosts that the groups have. Otherwise it is those
+        of the changed `hosts` that were sent to the groups without a call, because calls to them could not be held."""
         key = viewpoint.key
         if key.telling.every or self._has_other_ranges(key):
             return self._translated.all_hosts(viewpoint)

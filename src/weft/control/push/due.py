@@ -1,9 +1,10 @@
 """Step 2 of a push, due: finds which groups and which hosts a change concerns.
 
-Input: what was touched. Output: a `Due`: the hosts that may have changed, the new views of groups, which groups move to
-another viewpoint, and the hosts to view again from each viewpoint. This step moves viewpoints to their new keys
-(`viewpoints.py`) and decides whether groups are on demand (`demand.py`); it translates nothing. Rule: its output grows
-with the change, not with the mesh, unless what a namespace may see has changed.
+Input: what was touched. Output: a `Due`: the hosts that may have changed, the new `GroupView`s, which groups get
+another viewpoint, and the hosts to view again from each viewpoint. Where all groups of a viewpoint change in the same
+way, they keep it, and only its key changes (`Viewpoints.move`). This step also decides whether groups are on demand
+(`demand.py`); it translates nothing. Rule: its output grows with the change, not with the mesh, unless what a namespace
+may see has changed.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class DueStep:
 
     def arrival(self, group: Group) -> Due:
         """Return what must be computed when the first proxy of a group connects: the group's own view; the hosts to
-        view, if the group is the first of its viewpoint; and the held calls to release, which the group has made
-        before."""
+        view, if the group is the first of its viewpoint; and the release of held calls to the addresses that the group
+        has called before."""
         scope = self._mesh.scope(group)
         view = group_view(self._mesh, group, self._demand.tell(group, scope))
         viewpoint = self._viewpoints.at(viewpoint_key(group, scope, view))

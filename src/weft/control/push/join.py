@@ -1,8 +1,8 @@
 """Step 5 of a push, join: builds complete Envoy resources from the contributions of many hosts.
 
 Input: the `Pieces` of `contribute.py`. Output: an `Update` with what differs from before, for each viewpoint and each
-group. The config of a viewpoint lies under the config of its groups (`compiled.py`); a resource to which both
-contribute is stored with the group. This step owns the joined config of every viewer.
+group. A group has the config of its viewpoint and its own (`compiled.py`); a resource to which both contribute is
+stored with the group. This step owns the joined config of every viewer.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class JoinStep:
         self, common: Mapping[Viewpoint, ViewpointUpdate], pieces: GroupPieces, failed: Failed
     ) -> dict[Group, Update]:
         """Join the config of groups from `pieces` and return, by group, the resources that differ from before.
-        `common`: the changes in the config of viewpoints, which lies under that of their groups. A group that fails is
-        added to `failed`."""
+        `common`: the changes in the config of viewpoints, which is also part of the config of their groups. A group
+        that fails is added to `failed`."""
         below = {group: update for viewpoint, update in common.items() for group in viewpoint.groups}
         hosts = {of_viewer.viewer: of_viewer for of_viewer in pieces.hosts if isinstance(of_viewer.viewer, Group)}
         updates: dict[Group, Update] = {}

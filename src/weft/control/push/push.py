@@ -10,9 +10,8 @@ A push is a pipeline of six steps; each step passes a value to the next:
     record.py      updates of the snapshots and of problems
 
 A viewer is a viewpoint (`viewpoints.py`), for what all of its groups see alike, or a group, for what depends on its
-labels or on its calls. Viewpoints come first, since the config of a group lies upon that of its viewpoint.
-`schedule.py` decides when a push runs. Changes of endpoints alone skip due and view, because only load assignments can
-change.
+labels or on its calls. Viewpoints come first, since the config of a group includes that of its viewpoint. `schedule.py`
+decides when a push runs. Changes of endpoints alone skip due and view, because only load assignments can change.
 
 State that is kept for the next push: `Viewpoints` (the viewpoint of each group), `Demand` (what on-demand groups are
 shown), `TranslatedHosts` (which viewer sees which host, and its translation), `JoinStep` (complete resources) and

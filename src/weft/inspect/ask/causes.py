@@ -208,7 +208,7 @@ def _hidden(stage: Stage, service: Service, request: Request, caller: Instance, 
     hint = f"add {service.namespace}/{service.host} to `egress` of the Sidecar"
     yield _clue(
         where_of(sidecar.origin if sidecar else None),
-        f"{hidden}: the caller's Sidecar shows only {entries}{then}",
+        f"{hidden}: the caller's Sidecar imports only {entries}{then}",
         hint,
     )
 

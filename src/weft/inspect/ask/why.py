@@ -1,5 +1,5 @@
-"""Find out why a proxy has a resource: for each part of the resource, the objects that it comes from, their file and
-line, and the rules (`reasons/rules.py`) that decided it. A part without objects is a default."""
+"""Find out why a proxy has a resource: for each part of the resource, the objects that the part comes from, their file
+and line, and the decision rules (`reasons/rules.py`) that apply to the part. A part without objects is a default."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ class ResourceReasons(msgspec.Struct, frozen=True):
 
 class NoSuchResource(Exception):
     def __init__(self, name: str, proxy: str, known: list[str], uncalled: str = "") -> None:
-        """`known`: the names of the proxy's resources. `uncalled`: the host of the resource, if the proxy gets it at
-        its pod's first call."""
+        """`known`: the names of the proxy's resources. `uncalled`: the host of the resource, if the proxy gets the
+        resource at its pod's first call to that host."""
         what = f"{proxy} has no resource `{name}`"
         super().__init__(what)
         if uncalled:
             shown = f"weft proxy-config clusters {proxy} --host {uncalled} --why"
-            hint = f"it gets {uncalled} at its pod's first call; show the config after that call: {shown}"
+            hint = f"the proxy gets {uncalled} at its pod's first call to it; show the config after that call: {shown}"
             self.problem = Problem(Where(), what, hint)
             return
         listed = "list its resources with: weft proxy-config all " + proxy
@@ -78,7 +78,8 @@ class NoSuchResource(Exception):
 
 
 def _with_host(word: str, known: list[str]) -> str:
-    """Return a hint with a resource of the host that `word` names, if there is one: many people name the service."""
+    """Return a hint with a resource of the host that `word` names, if there is one: users often write the name of a
+    service instead of a resource."""
     hosts = ((name, names.called_host(name)) for name in known)
     first = next((name for name, host in hosts if host and f"{host}.".startswith(f"{word.lower().rstrip('.')}.")), "")
     return f"did you mean `{first}`?" if first else ""
@@ -122,7 +123,8 @@ def why(
 
 
 def _uncalled(mesh: Mesh, stage: Stage, proxy: str, resource: str) -> str:
-    """Return the host of an outbound cluster that an on-demand proxy would get at a first call; "" otherwise."""
+    """If `resource` is the name of an outbound cluster that the proxy would get on demand, at the first call to the
+    cluster's host, return that host; "" otherwise."""
     group, host = stage.group(proxy), names.called_host(resource)
     seen = host and mesh.service(host, mesh.scope(group)) is not None
     return host if seen and not stage.telling(group).every else ""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def page(mesh: Mesh, *, egress: bool = False) -> Page:
-    """Return the page. `egress`: as in `facts_of`."""
+    """Return the page. `egress`: whether the pods of a mesh on one machine can reach hosts outside the mesh."""
     from weft.inspect.debug.pages import DebugResponse
 
     async def answer(query: Query) -> DebugResponse:

@@ -39,9 +39,9 @@ class PodMemory(msgspec.Struct, frozen=True):
 
 class Cost(msgspec.Struct, frozen=True):
     """The memory figures of one workload, taken from that pod of the workload in which the proxy's memory is largest
-    relative to the application's. `share`: the proxy's memory divided by the application's. `sharing`: the number of
-    proxies that one proxy per node would replace, on that of the workload's nodes that has the fewest. `ambient`: the
-    estimated memory of such a per-node proxy, divided by `sharing`."""
+    relative to the application's. `share`: the proxy's memory divided by the application's. For `sharing` and
+    `ambient`, assume one proxy per node, on the workload's node with the fewest proxies. `sharing`: the number of
+    proxies that the one proxy would replace. `ambient`: the estimated memory of the one proxy, divided by `sharing`."""
 
     workload: str
     namespace: str

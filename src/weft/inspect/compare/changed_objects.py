@@ -99,7 +99,7 @@ class Attribution:
         return ""
 
     def _with(self, edit: Edit) -> Stage:
-        """The stage that results if only this edit is applied to the mesh before the change."""
+        """The stage before the change, with only this edit applied."""
         stage = self._alone.get(edit.key)
         if stage is None:
             mesh = mesh_of(self._before.mesh.values(), self._before.mesh.settings)

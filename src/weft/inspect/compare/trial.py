@@ -111,7 +111,8 @@ def judged(
     stage: Stage, case: RequestCase | Question, now: datetime, shown: Callable[[str], str] = str
 ) -> JudgedRequest:
     """Predict the outcome of the request `case` in this stage. Never raises: if the request cannot be resolved, `ways`
-    contains only the reason. `shown`: formats each path in the text of `ways`."""
+    contains only the reason. `shown`: formats the URL paths and redirect locations in `ways`; `shape_of`, for example,
+    replaces IDs in them."""
     met = Met(stage)
     explained = _explained(met, case, now)
     return JudgedRequest(_ways(explained, shown), met, None if isinstance(explained, Problem) else explained)
@@ -162,9 +163,9 @@ def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
 
 
 def _start(moments: tuple[Moment, ...], since: int) -> int:
-    """The number of the last moment at which the mesh, after its latest start, was still starting; `since` if no moment
-    belongs to the start. Starting lasts as long as each moment only adds pods. `moments`: all recorded moments.
-    `since`: the number of the last moment before the latest start."""
+    """Return the number of the moment that ends the latest start of the mesh. The start consists of the first moments
+    after `since`, as long as each of them only adds pods; if the first one does more, return `since`. `moments`: all
+    recorded moments. `since`: the number of the last moment before the mesh was started."""
     last = since
     for moment in moments:
         if moment.number <= since:
@@ -221,8 +222,8 @@ def _question(case: RequestCase) -> Question:
 
 def _ways(explained: Explanation | Problem, shown: Callable[[str], str] = str) -> tuple[str, ...]:
     """The possible outcomes of a request as a caller sees them, one line each, the likeliest first; if the request
-    could not be resolved (a Problem), only the reason. `shown`: formats each path. Pods of one workload are not
-    distinguished."""
+    could not be resolved (a Problem), only the reason. `shown`: formats the URL paths and redirect locations. Pods of
+    one workload are not distinguished."""
     if isinstance(explained, Problem):
         return (explained.what,)
     odds: dict[str, float] = {}

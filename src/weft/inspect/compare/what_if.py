@@ -44,7 +44,7 @@ class ChangedProxies(msgspec.Struct, frozen=True):
 class RecentTraffic(msgspec.Struct, frozen=True):
     """The effect of a change on requests in access logs. `requests`: those whose outcome changes. `judged` and
     `unjudged` count all requests in the logs. A request is not judged if its recorded status does not follow from its
-    URL: it depends on something that is not recorded, such as a token, or the mesh has changed since."""
+    URL: the status depends on something that is not recorded, such as a token, or the mesh has changed since."""
 
     judged: int = 0
     unjudged: int = 0

@@ -3,18 +3,20 @@ namespace may read the pages, authenticated by a token that the API server verif
 403.
 
 Rule: nothing is computed for an unauthorized request. This includes requests from loopback, because those of a
-port-forward come from there.
+port-forward come from there. The only exception are the public parts of pages (`Debug.public`), which a request from
+loopback gets if it has no token: istioctl reads them through a port-forward.
 """
 
 from __future__ import annotations
 
 import logging
+from ipaddress import IPv6Address, ip_address
 
 from aiohttp import web
 
 from weft.ca.signer import CaUnavailable
 from weft.ca.tokens import Caller, TokenChecker, TokenReason, TokenRefused
-from weft.inspect.debug.pages import Debug
+from weft.inspect.debug.pages import Debug, DebugResponse
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +54,12 @@ class DebugAccess:
 
 def debug_routes(debug: Debug, access: DebugAccess) -> tuple[web.RouteDef, ...]:
     async def serve(request: web.Request) -> web.Response:
+        shown = request.headers.getall("Authorization", [])
+        if not shown and request.method == "GET" and _is_loopback(request.remote):
+            public = await debug.public(request.match_info.get("name", ""))
+            if public is not None:
+                return _response(public)
         try:
-            shown = request.headers.getall("Authorization", [])
             # Two Authorization headers are ambiguous, so neither counts.
             await access.admit(shown[0] if len(shown) == 1 else "")
         except Denied as denied:
@@ -65,11 +71,20 @@ def debug_routes(debug: Debug, access: DebugAccess) -> tuple[web.RouteDef, ...]:
     return web.get("/debug", serve), web.get("/debug/{name}", serve), web.post("/debug/{name}", serve)
 
 
+def _is_loopback(remote: str | None) -> bool:
+    address = ip_address(remote or "::")
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
 async def debug_page(debug: Debug, request: web.Request) -> web.Response:
     """Return the debug page that an authorized request names. A question that is too long for a URL is sent as the body
     of a POST. A POST changes nothing, like a GET."""
     query = dict(request.query)
     if request.method == "POST":
         query["question"] = (await request.read()).decode(errors="replace")
-    answer = await debug.answer(request.match_info.get("name", ""), query)
+    return _response(await debug.answer(request.match_info.get("name", ""), query))
+
+
+def _response(answer: DebugResponse) -> web.Response:
     return web.Response(status=answer.status, body=answer.body, content_type=answer.content_type)

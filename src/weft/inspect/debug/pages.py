@@ -14,7 +14,7 @@ import msgspec
 
 from weft.control.connected_proxies import Diagnosis, Known, syncs
 from weft.inspect.debug import config_dump
-from weft.inspect.debug.registry import endpoints, services
+from weft.inspect.debug.registry import CLUSTER, endpoints, services
 from weft.mesh.mesh import Mesh
 from weft.model.names import ObjectKey, where_of
 
@@ -48,12 +48,14 @@ class Debug:
         mesh: Mesh,
         contents: Iterable[tuple[ObjectKey, dict[str, Any]]] = (),
         more: Callable[[], Mapping[str, Page]] = dict,
+        loaded: Callable[[], bool] = lambda: True,
     ) -> None:
         """`contents`: all objects as they were written. `more`: returns weft's own pages; it is called when one is
-        requested."""
-        self.diagnosis, self._mesh, self._contents = diagnosis, mesh, contents
+        requested. `loaded`: whether the control plane has read its objects."""
+        self.diagnosis, self._mesh, self._contents, self._loaded = diagnosis, mesh, contents, loaded
         self._pages: dict[str, Page] = {
             "adsz": ("The connected proxies, and their subscriptions", self._adsz),
+            "clusterz": ("The clusters whose objects are read", self._clusters),
             "config_dump": (
                 "The config that a proxy should have, as Envoy's config_dump: proxyID=POD.NAMESPACE",
                 self._dump,
@@ -77,8 +79,24 @@ class Debug:
         page = self._pages.get(name) or self._more().get(name)
         return await page[1](query) if page is not None else _text(404, NO_PAGE)
 
+    async def public(self, name: str) -> DebugResponse | None:
+        """Return the part of the page `name` that contains nothing about single workloads, services or objects; None
+        if it has no such part. istioctl reads these pages without a token: `syncz` for the versions of proxies,
+        `clusterz` for the clusters."""
+        if name == "clusterz":
+            return await self._clusters({})
+        if name == "syncz":
+            each = (known.sync for known in self.diagnosis.proxies())
+            return _json([{"proxy_type": sync.proxy_type, "istio_version": sync.istio_version} for sync in each], {})
+        return None
+
     async def _syncz(self, query: Query) -> DebugResponse:
         return _json(syncs(self.diagnosis.proxies(), query.get("namespace", "")), query)
+
+    async def _clusters(self, query: Query) -> DebugResponse:
+        """A mesh of weft has one cluster; Istio has a Secret for each remote one."""
+        status = "synced" if self._loaded() else "syncing"
+        return _json([{"id": CLUSTER, "secretName": "", "syncStatus": status}], query)
 
     async def _dump(self, query: Query) -> DebugResponse:
         proxy = self._proxy(query)

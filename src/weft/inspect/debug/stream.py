@@ -1,8 +1,8 @@
 """Serve debug pages on an xDS stream, as `istioctl --xds-address` requests them (`weft.xds.debug.Debugger`).
 
 `syncz` returns a message per proxy, `config_dump` the sections of the dump, every other name the body of its page.
-Rule: only service accounts of the control plane's namespace may read the pages, and clients of a socket that only
-the owner of this machine can reach.
+Rule: only two kinds of clients may read the pages: service accounts of the control plane's namespace, and clients of a
+socket that only the owner of this machine can reach.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ from weft.inspect.describe.routes import named
 from weft.mesh.gateways import vouching
 from weft.mesh.mesh import Mesh
 from weft.model.edge import BoundServer
-from weft.model.gateway import CredentialRef, ServerTls, ServerTlsMode
-from weft.model.gateway_api import StandardGateway
+from weft.model.gateway import ServerTls, ServerTlsMode
+from weft.model.gateway_api import StandardGateway, listener_of, listener_set_of, owner_of
 from weft.model.group import group_of
 from weft.model.instance import Instance
-from weft.model.names import where_of
+from weft.model.names import CredentialRef, where_of
 from weft.model.virtual_service import VirtualService
 
 
@@ -49,6 +49,7 @@ class ServedFacts(msgspec.Struct, frozen=True):
     spoken: tuple[str, ...] = ()  # TLS versions and cipher suites, in words
     asks: str = ""  # where the CA certificates for client certificates come from; "": none is requested
     callers: tuple[str, ...] = ()  # subject alternative names or digests of allowed client certificates; (): all
+    unverified: bool = False  # client certificates are not verified
 
 
 class LeftOutFacts(msgspec.Struct, frozen=True):
@@ -85,8 +86,9 @@ def not_served(mesh: Mesh, pod: Instance) -> tuple[LeftOutFacts, ...]:
 def gateway_word(key: str) -> str:
     """The name of a gateway for display, from its key: NAMESPACE/NAME, and for a Gateway of the Gateway API also the
     listener, because the model has a separate gateway for each of its listeners."""
-    name, _, listener = key.partition("~")
-    return f"{name} (listener {listener})" if listener else name
+    listener = listener_of(key)
+    within = f" of ListenerSet {listener_set}" if (listener_set := listener_set_of(key)) else ""
+    return f"{key.partition('~')[0]} (listener {listener}{within})" if listener else key
 
 
 def left_out_lines(each: LeftOutFacts) -> Iterator[str]:
@@ -117,7 +119,8 @@ def served_lines(servers: tuple[ServedFacts, ...]) -> Iterator[str]:
         if each.asks:
             only = f", accepted only for {' or '.join(each.callers)}" if each.callers else ""
             must = "must" if each.tls == ServerTlsMode.MUTUAL else "may"
-            yield f"      Callers {must} present a certificate from {each.asks}{only}"
+            whose = f"a certificate from {each.asks}{only}"
+            yield f"      Callers {must} present {'a certificate, which is not verified' if each.unverified else whose}"
         if each.redirects:
             yield "   Redirects plain HTTP to HTTPS"
         yield f"   {_routed(each)}"
@@ -137,7 +140,8 @@ def _routed(each: ServedFacts) -> str:
 
 
 def _named(key: str) -> str:
-    return f"Gateway {key.partition('~')[0]}"
+    within = f"ListenerSet {listener_set} of " if (listener_set := listener_set_of(key)) else ""
+    return f"{within}Gateway {key.partition('~')[0]}"
 
 
 def _place(where: Where) -> str:
@@ -156,12 +160,13 @@ def _served(mesh: Mesh, bound: BoundServer, pod: Instance) -> ServedFacts:
         redirects=server.redirects,
         shows=tuple(_shown(mesh, bound, namespace)),
         routings=tuple(named(each) for each in _routings(mesh, bound, namespace)),
-        listener=bound.gateway.partition("~")[2],
+        listener=listener_of(bound.gateway),
         closed=unanswered(mesh, bound, group_of(pod)),
         bind=server.bind,
         spoken=tuple(_spoken_tls(tls)) if tls is not None and server.encrypted else (),
         asks=_asked(mesh, bound, namespace) if tls is not None and tls.asks else "",
         callers=_callers(tls) if tls is not None and tls.asks else (),
+        unverified=tls is not None and tls.unverified,
     )
 
 
@@ -194,15 +199,10 @@ def _asked(mesh: Mesh, bound: BoundServer, namespace: str) -> str:
 
 
 def _bundles(mesh: Mesh, bound: BoundServer) -> Iterator[tuple[str, str]]:
-    listener = bound.gateway.partition("~")[2]
-    for value in mesh.get(bound.origin.key) if bound.origin is not None else ():
+    for value in mesh.get(owner_of(bound.gateway)):
         if isinstance(value, StandardGateway):
-            for each in value.listeners:
-                check = value.check_of(each) if each.name == listener else None
-                yield from (
-                    (authority.namespace, authority.name)
-                    for authority in (check.authorities if check is not None else ())
-                )
+            check = value.check_at(bound.server.port.number)
+            yield from ((each.namespace, each.name) for each in (check.authorities if check is not None else ()))
 
 
 def _callers(tls: ServerTls) -> tuple[str, ...]:

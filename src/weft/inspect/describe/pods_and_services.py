@@ -62,8 +62,8 @@ class Port(msgspec.Struct, frozen=True):
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """The mTLS mode of a pod at a port. `port`: 0 stands for every other port. `decided_by`: the PeerAuthentication;
-    None for the default. `intercepted`: whether the proxy intercepts calls to the port."""
+    """The mTLS mode of a pod at a port. `port`: 0 stands for all ports without a mode of their own. `decided_by`: the
+    PeerAuthentication; None for the default. `intercepted`: whether the proxy intercepts calls to the port."""
 
     port: int  # 0: every other port
     mode: TlsMode
@@ -94,11 +94,11 @@ class Proxied(msgspec.Struct, frozen=True):
 
 
 class Calling(msgspec.Struct, frozen=True):
-    """How many of the services that it could call a proxy has, in a mesh where services are sent on demand or were
-    before. `hosts`: the services for which the proxy has clusters. `of`: the number of services that it could call.
-    `why`: why services are sent on demand or not. `every`: the proxy is sent all services, called or not. `too_many`:
-    it is sent all of them because it has called too many. `before`: services were sent to it on demand, and are now
-    sent all at once. `kept`: the number of `hosts` that it had before services were sent on demand."""
+    """The services that a proxy has, in a mesh where services are sent on demand or were before. `hosts`: the services
+    for which the proxy has clusters. `of`: the number of all services that the proxy could call. `why`: why services
+    are sent on demand or not. `every`: the proxy is sent all services, called or not. `too_many`: the reason for
+    `every` is that the proxy has called too many services. `before`: services were sent to the proxy on demand, and are
+    now sent all at once. `kept`: the number of `hosts` that the proxy had before services were sent on demand."""
 
     hosts: tuple[str, ...]
     of: int

@@ -108,8 +108,8 @@ def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> 
 
 def routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> tuple[Routing, ...]:
     """Describe the VirtualServices for the service's host, and those for other hosts that route to the service. Objects
-    of the Gateway API become one VirtualService per listener and hostname; equal ones are merged here. `viewer`: as for
-    `rules`. `pods`: the pods of the service."""
+    of the Gateway API become one VirtualService per listener and hostname; equal ones are merged here. `viewer`: the
+    group of proxies for which the VirtualServices in force are determined. `pods`: the pods of the service."""
     merged: dict[tuple[Where, bool, str, tuple[RouteFacts, ...]], Routing] = {}
     for each in _routings(mesh, service, viewer, pods):
         first = merged.setdefault((each.where, each.in_force, each.callers, each.routes), each)

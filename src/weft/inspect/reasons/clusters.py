@@ -24,13 +24,14 @@ from weft.model.destination_rule import (
     decided_at,
     line_of,
 )
-from weft.model.gateway import CredentialRef
 from weft.model.inbound_port import InboundPort
 from weft.model.locality import fails_over, without_rule
+from weft.model.names import CredentialRef
 from weft.model.service import Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy
 from weft.translate.clusters import UpstreamHttp, inbound_upstream, together, upstream
+from weft.translate.origination import certificate_name
 from weft.translate.view import ServiceView
 
 _DEFAULT = Settings()
@@ -120,6 +121,8 @@ def secret(ground: Ground, name: str, asked_by: tuple[ObjectSource, ...]) -> Par
     subset = next((each for each in rule.subsets if each.name == subset_name), None) if rule else None
     written = policy.effective(rule, int(number), subset).tls
     if by_policy := standard.tls_by_policy(ground, host, int(number), written):
+        if written is not None and written.pair is not None and name == certificate_name(name.rpartition("/")[0]):
+            return standard.client_certificate(ground, written)
         return standard.roots_of_policy(ground, by_policy)
     if written is not None and written.credential:
         credential = ground.mesh.credential(CredentialRef(written.credential, ground.group.namespace))
@@ -219,8 +222,8 @@ def _located(view: ServiceView, found: Policy, by_policy: tuple[ObjectSource, ..
     assert service is not None  # noqa: S101 (the caller has checked)
     owner = sources(service.origin)
     if policy.is_closed(found.chosen):
-        if by_policy:
-            return _part("type", by_policy, rules.POLICY_WITHOUT_ROOTS)
+        if by_policy and found.chosen.tls is not None:
+            return _part("type", by_policy, standard.closed_or_called(found.chosen.tls))
         return _part("type", found.of(_TLS)[0], rules.CLOSED_RULE)
     if policy.by_callers_address(service, found.chosen, view.caller.kind):
         plain = service.headless or service.resolution is Resolution.NONE
@@ -260,7 +263,8 @@ def _near(ground: Ground, view: ServiceView, cluster: Cluster, found: Policy) ->
 
 def _ejected(ground: Ground, view: ServiceView, found: Policy) -> Iterator[DecisionRule]:
     """The rule that decides how many endpoints may be ejected, if the traffic policy `found` does not set this number:
-    none without outlierDetection, else all or a tenth. `ground`: the views of the proxies' group."""
+    none without outlierDetection; otherwise all if calls can fail over to another locality, and a tenth if they cannot.
+    `ground`: the views of the proxies' group."""
     detection = found.chosen.outlier_detection
     if detection is None:
         yield rules.NO_EJECTION

@@ -8,7 +8,16 @@ from weft.inspect.reasons import rules
 from weft.inspect.reasons.part import Ground, Part, sources
 from weft.inspect.reasons.rules import DecisionRule
 from weft.model.destination_rule import ClientTls, ClientTlsMode, effective
-from weft.model.gateway_api import GROUP, BackendTls, GrantSource, GrantTarget, ReferenceGrant, StandardGateway
+from weft.model.gateway_api import (
+    GROUP,
+    LISTENER_SET,
+    BackendTls,
+    GrantSource,
+    GrantTarget,
+    ReferenceGrant,
+    StandardGateway,
+    owner_of,
+)
 from weft.model.names import ObjectKey
 from weft.model.virtual_service import HttpRoute, VirtualService
 from weft.translate.gateway_tls import roots_name
@@ -43,15 +52,31 @@ def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | 
 def tls_by_policy(ground: Ground, host: str, port: int, chosen: ClientTls | None) -> tuple[ObjectSource, ...]:
     """The BackendTLSPolicy from which the TLS settings `chosen` for a host and port come; () if they come from another
     object. `ground`: the views of the proxies' group."""
-    for derived in ground.mesh.derived() if chosen is not None else ():
+    if chosen is None:
+        return ()
+    for derived in ground.mesh.derived():
         for rule in derived.rules:
-            if rule.host == host and effective(rule, port).tls == chosen:
+            declared = effective(rule, port).tls
+            same = declared == chosen or (declared is not None and declared.of_gateway and chosen.of_gateway)
+            if rule.host == host and same:
                 return sources(rule.origin, part="validation")
     return ()
 
 
 def closed_or_called(chosen: ClientTls) -> DecisionRule:
-    return rules.POLICY_WITHOUT_ROOTS if chosen.mode is ClientTlsMode.CLOSED else rules.TLS_BY_POLICY
+    if chosen.mode is ClientTlsMode.CLOSED:
+        return rules.WITHOUT_CLIENT_CERTIFICATE if chosen.of_gateway else rules.POLICY_WITHOUT_ROOTS
+    return rules.TLS_BY_POLICY
+
+
+def client_certificate(ground: Ground, chosen: ClientTls) -> Part:
+    """The reasons for the secret with the client certificate that a gateway presents to a backend, according to the TLS
+    settings `chosen`: the Secret, and the Gateways that name it. `ground`: the views of the proxies' group."""
+    credential = ground.mesh.credential(chosen.pair) if chosen.pair is not None else None
+    naming = (each for each in ground.mesh.gateways_of(ground.group) if each.client_certificate == chosen.pair)
+    origins = dict.fromkeys(each.origin for each in naming)
+    secret = sources(credential.origin if credential is not None else None)
+    return Part("", "", (*secret, *sources(*origins, part="tls.backend")), (rules.CLIENT_CERTIFICATE,))
 
 
 def roots_of_policy(ground: Ground, policy: tuple[ObjectSource, ...]) -> Part:
@@ -69,25 +94,29 @@ def roots_of_gateway(ground: Ground, name: str) -> Part:
     """The reasons for the secret with which a gateway's listener verifies client certificates: the ConfigMaps and the
     Gateway. `ground`: the views of the proxies' group."""
     asking = [
-        each.bound.origin
+        owner_of(each.bound.gateway)
         for each in ground.view.servers
         if each.bound.server.tls is not None and name == roots_name(each.bound.server.tls.roots)
     ]
-    named: list[tuple[str, str]] = []
-    for origin in asking:
-        for value in ground.mesh.get(origin.key) if origin is not None else ():
-            if isinstance(value, StandardGateway):
-                named += value.bundles
-    return Part("", "", (*_bundles(ground, named), *sources(*asking)), (rules.ROOTS_OUT_OF_CONFIG_MAP,))
+    values = (value for key in dict.fromkeys(asking) for value in ground.mesh.get(key))
+    gateways = [value for value in values if isinstance(value, StandardGateway)]
+    named = [bundle for gateway in gateways for bundle in gateway.bundles]
+    origins = (gateway.origin for gateway in gateways)
+    return Part("", "", (*_bundles(ground, named), *sources(*origins)), (rules.ROOTS_OUT_OF_CONFIG_MAP,))
 
 
 def grants(ground: Ground, namespace: str, secret: str) -> tuple[ObjectSource, ...]:
-    """The ReferenceGrants that let the group's Gateway use the Secret `secret` of another namespace. `ground`: the
-    views of the proxies' group."""
-    source = GrantSource(GROUP, "Gateway", ground.group.namespace)
+    """The ReferenceGrants that let the group's Gateway, or its ListenerSets, use the Secret `secret` of another
+    namespace. `ground`: the views of the proxies' group."""
+    keys = (each.bound.origin.key for each in ground.view.servers if each.bound.origin is not None)
+    asking = {
+        GrantSource(GROUP, "Gateway", ground.group.namespace),
+        *(GrantSource(GROUP, LISTENER_SET, key.namespace) for key in keys if key.kind == LISTENER_SET),
+    }
     target = GrantTarget("", "Secret", secret)
     candidates = (value for _, values in ground.mesh.values() for value in values if isinstance(value, ReferenceGrant))
-    return sources(*(each.origin for each in candidates if each.namespace == namespace and each.allows(source, target)))
+    there = (each for each in candidates if each.namespace == namespace)
+    return sources(*(each.origin for each in there if any(each.allows(source, target) for source in asking)))
 
 
 def _bundles(ground: Ground, named: list[tuple[str, str]]) -> tuple[ObjectSource, ...]:

@@ -33,6 +33,7 @@ from weft.model.telemetry import Telemetry
 from weft.translate import hold, names
 from weft.translate.authorization import AUDITED, DISGUISED_HEADER, DISGUISED_PATH
 from weft.translate.request_authentication import written_by
+from weft.translate.routes import routed_by_address
 
 _Message = TypeVar("_Message", HttpConnectionManager, JwtAuthentication, http_rbac.RBAC, network_rbac.RBAC)
 _BLACK_HOLE_CHAIN = "-blackhole"
@@ -191,8 +192,9 @@ def _way_out(ground: Ground, listener: Listener, chain: FilterChain, place: tupl
     elif manager := _manager(chain):
         routes = (rules.LISTENER_PER_HTTP_PORT, rules.ROUTES_PER_PORT)
         own = listener.metadata.ByteSize() > 0 and not manager.rds.route_config_name.isdecimal()
-        by = (rules.PROTOCOL_DETECTED,) if own else routes
-        yield Part(*place, sources_of(listener.metadata) if own else (), by)
+        view = ground.service(manager.rds.route_config_name.rpartition(":")[0]) if own else None
+        detected = rules.ROUTES_BY_ADDRESS if view is not None and routed_by_address(view) else rules.PROTOCOL_DETECTED
+        yield Part(*place, sources_of(listener.metadata) if own else (), (detected,) if own else routes)
     else:
         yield Part(*place, *_stream(ground, listener, chain))
 
@@ -200,8 +202,9 @@ def _way_out(ground: Ground, listener: Listener, chain: FilterChain, place: tupl
 def _stream(
     ground: Ground, listener: Listener, chain: FilterChain
 ) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-    """The objects behind a TCP filter chain, and the rule that decided its routes: a VirtualService with `tcp` or `tls`
-    routes, or, without one, the service itself. `ground`: the views of the proxies' group."""
+    """Return (objects, rules) of a TCP filter chain: the objects that it comes from, which are the service and a
+    VirtualService if there is one, and the decision rule for its routes, which depends on whether there is a
+    VirtualService. `ground`: the views of the proxies' group."""
     made_by = sources_of(listener.metadata)
     if chain.name:  # on a shared port, the chain is named after its host
         view = ground.service(chain.name.rpartition(":")[0])

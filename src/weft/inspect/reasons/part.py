@@ -19,8 +19,8 @@ from weft.translate.view import GroupView, ServiceView, group_view, service_view
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One part of a resource, the objects that it comes from and the rules that decided it. `path` and `at` both
-    name the part: `path` by the names of list entries, `at` by their positions, such as `filter_chains[3]`."""
+    """One part of a resource, the objects that it comes from, and the decision rules that apply to it. `path` and `at`
+    both name the part: `path` by the names of list entries, `at` by their positions, such as `filter_chains[3]`."""
 
     path: str
     at: str

@@ -110,6 +110,24 @@ POLICY_WITHOUT_ROOTS = DecisionRule(
     "The CA certificates of the BackendTLSPolicy cannot be determined. Until they can be, calls to its Service fail.",
     _STANDARD,
 )
+ROUTES_BY_ADDRESS = DecisionRule(
+    "routes-by-address",
+    "Routes of the Gateway API that are attached to a Service apply to all requests to its addresses, whatever host a "
+    "request names.",
+    _STANDARD,
+)
+CLIENT_CERTIFICATE = DecisionRule(
+    "client-certificate",
+    "The Gateway names, in tls.backend, the Secret with the client certificate that it presents to Services with a "
+    "BackendTLSPolicy.",
+    _STANDARD,
+)
+WITHOUT_CLIENT_CERTIFICATE = DecisionRule(
+    "without-client-certificate",
+    "The client certificate that the Gateway names in tls.backend cannot be used. Until it can be, calls to Services "
+    "with a BackendTLSPolicy fail.",
+    _STANDARD,
+)
 ROOTS_OUT_OF_CONFIG_MAP = DecisionRule(
     "roots-out-of-config-map",
     "The content comes from `ca.crt` of the ConfigMaps that the policy or listener names, and is updated when these "
@@ -185,7 +203,8 @@ LISTENER_PER_HTTP_PORT = DecisionRule(
 )
 LISTENER_PER_ADDRESS = DecisionRule(
     "listener-per-address",
-    "A port that is not declared HTTP has a listener on each address that belongs to this service alone.",
+    "A port that is not declared HTTP, or whose Service has attached routes of the Gateway API, has a listener on each "
+    "address that belongs to this service alone.",
     _REQUEST,
 )
 CHAIN_ON_SHARED_PORT = DecisionRule(
@@ -243,7 +262,8 @@ ROUTES_IN_ORDER = DecisionRule(
 )
 DELEGATED = DecisionRule(
     "delegated",
-    "The root's match is combined with the delegate's; fields that the delegate leaves unset come from the root.",
+    "The match of the delegating route is combined with the match of the delegate's route; fields that the delegate's "
+    "route leaves unset come from the delegating route.",
     _RESOURCES,
 )
 ROUTES_FOR_OTHERS = DecisionRule(
@@ -425,7 +445,7 @@ CLOSED_RULE = DecisionRule(
 )
 HTTP2_BETWEEN_PROXIES = DecisionRule(
     "http2-between-proxies",
-    "Between two proxies of the mesh HTTP is HTTP/2, unless a DestinationRule sets DO_NOT_UPGRADE.",
+    "HTTP requests between two proxies of the mesh use HTTP/2, unless a DestinationRule sets DO_NOT_UPGRADE.",
     _REQUEST,
 )
 HTTP_AS_DECLARED = DecisionRule("http-as-declared", "The HTTP version is the one that the port declares.", _REQUEST)

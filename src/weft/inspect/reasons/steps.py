@@ -55,8 +55,8 @@ def _more(mesh: Mesh, group: Callable[[str], Group | None], step: Step) -> tuple
 
 
 def _authentications(mesh: Mesh, group: Group, issuer: str) -> tuple[ObjectSource, ...]:
-    """The RequestAuthentications that apply to the group and have the issuer, or a rule without an issuer; if none has
-    it, all that apply to the group."""
+    """The RequestAuthentications that apply to the group and have a rule for the issuer, or for any issuer. If there is
+    none, all RequestAuthentications that apply to the group."""
     policies = mesh.policies(RequestAuthentication, group)
     believing = [each for each in policies if any(rule.issuer in (issuer, "") for rule in each.rules)]
     return sources(*(each.origin for each in believing or policies))

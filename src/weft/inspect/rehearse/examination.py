@@ -102,8 +102,9 @@ def _made_of(
     injection: AssumedInjection,
 ) -> Iterator[Values]:
     """The pods that Kubernetes would create for workloads in files. `templates`: all pod templates. `running`: the
-    state of a cluster; if there is one, only the templates in `fresh` count, the objects in files, because the
-    cluster's other workloads have their pods already. `injection`: decides which of the new pods get a proxy."""
+    state of a cluster; None without a cluster. `fresh`: the objects in files. With a cluster, only the templates of
+    these objects count, because the cluster's other workloads have their pods already. `injection`: decides which of
+    the new pods get a proxy."""
     written = (each for each in templates if running is None or each.document.key in fresh)
     return ((key, (pod,)) for key, pod in would_be(written, injection))
 

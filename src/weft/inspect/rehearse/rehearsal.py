@@ -128,9 +128,9 @@ class _Callers:
     (the services, routes and rules that apply to its callers). Not all groups are translated, since a large mesh
     has very many hosts and callers.
 
-    A namespace may have its own view of the host if it owns one of the host's objects, or if such an object is
-    exported to it by name. All other namespaces have the same view. A group with a Sidecar is included if the
-    Sidecar may show it the host.
+    A namespace may have its own view of the host if it owns one of the host's objects, or if such an object is exported
+    to it by name. All other namespaces have the same view. A group with a Sidecar is included if the Sidecar may import
+    the host.
     """
 
     def __init__(self, mesh: Mesh) -> None:

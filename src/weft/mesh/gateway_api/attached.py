@@ -19,25 +19,36 @@ from weft.mesh.gateway_api.gateways import Surroundings, served
 from weft.mesh.gateway_api.route_rules import Precedence, ResolvedRoute, Services, resolved
 from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
-from weft.model.gateway import CredentialRef, Gateway
+from weft.model.gateway import Gateway
 from weft.model.gateway_api import (
     CONTROLLER,
+    GATEWAY_KIND,
+    LISTENER_SET,
     AuthorityBundle,
     BackendTls,
     GatewayClass,
+    ListenerSet,
+    Parent,
     ParentRef,
     ReferenceGrant,
     RouteKind,
     StandardGateway,
     StandardRoute,
 )
-from weft.model.names import Labels, ObjectKey, labels_of
-from weft.model.outcome import ACCEPTED, GatewayOutcome, PolicyOutcome, RouteOutcome, StatusCondition, not_accepted
+from weft.model.names import CredentialRef, Labels, ObjectKey, labels_of
+from weft.model.outcome import (
+    ACCEPTED,
+    GatewayOutcome,
+    ListenerSetOutcome,
+    PolicyOutcome,
+    RouteOutcome,
+    StatusCondition,
+    not_accepted,
+)
 from weft.model.service import Service
 from weft.model.settings import Namespace
 from weft.model.virtual_service import MESH, HttpRoute, L4Route, VirtualService
 
-Parent = tuple[str, str, str]  # kind, namespace and name of the object that routes are attached to
 # Used as a parent's kind: the TLS settings of calls to a Service, or to the hosts of a ServiceEntry.
 _TLS = {"Service": "BackendTLSPolicy", "ServiceEntry": "BackendTLSPolicy for a ServiceEntry"}
 OWN_CLASS = "weft"  # this class belongs to weft even without a GatewayClass object
@@ -47,7 +58,8 @@ _NAMED = "kubernetes.io/metadata.name"  # label of every namespace, with its nam
 class Derived(msgspec.Struct, frozen=True):
     """Everything derived from one parent (a Gateway or a Service) and the Gateway API objects attached to it: the
     VirtualServices (`routings`), Gateways and DestinationRules (`rules`) of the mesh, and the status conditions of the
-    routes, of the Gateway (`gateway`; None for a Service) and of the BackendTLSPolicies (`policies`)."""
+    routes, of the Gateway (`gateway`; None for a Service), of the BackendTLSPolicies (`policies`) and of the
+    ListenerSets."""
 
     routings: tuple[VirtualService, ...] = ()
     routes: tuple[RouteOutcome, ...] = ()
@@ -55,6 +67,7 @@ class Derived(msgspec.Struct, frozen=True):
     gateway: GatewayOutcome | None = None
     rules: tuple[DestinationRule, ...] = ()
     policies: tuple[PolicyOutcome, ...] = ()
+    listener_sets: tuple[ListenerSetOutcome, ...] = ()
 
     @property
     def values(self) -> tuple[VirtualService | Gateway | DestinationRule, ...]:
@@ -67,6 +80,7 @@ class Attached:
     def __init__(self) -> None:
         self._routes: dict[ObjectKey, StandardRoute] = {}
         self._gateways: dict[Parent, StandardGateway] = {}
+        self._listener_sets: dict[Parent, ListenerSet] = {}
         self._classes: dict[str, GatewayClass] = {}
         self._namespaces: dict[str, Labels] = {}
         self._policies: dict[Parent, list[BackendTls]] = defaultdict(list)
@@ -86,7 +100,9 @@ class Attached:
                 for place in _backends(value):
                     self._sending[place].add(value.key)
             case StandardGateway():
-                self._gateways[_place(value)] = value
+                self._gateways[value.place] = value
+            case ListenerSet():
+                self._listener_sets[value.place] = value
             case GatewayClass():
                 self._classes[value.name] = value
             case Namespace():
@@ -107,7 +123,9 @@ class Attached:
                 for place in _backends(value):
                     _discard(self._sending, place, value.key)
             case StandardGateway():
-                self._gateways.pop(_place(value), None)
+                self._gateways.pop(value.place, None)
+            case ListenerSet():
+                self._listener_sets.pop(value.place, None)
             case GatewayClass():
                 self._classes.pop(value.name, None)
             case Namespace():
@@ -125,11 +143,16 @@ class Attached:
         """The parents whose result may change when this value is added or removed."""
         match value:
             case StandardRoute():
-                yield from parents(value)
+                yield from self._above(value)
             case StandardGateway():
-                yield _place(value)
+                yield from self._with_sets(value.place)
+            case ListenerSet():
+                yield value.place
+                yield value.gateway
             case GatewayClass():
-                yield from (place for place, each in self._gateways.items() if each.class_name == value.name)
+                for gateway in self._gateways.values():
+                    if gateway.class_name == value.name:
+                        yield from self._with_sets(gateway.place)
             case Namespace():
                 yield from self._gateways
             case BackendTls():
@@ -143,13 +166,8 @@ class Attached:
                 named = (value.namespace, value.name)
                 yield from (place for place, gateway in self._gateways.items() if named in gateway.bundles)
             case Credential():
-                yield from (
-                    place
-                    for place, gateway in self._gateways.items()
-                    for listener in gateway.listeners
-                    for each in listener.certificates
-                    if (each.namespace, each.name) == (value.namespace, value.name)
-                )
+                yield from (each.place for each in self._gateways.values() if _presents(each, value))
+                yield from (each.gateway for each in self._listener_sets.values() if _presents(each, value))
             case ReferenceGrant():
                 yield from self._gateways
                 for place, keys in self._sending.items():
@@ -167,12 +185,24 @@ class Attached:
 
     def _parents_of(self, keys: Iterable[ObjectKey]) -> Iterator[Parent]:
         for key in keys:
-            yield from parents(self._routes[key])
+            yield from self._above(self._routes[key])
+
+    def _above(self, route: StandardRoute) -> Iterator[Parent]:
+        """The parents of a route. For a ListenerSet, also its Gateway."""
+        for parent in parents(route):
+            yield parent
+            if (listener_set := self._listener_sets.get(parent)) is not None:
+                yield listener_set.gateway
+
+    def _with_sets(self, gateway: Parent) -> Iterator[Parent]:
+        """The Gateway and its ListenerSets."""
+        yield gateway
+        yield from (place for place, each in self._listener_sets.items() if each.gateway == gateway)
 
     def derive(
         self, parent: Parent, services: Services, credential: Callable[[CredentialRef], Credential | None]
     ) -> Derived:
-        routes = sorted((self._routes[key] for key in self._below.get(parent, ())), key=lambda each: each.age)
+        routes = self._routes_of((parent,))
         if parent[0] == _TLS["Service"]:
             policies = self._policies.get(parent, [])
             service = services(policies[0].host, parent[1]) if policies else None
@@ -182,6 +212,8 @@ class Attached:
             return self._of_entry_policies(parent, services)
         if parent[0] == "Gateway":
             return self._of_gateway(parent, routes, services, credential)
+        if parent[0] == LISTENER_SET:
+            return self._of_listener_set(parent, routes)
         if not routes:
             return Derived()
         if parent[0] == "ServiceEntry":
@@ -221,17 +253,52 @@ class Attached:
         credential: Callable[[CredentialRef], Credential | None],
     ) -> Derived:
         gateway = self._gateways.get(parent)
-        if gateway is None:
-            return Derived(routes=tuple(_orphaned(parent, routes, "does not exist")))
-        if not self._is_ours(gateway):
-            if gateway.class_name in self._classes:
-                return Derived()  # another controller's Gateway; that controller writes the status of its routes
-            why = f"has the class `{gateway.class_name}`, which does not exist; weft's own class is `{OWN_CLASS}`"
-            return Derived(routes=tuple(_orphaned(parent, routes, why)))
+        if gateway is None or not self._is_ours(gateway):
+            why = self._unserved(parent)
+            return Derived(
+                routes=tuple(_orphaned(parent, routes, f"Gateway {parent[1]}/{parent[2]} {why}") if why else ())
+            )
+        listener_sets = [each for each in self._listener_sets.values() if each.gateway == parent]
+        routes = self._routes_of((parent, *(each.place for each in listener_sets)))
         grants = tuple(each for _, each in sorted(self._grants.items()))
         resolved_routes = {route.key: resolved(route, services, grants) for route in routes}
-        result = served(gateway, routes, resolved_routes, Surroundings(grants, self._labels, credential, self._bundles))
-        return Derived(result.routings, result.routes, result.gateways, result.outcome)
+        around = Surroundings(grants, self._labels, credential, self._bundles)
+        result = served(gateway, listener_sets, routes, resolved_routes, around)
+        return Derived(
+            result.routings, result.routes, result.gateways, result.outcome, listener_sets=result.listener_sets
+        )
+
+    def _of_listener_set(self, parent: Parent, routes: list[StandardRoute]) -> Derived:
+        """Derive the conditions of a ListenerSet without a Gateway of weft, and of its routes. The conditions of other
+        ListenerSets are derived with their Gateway."""
+        listener_set = self._listener_sets.get(parent)
+        if listener_set is None:
+            return Derived(
+                routes=tuple(_orphaned(parent, routes, f"{parent[0]} {parent[1]}/{parent[2]} does not exist"))
+            )
+        why = self._unserved(listener_set.gateway)
+        if not why:
+            return Derived()
+        what = f"Gateway {listener_set.gateway_namespace}/{listener_set.gateway_name} {why}"
+        key = ObjectKey(GATEWAY_KIND, listener_set.gateway_namespace, listener_set.gateway_name)
+        condition = not_accepted("ParentNotAccepted", what)
+        outcome = ListenerSetOutcome(listener_set.key, key, (condition,), origin=listener_set.origin, ours=False)
+        return Derived(routes=tuple(_orphaned(parent, routes, what)), listener_sets=(outcome,))
+
+    def _unserved(self, parent: Parent) -> str:
+        """Why no controller serves a Gateway; "" if weft or another controller does. Another controller writes the
+        status of the routes of its Gateways."""
+        gateway = self._gateways.get(parent)
+        if gateway is None:
+            return "does not exist"
+        if self._is_ours(gateway) or gateway.class_name in self._classes:
+            return ""
+        return f"has the class `{gateway.class_name}`, which does not exist; weft's own class is `{OWN_CLASS}`"
+
+    def _routes_of(self, places: Iterable[Parent]) -> list[StandardRoute]:
+        """The routes that name one of these parents, the oldest first."""
+        keys = {key for place in places for key in self._below.get(place, ())}
+        return sorted((self._routes[key] for key in keys), key=lambda each: each.age)
 
     def _is_ours(self, gateway: StandardGateway) -> bool:
         known = self._classes.get(gateway.class_name)
@@ -241,16 +308,16 @@ class Attached:
         return labels_of({**dict(self._namespaces.get(namespace, ())), _NAMED: namespace})
 
 
+def _presents(owner: StandardGateway | ListenerSet, credential: Credential) -> bool:
+    return any((each.namespace, each.name) == (credential.namespace, credential.name) for each in owner.certificates)
+
+
 def _called(policy: BackendTls) -> Parent:
     return (_TLS[policy.target_kind], policy.namespace, policy.service)
 
 
-def _place(gateway: StandardGateway) -> Parent:
-    return ("Gateway", gateway.namespace, gateway.name)
-
-
 def _orphaned(parent: Parent, routes: list[StandardRoute], why: str) -> Iterator[RouteOutcome]:
-    condition = not_accepted("NoMatchingParent", f"Gateway {parent[1]}/{parent[2]} {why}")
+    condition = not_accepted("NoMatchingParent", why)
     for route in routes:
         for reference in route.parents:
             if reference.place == parent:
@@ -351,6 +418,7 @@ def _of_service(
                 created=first.created,
                 origin=first.origin,
                 attached=True,
+                by_address=parent[0] == "Service",
             )
         )
     return Derived(tuple(routings), tuple(outcomes))
@@ -359,8 +427,8 @@ def _of_service(
 def _streams(
     members: Iterable[_Member], resolved_routes: Mapping[ObjectKey, ResolvedRoute], kind: RouteKind
 ) -> tuple[L4Route, ...]:
-    """The routes of connections from the routes of this kind (TLSRoute or TCPRoute) among `members`. `resolved_routes`:
-    the rules of each route."""
+    """Return the TLS or TCP routes of the mesh for those `members` that are Gateway API routes of this kind (TLSRoute
+    or TCPRoute). `resolved_routes`: the rules of each Gateway API route."""
     return tuple(
         replace(stream, match=tuple(replace(match, port=port) for match in stream.match for port in sorted(each.ports)))
         for each in members
@@ -393,8 +461,8 @@ def _at_service(
 
 
 def ordered(http: Iterable[tuple[Precedence, HttpRoute]]) -> tuple[HttpRoute, ...]:
-    """The routes in `http`, which yields pairs of a precedence and a route, sorted by precedence, which is the order in
-    which they are matched."""
+    """Sort routes by their precedence, which is the order in which they are matched. `http`: pairs of a precedence and
+    a route."""
     return tuple(route for _, route in sorted(http, key=lambda pair: pair[0]))
 
 

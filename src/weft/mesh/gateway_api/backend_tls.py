@@ -78,5 +78,6 @@ def _tls(policy: BackendTls, bundles: Mapping[tuple[str, str], AuthorityBundle])
         ClientTlsMode.SIMPLE,
         server_name=policy.server_name,
         subject_alt_names=policy.subject_alt_names,
+        of_gateway=True,
         roots="\n".join(bundles[(policy.namespace, name)].roots for name in policy.bundles),
     )

@@ -1,5 +1,5 @@
-"""Converts a Gateway of the Gateway API and its attached routes into Gateways and VirtualServices of the mesh: each
-listener becomes a separate Gateway, and each of its hostnames one VirtualService with every rule for the
+"""Converts a Gateway of the Gateway API, its ListenerSets and its attached routes into Gateways and VirtualServices of
+the mesh: each listener becomes a separate Gateway, and each of its hostnames one VirtualService with every rule for the
 hostname. Pure functions; `attached.py` passes the objects.
 
 Rule: only the listener with the most specific hostname handles a request, and its rules for the most specific
@@ -16,28 +16,32 @@ from weft.mesh.claims import patterns
 from weft.mesh.gateway_api.route_rules import Precedence, ResolvedRoute
 from weft.model.credential import Credential
 from weft.model.edge import narrower
-from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
+from weft.model.gateway import Gateway, GatewayServer, ServerTls, ServerTlsMode
 from weft.model.gateway_api import (
     GATEWAY_NAME,
     GROUP,
     AuthorityBundle,
     CertificateRef,
-    From,
     GrantSource,
     GrantTarget,
     Listener,
+    ListenerSet,
+    Parent,
     ParentRef,
     ReferenceGrant,
     RouteKind,
     StandardGateway,
     StandardRoute,
+    listener_name,
 )
-from weft.model.names import Labels, ObjectKey, host_covers, selects
+from weft.model.names import CredentialRef, Labels, ObjectKey, host_covers
 from weft.model.outcome import (
     ACCEPTED,
+    INSECURE_VALIDATION,
     RESOLVED,
     GatewayOutcome,
     ListenerOutcome,
+    ListenerSetOutcome,
     RouteOutcome,
     StatusCondition,
     not_accepted,
@@ -68,16 +72,21 @@ class AttachedGateway(msgspec.Struct, frozen=True):
     routings: tuple[VirtualService, ...]
     routes: tuple[RouteOutcome, ...]
     outcome: GatewayOutcome
+    listener_sets: tuple[ListenerSetOutcome, ...] = ()
+
+
+_Owner = StandardGateway | ListenerSet  # the object that declares a listener
 
 
 class _Place(msgspec.Struct):
-    """A listener of a Gateway, with the routes that have been attached to it so far (`attached`: each route with its
-    hostnames on this listener). `kinds`: the kinds of routes that the listener allows. `told`: its conditions Accepted,
-    Conflicted and ResolvedRefs. `accepted`: whether the listener is valid and conflicts with no other, so that it is
-    served. `permitted`: whether the listener may use the Secrets and ConfigMaps that it references; if not, it closes
-    connections. `roots`: the CA certificates (PEM) that client certificates must chain to; "" if no client certificate
-    is needed."""
+    """A listener of a Gateway or of its ListenerSet (`owner`), with the routes that have been attached to it so far
+    (`attached`: each route with its hostnames on this listener). `kinds`: the kinds of routes that the listener allows.
+    `told`: its conditions Accepted, Conflicted and ResolvedRefs. `accepted`: whether the listener is valid and
+    conflicts with no other, so that it is served. `permitted`: whether the listener may use the Secrets and ConfigMaps
+    that it references; if not, it closes connections. `roots`: the CA certificates (PEM) that client certificates must
+    chain to; "" if no client certificate is needed."""
 
+    owner: _Owner
     listener: Listener
     kinds: tuple[RouteKind, ...]
     told: tuple[StatusCondition, ...]
@@ -90,19 +99,39 @@ class _Place(msgspec.Struct):
     def host(self) -> str:
         return self.listener.hostname or ANY
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether the listener is served and may use what it references."""
+        return self.accepted and self.permitted
+
 
 def served(
     gateway: StandardGateway,
+    listener_sets: Iterable[ListenerSet],
     routes: Iterable[StandardRoute],
     resolved_routes: Mapping[ObjectKey, ResolvedRoute],
     around: Surroundings,
 ) -> AttachedGateway:
-    places = list(_places(gateway, around))
+    """Convert a Gateway. `listener_sets`: those that name the Gateway. `routes`: those that name the Gateway or one of
+    these ListenerSets. `resolved_routes`: the rules of each route. `around`: the objects that the Gateway depends on
+    besides these."""
+    by_age = sorted(listener_sets, key=lambda each: each.age)
+    owners: dict[Parent, _Owner] = {gateway.place: gateway}
+    for each in by_age:
+        if gateway.listener_sets.allow(each.namespace, gateway.namespace, around.labels(each.namespace)):
+            owners[each.place] = each
+    places = list(_places(gateway, owners.values(), around))
+    excluded = {each.place for each in by_age} - owners.keys()
     outcomes = []
     for route in routes:  # the oldest first: it has precedence in a conflict
         for reference in route.parents:
-            if reference.place == ("Gateway", gateway.namespace, gateway.name):
-                accepted = _attach(route, reference, gateway, places, around)
+            owner = owners.get(reference.place)
+            if owner is not None or reference.place in excluded:
+                accepted = (
+                    _attach(route, reference, owner, [each for each in places if each.owner is owner], around)
+                    if owner is not None
+                    else not_accepted("NoMatchingParent", _not_allowed(reference.place, gateway))
+                )
                 outcomes.append(
                     RouteOutcome(
                         route.key,
@@ -113,21 +142,26 @@ def served(
                     )
                 )
     serving = [place for place in places if place.accepted]
+    resolved, presented = _client_certificate(gateway, around)
+    accepted_sets = {place.owner.place for place in places if place.is_valid and place.owner is not gateway}
     return AttachedGateway(
-        tuple(_gateway(gateway, place) for place in serving),
+        tuple(_gateway(gateway, place, presented) for place in serving),
         tuple(routing for place in serving for routing in _routings(gateway, place, serving, resolved_routes)),
         tuple(outcomes),
-        _outcome(gateway, places),
+        _outcome(gateway, [each for each in places if each.owner is gateway], resolved, len(accepted_sets)),
+        tuple(_set_outcome(each, gateway, [place for place in places if place.owner is each]) for each in by_age),
     )
 
 
 # Listeners
 
 
-def _places(gateway: StandardGateway, around: Surroundings) -> Iterator[_Place]:
+def _places(gateway: StandardGateway, owners: Iterable[_Owner], around: Surroundings) -> Iterator[_Place]:
+    """Yield the listeners of a Gateway and of its ListenerSets (`owners`). In a conflict, the first of two listeners is
+    served. `around`: the objects that the Gateway depends on besides these."""
     spoken: dict[int, str] = {}
     taken: set[tuple[int, str, str]] = set()
-    for listener in gateway.listeners:
+    for owner, listener in ((each, listener) for each in owners for listener in each.listeners):
         anything = not listener.kinds and not listener.other_kinds  # only unsupported kinds listed: no route attaches
         kinds = tuple(kind for kind in fitting(listener) if anything or kind in listener.kinds)
         accepted, conflict = ACCEPTED, StatusCondition("Conflicted", holds=False, reason="NoConflicts")
@@ -147,12 +181,12 @@ def _places(gateway: StandardGateway, around: Surroundings) -> Iterator[_Place]:
         taken.add(name)
         if conflict.holds:
             accepted = not_accepted(conflict.reason, conflict.message)
-        resolved, permitted = _references(gateway, listener, around)
+        resolved, permitted = _references(owner, listener, around)
         serves = accepted.holds
         lack, roots = _authorities(gateway, listener, around)
         if lack is not None and serves:
             resolved, accepted, permitted = lack, not_accepted("NoValidCACertificate", lack.message), False
-        yield _Place(listener, kinds, (accepted, conflict, resolved), serves, permitted, roots, {})
+        yield _Place(owner, listener, kinds, (accepted, conflict, resolved), serves, permitted, roots, {})
 
 
 def fitting(listener: Listener) -> tuple[RouteKind, ...]:
@@ -166,27 +200,50 @@ def fitting(listener: Listener) -> tuple[RouteKind, ...]:
     return ()
 
 
-def _references(gateway: StandardGateway, listener: Listener, around: Surroundings) -> tuple[StatusCondition, bool]:
+def _references(owner: _Owner, listener: Listener, around: Surroundings) -> tuple[StatusCondition, bool]:
     """Return (condition, permitted): the ResolvedRefs condition of a listener, and whether the listener may use every
-    object that it references. `around`: the objects that the Gateway depends on besides its routes."""
+    object that it references. `owner`: the Gateway or ListenerSet with the listener. `around`: the objects that the
+    Gateway depends on besides its routes."""
     wrong = [*listener.other_kinds, *(kind for kind in listener.kinds if kind not in fitting(listener))]
     condition = RESOLVED
     if wrong:
         what = f"a listener with the protocol {listener.protocol} does not support {', '.join(wrong)}"
         condition = unresolved("InvalidRouteKinds", what)
     for each in listener.certificates:
-        named = f"{each.kind} {each.namespace}/{each.name}"
-        if (each.group, each.kind) != ("", "Secret"):
-            what = f"a certificate must be in a Secret, not in a {each.kind}"
-            return unresolved("InvalidCertificateRef", what), False
-        if not _permitted(gateway, each, around.grants):
-            what = f"no ReferenceGrant in {each.namespace} allows this Gateway to use {named}"
-            return unresolved("RefNotPermitted", what), False
-        credential = around.credential(CredentialRef(each.name, each.namespace))
-        if credential is None or not credential.chain:
-            what = "does not exist" if credential is None else "contains no certificate"
-            condition = unresolved("InvalidCertificateRef", f"{named} {what}")
+        lack, permitted = _lack(owner, each, "InvalidCertificateRef", around)
+        if not permitted:
+            return lack, False
+        condition = condition if lack.holds else lack
     return condition, True
+
+
+def _lack(owner: _Owner, reference: CertificateRef, reason: str, around: Surroundings) -> tuple[StatusCondition, bool]:
+    """Return (condition, permitted): the ResolvedRefs condition for a reference to a certificate, and whether the
+    Gateway or ListenerSet `owner` may use the object. `reason`: that of the condition if the object has no certificate.
+    `around`: the objects that the Gateway depends on besides its routes."""
+    named = f"{reference.kind} {reference.namespace}/{reference.name}"
+    if (reference.group, reference.kind) != ("", "Secret"):
+        kind = f"{reference.kind}.{reference.group}" if reference.group else reference.kind
+        return unresolved(reason, f"a certificate must be in a Secret, not in a {kind}"), False
+    if not _permitted(owner, reference, around.grants):
+        what = f"no ReferenceGrant in {reference.namespace} allows this {owner.place[0]} to use {named}"
+        return unresolved("RefNotPermitted", what), False
+    credential = around.credential(CredentialRef(reference.name, reference.namespace))
+    if credential is None or not credential.chain:
+        what = "does not exist" if credential is None else "contains no certificate"
+        return unresolved(reason, f"{named} {what}"), True
+    return RESOLVED, True
+
+
+def _client_certificate(gateway: StandardGateway, around: Surroundings) -> tuple[StatusCondition, CredentialRef | None]:
+    """Return the ResolvedRefs condition of the client certificate that a Gateway presents to backends, and the Secret
+    with the certificate: None if the Gateway has none, a reference without a name if it may not use it. `around`: the
+    objects that the Gateway depends on besides its routes."""
+    reference = gateway.client_certificate
+    if reference is None:
+        return RESOLVED, None
+    condition, permitted = _lack(gateway, reference, "InvalidClientCertificateRef", around)
+    return condition, CredentialRef(reference.name, reference.namespace) if permitted else CredentialRef("")
 
 
 def _authorities(
@@ -214,10 +271,10 @@ def _authorities(
     return None, "\n".join(bundles)
 
 
-def _permitted(gateway: StandardGateway, reference: CertificateRef, grants: Iterable[ReferenceGrant]) -> bool:
-    source = GrantSource(GROUP, "Gateway", gateway.namespace)
+def _permitted(owner: _Owner, reference: CertificateRef, grants: Iterable[ReferenceGrant]) -> bool:
+    source = GrantSource(GROUP, owner.place[0], owner.namespace)
     target = GrantTarget(reference.group, reference.kind, reference.name)
-    return reference.namespace == gateway.namespace or any(
+    return reference.namespace == owner.namespace or any(
         grant.namespace == reference.namespace and grant.allows(source, target) for grant in grants
     )
 
@@ -226,11 +283,11 @@ def _permitted(gateway: StandardGateway, reference: CertificateRef, grants: Iter
 
 
 def _attach(
-    route: StandardRoute, reference: ParentRef, gateway: StandardGateway, places: list[_Place], around: Surroundings
+    route: StandardRoute, reference: ParentRef, owner: _Owner, places: list[_Place], around: Surroundings
 ) -> StatusCondition:
-    """Attach a route to each listener (in `places`) that the parentRef `reference` names and that allows the route.
-    Returns the Accepted condition: it holds if at least one listener allows the route. `around`: the objects that the
-    Gateway depends on besides its routes."""
+    """Attach a route to each listener (in `places`) of the Gateway or ListenerSet `owner` that the parentRef
+    `reference` names and that allows the route. Returns the Accepted condition, which is true if at least one listener
+    allows the route. `around`: the objects that the Gateway depends on besides its routes."""
     meant = [
         place
         for place in places
@@ -238,11 +295,12 @@ def _attach(
     ]
     if not meant:
         names = ", ".join(f"{place.listener.name} ({place.listener.port})" for place in places)
-        return not_accepted("NoMatchingParent", f"{reference} matches no listener; the Gateway's listeners are {names}")
-    allowed = [place for place in meant if _allows(place, route, gateway, around.labels)]
+        what = f"{reference} matches no listener; the {owner.place[0]}'s listeners are {names}"
+        return not_accepted("NoMatchingParent", what)
+    allowed = [place for place in meant if _allows(place, route, around.labels)]
     if not allowed:
         what = (
-            f"no listener of Gateway {gateway.namespace}/{gateway.name} allows a {route.kind} from the namespace"
+            f"no listener of {owner.place[0]} {owner.namespace}/{owner.name} allows a {route.kind} from the namespace"
             f" {route.namespace}"
         )
         return not_accepted("NotAllowedByListeners", what)
@@ -265,19 +323,9 @@ def _attach(
     return ACCEPTED if attached else not_accepted("Conflicted", f"{other} is older and has the same hostnames")
 
 
-def _allows(place: _Place, route: StandardRoute, gateway: StandardGateway, labels: Callable[[str], Labels]) -> bool:
-    listener = place.listener
-    if route.kind not in place.kinds:
-        return False
-    match listener.namespaces:
-        case From.ALL:
-            return True
-        case From.SAME:
-            return route.namespace == gateway.namespace
-        case From.SELECTOR:
-            own = labels(route.namespace)
-            return selects(listener.selector, own) and all(each.holds(own) for each in listener.requirements)
-    return False
+def _allows(place: _Place, route: StandardRoute, labels: Callable[[str], Labels]) -> bool:
+    allowed = place.listener.namespaces
+    return route.kind in place.kinds and allowed.allow(route.namespace, place.owner.namespace, labels(route.namespace))
 
 
 def _hosts(place: _Place, route: StandardRoute) -> tuple[str, ...]:
@@ -302,53 +350,63 @@ def _excluding(place: _Place, route: StandardRoute, hosts: tuple[str, ...]) -> S
 # Values of the mesh
 
 
-def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
-    """The Gateway of the mesh for a listener (`place`). If the listener may not use the Secrets that it references,
-    the Gateway gets no certificate and closes connections. It is not left out, because then a listener with a
-    wider hostname would serve these connections."""
+def _gateway(gateway: StandardGateway, place: _Place, presented: CredentialRef | None) -> Gateway:
+    """The Gateway of the mesh for a listener (`place`). If the listener may not use the Secrets that it references, the
+    Gateway gets no certificate and closes connections. It is not left out, because then a listener with a wider
+    hostname would serve these connections. `presented`: the Secret with the client certificate for backends."""
     tls, listener = None, place.listener
     if listener.protocol in ("HTTPS", "TLS"):
-        ended = ServerTlsMode.MUTUAL if place.roots else ServerTlsMode(listener.client_certificates or "SIMPLE")
+        mode, unverified = _mode_for_callers(gateway, place)
         shown = listener.certificates if place.permitted else ()
         tls = ServerTls(
-            ServerTlsMode.PASSTHROUGH if listener.passthrough else ended,
+            ServerTlsMode.PASSTHROUGH if listener.passthrough else mode,
             credentials=tuple(CredentialRef(each.name, each.namespace) for each in shown),
             roots=place.roots,
+            unverified=unverified,
         )
     port = ServicePort(listener.port, listener.name, PROTOCOLS[listener.protocol])
     return Gateway(
-        name=_name(gateway, listener),
+        name=listener_name(place.owner, gateway, listener),
         namespace=gateway.namespace,
         servers=(GatewayServer(port, (listener.hostname or ANY,), listener.name, tls=tls),),
         selector=((GATEWAY_NAME, gateway.name),),
         within=gateway.namespace,
-        created=gateway.created,
-        origin=gateway.origin,
+        client_certificate=presented,
+        # As old as the younger of the two, so that a new ListenerSet displaces no Secrets of older objects.
+        created=max(gateway.created, place.owner.created) if gateway.created and place.owner.created else "",
+        origin=place.owner.origin,
     )
 
 
-def _name(gateway: StandardGateway, listener: Listener) -> str:
-    """The name of the derived Gateway for a listener. It contains `~`, which is invalid in Kubernetes names, so it
-    equals the name of no object."""
-    return f"{gateway.name}~{listener.name}"
+def _mode_for_callers(gateway: StandardGateway, place: _Place) -> tuple[ServerTlsMode, bool]:
+    """Return (mode, unverified): whether callers of a listener (`place`) that terminates TLS present certificates, and
+    whether certificates of any CA are accepted. The stricter of the Gateway's `tls.frontend` and the listener's own
+    option decides, so that the author of a ListenerSet cannot weaken what the Gateway requires."""
+    check, option = gateway.check_of(place.listener), place.listener.client_certificates
+    if not place.roots or check is None:
+        return ServerTlsMode(option or "SIMPLE"), False
+    if not check.insecure:
+        return ServerTlsMode.MUTUAL, False
+    return ServerTlsMode(option or "OPTIONAL_MUTUAL"), not option
 
 
 def _routings(
     gateway: StandardGateway, place: _Place, serving: list[_Place], resolved_routes: Mapping[ObjectKey, ResolvedRoute]
 ) -> Iterator[VirtualService]:
-    bound = (f"{gateway.namespace}/{_name(gateway, place.listener)}",)
+    owner = place.owner
+    bound = (f"{gateway.namespace}/{listener_name(owner, gateway, place.listener)}",)
 
     def routing(
         first: StandardRoute | None, hosts: tuple[str, ...], **routes: tuple[HttpRoute | L4Route, ...]
     ) -> VirtualService:
         return VirtualService(
-            name=first.name if first else gateway.name,
-            namespace=first.namespace if first else gateway.namespace,
+            name=first.name if first else owner.name,
+            namespace=first.namespace if first else owner.namespace,
             hosts=hosts,
             gateways=bound,
             export_to=(ANY,),
-            created=first.created if first else gateway.created,
-            origin=first.origin if first else gateway.origin,
+            created=first.created if first else owner.created,
+            origin=first.origin if first else owner.origin,
             attached=True,
             **routes,  # type: ignore[arg-type]
         )
@@ -397,21 +455,41 @@ def _is_nearer(one: _Place, other: _Place) -> bool:
     return same and one.host != other.host and host_covers(other.host, one.host)
 
 
-def _outcome(gateway: StandardGateway, places: list[_Place]) -> GatewayOutcome:
-    listeners = []
-    for place in places:
-        accepted, conflict, resolved = place.told
-        good = place.accepted and place.permitted and (resolved.holds or resolved.reason == "InvalidRouteKinds")
-        programmed = StatusCondition("Programmed", holds=good, reason="Programmed" if good else "Invalid")
-        listeners.append(
-            ListenerOutcome(
-                place.listener.name,
-                place.kinds,
-                len(place.attached),
-                (accepted, programmed, conflict, resolved),
-                place.listener.line,
-            )
-        )
+def _not_allowed(place: Parent, gateway: StandardGateway) -> str:
+    named = f"{place[0]} {place[1]}/{place[2]}"
+    return f"`allowedListeners` of Gateway {gateway.namespace}/{gateway.name} does not allow {named}"
+
+
+def _set_outcome(listener_set: ListenerSet, gateway: StandardGateway, places: list[_Place]) -> ListenerSetOutcome:
+    """The conditions of a ListenerSet of a Gateway. `places`: its listeners; empty if the Gateway does not allow it."""
+    accepted = ACCEPTED
+    if not places:
+        accepted = not_accepted("NotAllowed", _not_allowed(listener_set.place, gateway))
+    elif bad := [place.listener.name for place in places if not place.is_valid]:
+        what = f"some listeners are not valid: {', '.join(bad)}"
+        accepted = StatusCondition("Accepted", holds=len(bad) < len(places), reason="ListenersNotValid", message=what)
+    reason = "Programmed" if accepted.holds else accepted.reason
+    programmed = StatusCondition("Programmed", holds=accepted.holds, reason=reason)
+    listeners = tuple(map(_listener_outcome, places))
+    return ListenerSetOutcome(
+        listener_set.key, gateway.key, (accepted, programmed), listeners, origin=listener_set.origin
+    )
+
+
+def _listener_outcome(place: _Place) -> ListenerOutcome:
+    accepted, conflict, references = place.told
+    good = place.is_valid and (references.holds or references.reason == "InvalidRouteKinds")
+    reason = "Programmed" if good else conflict.reason if conflict.holds else "Invalid"
+    programmed = StatusCondition("Programmed", holds=good, reason=reason)
+    conditions = (accepted, programmed, conflict, references)
+    return ListenerOutcome(place.listener.name, place.kinds, len(place.attached), conditions, place.listener.line)
+
+
+def _outcome(
+    gateway: StandardGateway, places: list[_Place], resolved: StatusCondition, listener_sets: int
+) -> GatewayOutcome:
+    """The conditions of a Gateway. `places`: its own listeners. `resolved`: the ResolvedRefs condition of its other
+    references. `listener_sets`: the number of accepted ListenerSets."""
     bad = [place for place in places if not place.told[0].holds]
     accepted = ACCEPTED
     if bad:
@@ -420,4 +498,12 @@ def _outcome(gateway: StandardGateway, places: list[_Place]) -> GatewayOutcome:
     programmed = StatusCondition(
         "Programmed", holds=accepted.holds, reason="Programmed" if accepted.holds else "Invalid"
     )
-    return GatewayOutcome(gateway.key, (accepted, programmed), tuple(listeners), gateway.origin)
+    lacking = [place.listener.name for place in places if not place.told[2].holds]
+    if lacking and resolved.holds:
+        resolved = unresolved("ListenersNotResolved", f"see the conditions of these listeners: {', '.join(lacking)}")
+    conditions = [accepted, programmed, resolved]
+    if any(check.insecure for check in gateway.checks):
+        what = "AllowInsecureFallback: client certificates are not verified, and clients without one are accepted"
+        conditions.append(StatusCondition(INSECURE_VALIDATION, holds=True, reason="ConfigurationChanged", message=what))
+    listeners = tuple(map(_listener_outcome, places))
+    return GatewayOutcome(gateway.key, tuple(conditions), listeners, gateway.origin, listener_sets)

@@ -1,8 +1,8 @@
 """Converts the rules of a Gateway API route into routes of the mesh: decides which backends can be used, and in
 which order the rules for a host are matched. Pure functions; `attached.py` passes the objects.
 
-Rule: the share of traffic (by weight) whose backend cannot be used gets a 500, or its connection is closed. It is
-never sent to another backend.
+Rule: if a backend cannot be used, the requests that its weight assigns to it get a 500, and the connections are closed.
+They are never sent to another backend.
 """
 
 from __future__ import annotations

@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from weft.mesh.gateway_api.attached import Attached, Derived, Parent
+from weft.mesh.gateway_api.attached import Attached, Derived
 from weft.mesh.gateway_api.route_rules import Services
 from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
-from weft.model.gateway import CredentialRef, Gateway
+from weft.model.gateway import Gateway
+from weft.model.gateway_api import Parent
+from weft.model.names import CredentialRef
 from weft.model.value import Value
 from weft.model.virtual_service import VirtualService
 
@@ -25,9 +27,9 @@ class Settling:
         self._held = False
 
     def notice(self, values: Iterable[Value]) -> None:
-        """Mark the parents (Gateways or Services) whose derived objects depend on these values, according to the
-        current state of the index. So a change needs two calls: one before it, with the values to remove, and one after
-        it, with the removed and the added values."""
+        """Mark the parents (Gateways or Services) whose objects `settle` must derive again because these values change.
+        The parents are found in the index as it is now, so call this before a change, with the values to remove, and
+        again after it, with the removed and the added values: the index may lead to other parents then."""
         self._unsettled.update(parent for value in values for parent in self._attached.changed_by(value))
 
     @contextmanager

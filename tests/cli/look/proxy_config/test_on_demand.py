@@ -38,7 +38,8 @@ def test_the_services_of_an_on_demand_proxy_are_named(hosts, known, capsys):
     output = capsys.readouterr()
     assert output.out == ""
     first, *hints = output.err.splitlines()
-    assert first == f"on demand: this proxy has {known}, and gets each other service at its pod's first call to it"
+    gets = "gets the config of any other service when its pod first calls that service"
+    assert first == f"on demand: this proxy has {known}, and {gets}"
     assert all(hint.startswith("hint: ") for hint in hints) and "weft describe pod web-0.shop" in hints[1]
 
 

@@ -106,9 +106,9 @@ async def injecting(client: Client) -> list[InjectingWebhook]:
 def without_proxy(
     pods: Iterable[PodTemplate], webhooks: list[InjectingWebhook], problems: list[Problem]
 ) -> audit.Section:
-    """Return the section about pods that should have a proxy and have none. For each of these pods, it has the likely
-    reason, and the command that creates the pod again. `webhooks`: the webhooks that inject proxies. `problems`: all
-    findings about the cluster."""
+    """Return the section about pods that should have a proxy and have none. For each of these pods, the section has the
+    likely reason, and the command that creates the pod again. `webhooks`: the webhooks that inject proxies. `problems`:
+    all findings about the cluster."""
     by_name = {str(pod.document.key): pod for pod in pods}
     ignoring = sorted({each.configuration for each in webhooks if each.failure_policy == "Ignore"})
     silent = {each.where.object for each in problems if each.code == "WFT0815"}

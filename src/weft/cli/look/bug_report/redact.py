@@ -133,7 +133,7 @@ def _of_name(name: str, value: Any, depth: int) -> Any:
 
 
 def _is_secret_pair(value: dict[str, Any]) -> bool:
-    """Return whether the object is a pair of a name and a value, such as a header or a variable, whose name is that
+    """Return whether the object is a pair of a name and a value, such as a header or a variable, and the name is that
     of a secret. The harmless names in _OPEN count as secret here: a value redacted by mistake does no harm."""
     # In a condition of a policy, the header's name is in brackets: request.headers[x-api-key].
     return any(isinstance(value.get(name), str) and _SECRET.search(value[name].rstrip("]")) for name in _NAMES)

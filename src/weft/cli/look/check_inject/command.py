@@ -167,7 +167,7 @@ async def _tell_unanswered(cluster: Client) -> None:
 async def _settings(cluster: Client, configuration: Configuration) -> InjectionSettings:
     """Return the settings of the injector that the webhooks of `configuration` call. Return the default settings if
     the user may not read the injector's settings, or if they belong to another mesh."""
-    from weft.inject.settings import InjectionSettings, SettingsError, read
+    from weft.inject.settings import InjectionSettings, SettingsError, read_config_map
     from weft.install.names import InstallationNames
     from weft.kube.error import ApiError
     from weft.kube.resource import CONFIG_MAPS
@@ -176,7 +176,7 @@ async def _settings(cluster: Client, configuration: Configuration) -> InjectionS
     where = f"ConfigMap {names.namespace}/{names.injector}"
     try:
         config_map = await cluster.get(CONFIG_MAPS, names.injector, namespace=names.namespace or "default")
-        return read((config_map.get("data") or {}).get("values", "{}"), where)
+        return read_config_map(config_map.get("data") or {}, where)
     except SettingsError:
         return InjectionSettings()  # settings of another mesh
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""`weft proxy-config log`: shows the log levels of a proxy, or changes them until it restarts."""
+"""`weft proxy-config log`: shows the log levels of a proxy, or changes them until the proxy restarts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""`weft proxy-config` of an on-demand proxy: prints after the tables which services the proxy has, and how to see what
-it would get at a first call. Everything is read from the proxy itself, so this needs no access to the control plane."""
+"""`weft proxy-config` of an on-demand proxy: after the tables, prints which services the proxy has, and how to see the
+config that it would get at a first call. Everything is read from the proxy itself, so this needs no access to the
+control plane."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _HOLDS = b'"odcds_config"'  # only the filter that holds first calls has this fi
 
 
 def print_on_demand(source: ProxySource) -> None:
-    """Print a note if the source is a proxy that gets services on demand. stdout stays as it is."""
+    """If the source is a proxy that gets services on demand, print a note on standard error."""
     if source.file is not None or source.called is not None:
         return
     outbound = {"resource": "dynamic_listeners", "name_regex": "^virtualOutbound$"}
@@ -24,7 +25,8 @@ def print_on_demand(source: ProxySource) -> None:
     hosts = sorted(_hosts(source))
     listed = ", ".join(hosts[:_LISTED]) + (", …" if len(hosts) > _LISTED else "")
     known = f"{len(hosts):,} service{'s' * (len(hosts) != 1)} ({listed})" if hosts else "no service yet"
-    say(f"on demand: this proxy has {known}, and gets each other service at its pod's first call to it")
+    gets = "gets the config of any other service when its pod first calls that service"
+    say(f"on demand: this proxy has {known}, and {gets}")
     say("hint: --host HOST shows the config after a first call to HOST, --all after calls to every service")
     say(f"hint: how many services there are, and why the proxy is on demand: weft describe pod {source.proxy}")
 

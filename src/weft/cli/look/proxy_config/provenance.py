@@ -1,5 +1,6 @@
-"""`weft proxy-config … --why`: adds to each row the objects and rules behind it, queried from the control plane
-(`weft.inspect.ask.why`). A resource that the control plane did not send is part of the proxy's bootstrap."""
+"""`weft proxy-config … --why`: adds to each row the objects and rules behind the row, queried from the control plane
+(`weft.inspect.ask.why`). The rules are weft's own (`weft.inspect.reasons.rules`): defaults, and the precedence between
+objects. A resource that the control plane did not send is part of the proxy's bootstrap."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _ENDPOINT = re.compile(r"endpoints\[\d+\]\.lb_endpoints\[(.+)\]")
 
 
 class Provenance:
-    """The objects and rules behind a proxy's resources of some kinds."""
+    """The objects and rules behind a proxy's resources, for the kinds of resources that the control plane was queried
+    for."""
 
     def __init__(self, answers: list[dict[str, Any]]) -> None:
         self._parts: dict[str, list[dict[str, Any]]] = {}

@@ -43,8 +43,8 @@ class ProxySource:
             fail(what, "give one of them: weft proxy-config clusters POD, or --file DUMP", code=2)
 
     def assume_calls(self, hosts: tuple[str, ...], *, all_hosts: bool) -> None:
-        """Read the config that the proxy would have after a first call to `hosts`, or to all hosts, instead of the
-        config that it has. Without hosts, nothing changes."""
+        """From now on, read the config that the proxy would have after a first call to `hosts` (with `all_hosts`, to
+        all hosts), instead of the config that it has. Has no effect if neither is given."""
         if not hosts and not all_hosts:
             return
         if hosts and all_hosts:
@@ -126,8 +126,9 @@ _file = click.option(
 
 
 def with_source(command: Callable[..., None]) -> Callable[..., None]:
-    """Add TARGET and the options of a source to a command, which gets them as one argument `source`. If the command
-    has the options `filters.host` and `filters.all_hosts`, they are options of the source, too."""
+    """Add TARGET and the options that choose a source to a command. The command gets them as one argument `source`. If
+    the command has the options `filters.host` and `filters.all_hosts`, their values are applied to the source, too, and
+    not passed to the command."""
 
     @wraps(command)
     def run(
